@@ -1,0 +1,131 @@
+package lease
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+)
+
+// Limits of the identifiers; they follow from the text forms.
+const (
+	MaxSpace   = 1<<24 - 1 // workspaces of all tenants together
+	MaxSeq     = 1<<56 - 1 // tasks and events of one workspace
+	MaxAttempt = 1<<21 - 1 // grants of one task; keeps a fencing token below 2^53
+)
+
+// TaskID names a task. Space is the number of its (tenant, workspace), Seq rises within the space, so that keys made of it
+// are appended in order and the id that clients see finds its record without an index.
+type TaskID struct {
+	Space uint32
+	Seq   uint64
+}
+
+var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+const idTextLen = 17
+
+// String is the form on the wire: "t" and 16 characters that sort as the ids do.
+func (id TaskID) String() string {
+	var raw [10]byte
+	id.put(raw[:])
+	var text [idTextLen]byte
+	text[0] = 't'
+	idText.Encode(text[1:], raw[:])
+	return string(text[:])
+}
+
+// ParseTaskID reads the form of String; ok is false for anything else.
+func ParseTaskID(s string) (id TaskID, ok bool) {
+	if len(s) != idTextLen || s[0] != 't' {
+		return TaskID{}, false
+	}
+	var raw [10]byte
+	if _, err := idText.Decode(raw[:], []byte(s[1:])); err != nil {
+		return TaskID{}, false
+	}
+	return getID(raw[:]), true
+}
+
+// put writes 3 bytes of Space and 7 of Seq.
+func (id TaskID) put(b []byte) {
+	binary.BigEndian.PutUint64(b[2:], id.Seq) // the top byte is 0 and is overwritten next
+	b[0], b[1], b[2] = byte(id.Space>>16), byte(id.Space>>8), byte(id.Space)
+}
+
+func getID(b []byte) TaskID {
+	return TaskID{
+		Space: uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]),
+		Seq:   binary.BigEndian.Uint64(b[2:]) & MaxSeq,
+	}
+}
+
+// AttemptID names an attempt for people and logs.
+func AttemptID(id TaskID, attempt uint32) string { return fmt.Sprintf("%s-%d", id, attempt) }
+
+// FencingToken is epoch major and attempt minor: greater than in every earlier grant of the task, also after a restore,
+// and exact in a double (A2).
+func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
+
+// Ticket is what a lease id says of itself.
+type Ticket struct {
+	Epoch   uint32
+	Task    TaskID
+	Attempt uint32
+	Nonce   uint64
+}
+
+// Authority issues lease ids and recognises its own (A7). A lease id is a ticket and a MAC over it and the tenant: it
+// can not be guessed, and "never issued" is told from "issued once" long after the attempt is forgotten.
+type Authority struct {
+	// Epoch of the store; part of every ticket and fencing token.
+	Epoch uint32
+	key   []byte
+}
+
+// NewAuthority returns an authority with the store's secret key.
+func NewAuthority(epoch uint32, key []byte) *Authority { return &Authority{Epoch: epoch, key: key} }
+
+const (
+	ticketLen = 4 + 10 + 4 + 8
+	macLen    = 16
+)
+
+// Issue returns the lease id of one attempt.
+func (a *Authority) Issue(tenant string, t Ticket) string {
+	raw := make([]byte, ticketLen, ticketLen+sha256.Size)
+	binary.BigEndian.PutUint32(raw, t.Epoch)
+	t.Task.put(raw[4:])
+	binary.BigEndian.PutUint32(raw[14:], t.Attempt)
+	binary.BigEndian.PutUint64(raw[18:], t.Nonce)
+	return base64.RawURLEncoding.EncodeToString(append(raw, a.mac(tenant, raw)...))
+}
+
+// Open returns what leaseID says, and whether this authority issued it for the tenant.
+func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
+	if len(leaseID) != base64.RawURLEncoding.EncodedLen(ticketLen+macLen) {
+		return Ticket{}, false
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(leaseID)
+	if err != nil {
+		return Ticket{}, false
+	}
+	if !hmac.Equal(raw[ticketLen:], a.mac(tenant, raw[:ticketLen])) { // constant time
+		return Ticket{}, false
+	}
+	return Ticket{
+		Epoch:   binary.BigEndian.Uint32(raw),
+		Task:    getID(raw[4:]),
+		Attempt: binary.BigEndian.Uint32(raw[14:]),
+		Nonce:   binary.BigEndian.Uint64(raw[18:]),
+	}, true
+}
+
+func (a *Authority) mac(tenant string, ticket []byte) []byte {
+	h := hmac.New(sha256.New, a.key)
+	h.Write(ticket) // of fixed length, so that ticket and tenant can not run into each other
+	h.Write([]byte(tenant))
+	return h.Sum(nil)[:macLen]
+}

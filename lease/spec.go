@@ -1,0 +1,264 @@
+package lease
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Spec is what a producer asked for, defaults filled in. It never changes after the submit and is shared by all versions of
+// its task.
+type Spec struct {
+	Queue             string
+	Type              string
+	Payload           []byte // nil while the task waits on disk; Size tells its length
+	Size              int
+	RunID             string
+	TaskKey           string
+	AssetID           string
+	IdempotencyKey    string
+	Priority          int32
+	RunAt             Wall
+	Deadline          Wall
+	AttemptTimeout    time.Duration
+	StartTimeout      time.Duration
+	Retry             RetryPolicy
+	HeartbeatInterval time.Duration
+	HeartbeatTimeout  time.Duration // the TTL of a lease
+	CancelGrace       time.Duration
+	Labels            map[string]string
+	Retention         time.Duration
+	Traceparent       string // of the submit; no part of the digest
+}
+
+// RetryPolicy is how often a task is tried (T3-T5).
+type RetryPolicy struct {
+	MaxAttempts    uint32
+	MaxLosses      uint32
+	InitialBackoff time.Duration
+	Multiplier     float64
+	MaxBackoff     time.Duration
+	NonRetryable   []Category
+}
+
+// Defaults of a Spec.
+const (
+	DefaultHeartbeatInterval = 30 * time.Second
+	DefaultHeartbeatTimeout  = 90 * time.Second
+	DefaultCancelGrace       = 30 * time.Second
+	DefaultRetention         = 72 * time.Hour
+	DefaultMaxAttempts       = 5
+	DefaultMaxLosses         = 3
+	DefaultInitialBackoff    = time.Second
+	DefaultMultiplier        = 2.0
+	DefaultMaxBackoff        = 5 * time.Minute
+)
+
+// Ends of the ranges that no configuration moves.
+const (
+	MinHeartbeatTimeout = 100 * time.Millisecond
+	MaxHeartbeatTimeout = 24 * time.Hour
+	MinTimeout          = 100 * time.Millisecond
+	MaxTimeout          = 30 * 24 * time.Hour
+	MaxCancelGrace      = 24 * time.Hour
+	MaxDelay            = 24 * time.Hour // of a release, and of a worker's retry_after
+	MinRetention        = time.Second
+	MaxRetention        = 10 * 365 * 24 * time.Hour
+	MaxBudget           = 1_000_000
+	MaxMultiplier       = 100
+	MaxInitialBackoff   = 24 * time.Hour
+	MaxMaxBackoff       = 7 * 24 * time.Hour
+)
+
+// Limits are the sizes that an operator may set (S7).
+type Limits struct {
+	Payload    int // bytes of a payload
+	Output     int // bytes of an output
+	ID         int // bytes of any identifier, label key or label value
+	Labels     int // labels of a task
+	Checkpoint int // bytes of a checkpoint
+	Stack      int // bytes of an error's message, and of its stack
+	Batch      int // tasks of a batch, reports of a frame
+}
+
+// DefaultLimits are the limits of S7.
+func DefaultLimits() Limits {
+	return Limits{
+		Payload: 1 << 20, Output: 1 << 20, ID: 256, Labels: 64,
+		Checkpoint: 64 << 10, Stack: 64 << 10, Batch: 1000,
+	}
+}
+
+// FieldError says what is wrong with one field, in the words that the user gets.
+type FieldError struct {
+	Field   string // path, for example "task.retry_policy.max_backoff"
+	Problem string // value and limit
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Under returns e with its path below prefix.
+func (e *FieldError) Under(prefix string) *FieldError {
+	return &FieldError{Field: prefix + "." + e.Field, Problem: e.Problem}
+}
+
+func bad(field, format string, args ...any) *FieldError {
+	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Fill sets every field that was left zero to its default, then checks all of them. It returns a *FieldError.
+func (s *Spec) Fill(l Limits) error {
+	s.Size = len(s.Payload)
+	s.fill()
+	if err := s.check(l); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (s *Spec) fill() {
+	switch {
+	case s.HeartbeatInterval == 0 && s.HeartbeatTimeout == 0:
+		s.HeartbeatInterval, s.HeartbeatTimeout = DefaultHeartbeatInterval, DefaultHeartbeatTimeout
+	case s.HeartbeatInterval == 0:
+		s.HeartbeatInterval = s.HeartbeatTimeout / 3
+	case s.HeartbeatTimeout == 0 && s.HeartbeatInterval <= MaxHeartbeatTimeout:
+		s.HeartbeatTimeout = 3 * s.HeartbeatInterval
+	}
+	setDefault(&s.CancelGrace, DefaultCancelGrace)
+	setDefault(&s.Retention, DefaultRetention)
+	r := &s.Retry
+	setDefault(&r.MaxAttempts, DefaultMaxAttempts)
+	setDefault(&r.MaxLosses, DefaultMaxLosses)
+	setDefault(&r.InitialBackoff, DefaultInitialBackoff)
+	setDefault(&r.Multiplier, DefaultMultiplier)
+	if r.MaxBackoff == 0 {
+		r.MaxBackoff = max(DefaultMaxBackoff, r.InitialBackoff)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (s *Spec) check(l Limits) *FieldError {
+	if s.Queue == "" {
+		return bad("queue", "is empty; a queue name is required")
+	}
+	for _, f := range []struct{ name, value string }{
+		{"queue", s.Queue}, {"type", s.Type}, {"run_id", s.RunID},
+		{"task_key", s.TaskKey}, {"asset_id", s.AssetID}, {"idempotency_key", s.IdempotencyKey},
+	} {
+		if err := CheckID(f.name, f.value, l); err != nil {
+			return err
+		}
+	}
+	if len(s.Payload) > l.Payload {
+		return bad("payload", "has %d bytes; the limit is %d", len(s.Payload), l.Payload)
+	}
+	if err := s.checkTimes(); err != nil {
+		return err
+	}
+	if err := s.Retry.check(); err != nil {
+		return err.Under("retry_policy")
+	}
+	return checkLabels(s.Labels, l)
+}
+
+func (s *Spec) checkTimes() *FieldError {
+	for _, f := range []struct {
+		name     string
+		value    time.Duration
+		min, max time.Duration
+		optional bool
+	}{
+		{"attempt_timeout", s.AttemptTimeout, MinTimeout, MaxTimeout, true},
+		{"start_timeout", s.StartTimeout, MinTimeout, MaxTimeout, true},
+		{"heartbeat_interval", s.HeartbeatInterval, 1, MaxHeartbeatTimeout / 2, false},
+		{"heartbeat_timeout", s.HeartbeatTimeout, MinHeartbeatTimeout, MaxHeartbeatTimeout, false},
+		{"cancel_grace", s.CancelGrace, 1, MaxCancelGrace, false},
+		{"retention", s.Retention, MinRetention, MaxRetention, false},
+	} {
+		if f.optional && f.value == 0 {
+			continue
+		}
+		if f.value < f.min || f.value > f.max {
+			return bad(f.name, "is %v; the range is %v to %v", f.value, f.min, f.max)
+		}
+	}
+	if s.HeartbeatTimeout < 2*s.HeartbeatInterval {
+		return bad("heartbeat_timeout", "is %v; the limit is twice heartbeat_interval (%v), so at least %v",
+			s.HeartbeatTimeout, s.HeartbeatInterval, 2*s.HeartbeatInterval)
+	}
+	if s.RunAt < 0 {
+		return bad("run_at", "lies before 1970")
+	}
+	if s.Deadline < 0 {
+		return bad("deadline", "lies before 1970")
+	}
+	if s.Deadline != 0 && s.RunAt >= s.Deadline {
+		return bad("deadline", "does not lie after run_at")
+	}
+	return nil
+}
+
+func (r *RetryPolicy) check() *FieldError {
+	switch {
+	case r.MaxAttempts > MaxBudget:
+		return bad("max_attempts", "is %d; the limit is %d", r.MaxAttempts, MaxBudget)
+	case r.MaxLosses > MaxBudget:
+		return bad("max_losses", "is %d; the limit is %d", r.MaxLosses, MaxBudget)
+	case r.InitialBackoff < 0 || r.InitialBackoff > MaxInitialBackoff:
+		return bad("initial_backoff", "is %v; the range is 1ns to %v", r.InitialBackoff, MaxInitialBackoff)
+	case !(r.Multiplier >= 1 && r.Multiplier <= MaxMultiplier): // also catches NaN
+		return bad("backoff_multiplier", "is %v; the range is 1 to %d", r.Multiplier, MaxMultiplier)
+	case r.MaxBackoff < r.InitialBackoff:
+		return bad("max_backoff", "is %v; it must be at least initial_backoff (%v)", r.MaxBackoff, r.InitialBackoff)
+	case r.MaxBackoff > MaxMaxBackoff:
+		return bad("max_backoff", "is %v; the limit is %v", r.MaxBackoff, MaxMaxBackoff)
+	}
+	for i, c := range r.NonRetryable {
+		if c == NoCategory || c > CategoryCancelled {
+			return bad(fmt.Sprintf("non_retryable_categories[%d]", i), "is %d, which is no category", c)
+		}
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string, l Limits) *FieldError {
+	if len(labels) > l.Labels {
+		return bad("labels", "has %d entries; the limit is %d", len(labels), l.Labels)
+	}
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if k == "" {
+			return bad("labels", "has an empty key")
+		}
+		if len(k) > l.ID || len(labels[k]) > l.ID {
+			return bad("labels", "key %q: key or value is over the limit of %d bytes", clip(k, 40), l.ID)
+		}
+	}
+	return nil
+}
+
+// CheckID checks the form that every identifier shares: at most l.ID bytes, no control characters.
+func CheckID(field, value string, l Limits) *FieldError {
+	if len(value) > l.ID {
+		return bad(field, "has %d bytes; the limit is %d", len(value), l.ID)
+	}
+	if i := strings.IndexFunc(value, func(r rune) bool { return r < 0x20 || r == 0x7f }); i >= 0 {
+		return bad(field, "has a control character at byte %d", i)
+	}
+	return nil
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "..."
+}
