@@ -1,0 +1,95 @@
+package lease
+
+import "time"
+
+// grant opens the next attempt of a task that waits (A1, A2).
+func (s *step) grant(c Grant) {
+	t := s.open(c.Task)
+	if t == nil || t.State() != Ready {
+		return
+	}
+	if t.Attempts >= MaxAttempt { // the fencing token has no more room
+		s.finish(Failed, DispatchUnavailable, s.now.Wall)
+		s.note(EventEnded, s.now.Wall, "", DispatchUnavailable, "out of attempt numbers")
+		return
+	}
+	l := &Lease{
+		Attempt: t.Attempts + 1, Nonce: s.rules.Entropy(),
+		Worker: c.Worker, Session: c.Session, Request: c.Request, GrantedAt: s.now.Wall,
+	}
+	if c.Session != "" {
+		l.AckBy = s.now.Serving.Add(s.rules.AckWithin)
+	}
+	if d := t.Spec.AttemptTimeout; d != 0 {
+		l.AttemptBy = s.now.Serving.Add(d)
+	}
+	s.version().Lease = l
+	s.renew()
+	s.note(EventGranted, s.now.Wall, c.Worker, NoReason, c.Session)
+}
+
+// renew sets expires_at = max(old, now + TTL), never past attempt_timeout or deadline (A3).
+func (s *step) renew() {
+	t, l := s.task, s.writeLease()
+	until := s.now.Serving.Add(t.Spec.HeartbeatTimeout)
+	if t.Cancel == nil { // in CANCELLING neither applies any more (T7)
+		if l.AttemptBy != 0 {
+			until = min(until, l.AttemptBy)
+		}
+		if t.Deadline != 0 {
+			until = min(until, s.now.Serving.Add(time.Duration(t.Deadline-s.now.Wall)))
+		}
+	}
+	l.ExpiresAt = max(l.ExpiresAt, until)
+	l.Stalled = 0
+}
+
+// acknowledge records that the grant arrived (W5).
+func (s *step) acknowledge() (first bool) {
+	if s.task.Lease.AckedAt != 0 {
+		return false
+	}
+	s.writeLease().AckedAt = s.now.Wall
+	return true
+}
+
+// requeue takes a lease back for no fault of the task.
+func (s *step) requeue(c Requeue) {
+	t := s.open(c.Task)
+	if t == nil || t.Lease == nil || t.Lease.Attempt != c.Attempt {
+		return
+	}
+	l := s.revoke(c.Cause, s.now.Wall)
+	if t.Cancel != nil {
+		s.finish(Cancelled, TaskCancelled, s.now.Wall)
+	} else {
+		s.wait(s.now, 0)
+	}
+	s.note(EventLeaseEnded, s.now.Wall, l.Worker, c.Cause, c.Detail)
+}
+
+// stall gives the holder back the time in which the coordinator could not hear it, in sum at most one TTL between two renewals
+// (A8). It comes before the due timers are applied: that is its purpose.
+func (s *step) stall(c Stall) {
+	s.old = s.view.Task(c.Task)
+	s.task = s.old
+	if s.task == nil || s.task.Lease == nil {
+		return
+	}
+	d := min(Instant(c.By), Instant(s.task.Spec.HeartbeatTimeout)-s.task.Lease.Stalled)
+	if d <= 0 {
+		return
+	}
+	l := s.writeLease()
+	l.Stalled += d
+	l.ExpiresAt += d
+	if l.AckBy != 0 {
+		l.AckBy += d
+	}
+	if l.CancelBy != 0 {
+		l.CancelBy += d
+	}
+	if s.task.Cancel == nil && l.AttemptBy != 0 {
+		l.ExpiresAt = min(l.ExpiresAt, l.AttemptBy)
+	}
+}

@@ -1,0 +1,188 @@
+package lease
+
+import "fmt"
+
+// say judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
+func (s *step) say(c Say) Answer {
+	r := c.Report
+	if err := r.check(s.rules.Limits); err != nil { // V1
+		return rejected(InvalidRequest, err.Error())
+	}
+	id, wellFormed := ParseTaskID(r.TaskID)
+	ticket, genuine := s.rules.Authority.Open(c.Tenant, r.LeaseID)
+	if wellFormed {
+		found := s.view.Task(id)
+		if found != nil && found.Tenant != c.Tenant { // V2
+			return rejected(UnknownTask, "task_id: no such task")
+		}
+		s.open(id)
+	}
+	if s.task == nil && !genuine { // V2
+		return rejected(UnknownTask, "task_id: no such task")
+	}
+	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3
+		return s.with(rejected(InvalidLease, "lease_id: was not issued for this task"))
+	}
+	if done := s.committed(id, ticket.Attempt); done != nil { // V4, V5
+		return s.again(r, done)
+	}
+	if r.Attempt != 0 && r.Attempt != ticket.Attempt { // V6
+		return s.with(rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, ticket.Attempt)))
+	}
+	if a, lost := s.lost(ticket); lost { // V7-V10
+		return s.with(a)
+	}
+	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
+		return s.with(rejected(ResultTooLarge, fmt.Sprintf("output: has %d bytes; the limit is %d; the lease stays live",
+			len(r.Result.Output), s.rules.Limits.Output)))
+	}
+	return s.commit(r) // V12
+}
+
+// neverGranted finds a genuine ticket that no durable grant stands behind: a crash took the grant before anyone was told.
+func (s *step) neverGranted(k Ticket) bool {
+	t := s.task
+	switch {
+	case t == nil || k.Epoch != s.rules.Authority.Epoch:
+		return false
+	case t.Lease != nil && t.Lease.Attempt == k.Attempt:
+		return t.Lease.Nonce != k.Nonce
+	case t.Last.Attempt == k.Attempt:
+		return t.Last.Nonce != k.Nonce
+	}
+	return k.Attempt > t.Attempt()
+}
+
+// committed finds the report that got COMMITTED under an attempt.
+func (s *step) committed(id TaskID, attempt uint32) *Committed {
+	if t := s.task; t != nil {
+		if t.Lease != nil && t.Lease.Attempt == attempt {
+			return nil
+		}
+		if t.Outcome != nil && t.Outcome.Attempt == attempt {
+			return t.Outcome
+		}
+	}
+	for i := range s.change.Ledger { // this very step removed the task
+		if s.change.Ledger[i].Attempt == attempt {
+			return &s.change.Ledger[i]
+		}
+	}
+	return s.view.Committed(id, attempt)
+}
+
+// again answers under a lease that has had its report.
+func (s *step) again(r *Report, done *Committed) Answer {
+	if !r.Kind.Closes() {
+		return s.with(Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"})
+	}
+	if r.Kind != done.Kind || r.Digest() != done.Digest {
+		return s.with(rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease"))
+	}
+	return Answer{Verdict: VerdictCommitted, Reason: None, State: done.State, RetryAt: done.RetryAt, Replayed: true}
+}
+
+// lost tells whether the lease is no longer live, and why: V7 to V10 in their order.
+func (s *step) lost(k Ticket) (Answer, bool) {
+	t := s.task
+	switch {
+	case k.Epoch != s.rules.Authority.Epoch:
+		return cancelled(CoordinatorRecovered, fmt.Sprintf("the lease is of epoch %d; this is epoch %d", k.Epoch, s.rules.Authority.Epoch)), true
+	case t == nil:
+		return cancelled(TaskGone, "the task was deleted"), true
+	case t.Attempt() > k.Attempt:
+		return cancelled(Superseded, fmt.Sprintf("attempt %d was granted since", t.Attempt())), true
+	case t.Lease == nil:
+		return cancelled(t.Last.Cause, fmt.Sprintf("the lease ended at %s", t.Last.At.Time().Format("15:04:05.000"))), true
+	}
+	return Answer{}, false
+}
+
+func rejected(reason Reason, detail string) Answer {
+	return Answer{Verdict: VerdictRejected, Reason: reason, Detail: detail}
+}
+
+func cancelled(reason Reason, detail string) Answer {
+	return Answer{Verdict: VerdictCancelled, Reason: reason, Detail: detail, ShouldCancel: true}
+}
+
+// with adds what the caller may know of the task.
+func (s *step) with(a Answer) Answer {
+	t := s.task
+	if t == nil {
+		return a
+	}
+	a.State = t.State()
+	if a.Verdict == VerdictCancelled {
+		a.CurrentAttempt = t.Attempt()
+	}
+	if a.ShouldCancel && t.Cancel != nil {
+		a.CancelReason = t.Cancel.Reason
+	}
+	return a
+}
+
+// check finds what is wrong with the form of a report (V1).
+func (r *Report) check(l Limits) *FieldError {
+	switch {
+	case r.Invalid != nil:
+		return r.Invalid
+	case r.TaskID == "":
+		return bad("task_id", "is empty")
+	case r.LeaseID == "":
+		return bad("lease_id", "is empty")
+	case r.Kind == KindFail && r.Failure == nil:
+		return bad("error", "is missing")
+	case r.Failure != nil:
+		return r.Failure.check(l)
+	case r.Result != nil:
+		return r.Result.check(l)
+	case len(r.Checkpoint) > l.Checkpoint:
+		return bad("checkpoint", "has %d bytes; the limit is %d", len(r.Checkpoint), l.Checkpoint)
+	case r.Delay < 0 || r.Delay > MaxDelay:
+		return bad("delay", "is %v; the range is 0 to %v", r.Delay, MaxDelay)
+	}
+	return nil
+}
+
+func (f *Failure) check(l Limits) *FieldError {
+	switch {
+	case f.Category > CategoryCancelled:
+		return bad("error.category", "is %d, which is no category", f.Category)
+	case len(f.Message) > l.Stack:
+		return bad("error.message", "has %d bytes; the limit is %d", len(f.Message), l.Stack)
+	case len(f.Stack) > l.Stack:
+		return bad("error.stack_trace", "has %d bytes; the limit is %d", len(f.Stack), l.Stack)
+	case f.RetryAfter < 0:
+		return bad("error.retry_after", "is %v; it can not be negative", f.RetryAfter)
+	case len(f.Partial) > l.Checkpoint:
+		return bad("partial_progress", "has %d bytes; the limit is %d", len(f.Partial), l.Checkpoint)
+	}
+	return nil
+}
+
+// MaxArtifacts is how many artifacts a report may carry.
+const MaxArtifacts = 64
+
+func (r *Result) check(l Limits) *FieldError {
+	if len(r.Artifacts) > MaxArtifacts {
+		return bad("artifacts", "has %d entries; the limit is %d", len(r.Artifacts), MaxArtifacts)
+	}
+	for i := range r.Artifacts {
+		a := &r.Artifacts[i]
+		field := fmt.Sprintf("artifacts[%d].", i)
+		if a.ResourceID == "" {
+			return bad(field+"resource_id", "is empty")
+		}
+		if err := CheckID(field+"resource_id", a.ResourceID, l); err != nil {
+			return err
+		}
+		if a.SizeBytes < 0 {
+			return bad(field+"size_bytes", "is %d; it can not be negative", a.SizeBytes)
+		}
+		if err := checkLabels(a.Metadata, l); err != nil {
+			return &FieldError{Field: field + "metadata", Problem: err.Problem}
+		}
+	}
+	return nil
+}

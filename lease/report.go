@@ -1,0 +1,149 @@
+package lease
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Kind is what a worker says about its lease.
+type Kind uint8
+
+// The kinds. Complete, Fail and Release are reports, which close the attempt.
+const (
+	KindStart Kind = iota + 1
+	KindComplete
+	KindFail
+	KindRelease
+	KindHeartbeat
+	KindAck
+)
+
+// Closes reports whether the kind ends the attempt when it is committed.
+func (k Kind) Closes() bool { return k == KindComplete || k == KindFail || k == KindRelease }
+
+func (k Kind) String() string {
+	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack"}[k]
+}
+
+// Report is anything a worker says about one lease. Ids are as they came, not yet trusted.
+type Report struct {
+	Kind    Kind
+	TaskID  string
+	LeaseID string
+	Attempt uint32 // 0: not sent
+	Worker  string // for the history only: the lease decides
+
+	Result     *Result       // of a Complete
+	Failure    *Failure      // of a Fail
+	Delay      time.Duration // of a Release
+	Detail     string        // of a Release: why
+	Checkpoint []byte        // of a Heartbeat; empty: the last one stays
+
+	// Invalid is a fault of form that was found while the report was read. It is judged as V1, in its turn.
+	Invalid *FieldError
+}
+
+// Result is what a Complete carries.
+type Result struct {
+	Output    []byte
+	Artifacts []Artifact
+	Metrics   map[string]float64
+}
+
+// Artifact describes a result that lies elsewhere.
+type Artifact struct {
+	ResourceID string
+	WorkerID   string
+	Type       string
+	SizeBytes  int64
+	ExpiresAt  Wall
+	Inline     bool
+	Metadata   map[string]string
+}
+
+// Failure is what a Fail carries.
+type Failure struct {
+	Category   Category
+	Message    string
+	Stack      string
+	Retryable  *bool // nil: the category decides (T4)
+	RetryAfter time.Duration
+	// Phase and Partial tell what was done before a cancel stopped the work.
+	Phase   string
+	Partial []byte
+	Metrics map[string]float64
+}
+
+// Digest identifies the content of a report: half of a SHA-256.
+type Digest [16]byte
+
+// Digest covers the kind, output, artifacts in order, and the error's category, message, stack and retryable, and nothing else: not
+// times, metrics or report ids (V13).
+func (r *Report) Digest() Digest {
+	h := digester{buf: make([]byte, 0, 256)}
+	h.num(uint64(r.Kind))
+	if r.Result != nil {
+		h.bytes(r.Result.Output)
+		h.num(uint64(len(r.Result.Artifacts)))
+		for i := range r.Result.Artifacts {
+			h.artifact(&r.Result.Artifacts[i])
+		}
+	}
+	if f := r.Failure; f != nil {
+		h.num(uint64(f.Category.or(UserCode)))
+		h.bytes([]byte(f.Message))
+		h.bytes([]byte(f.Stack))
+		switch {
+		case f.Retryable == nil:
+			h.num(0)
+		case *f.Retryable:
+			h.num(1)
+		default:
+			h.num(2)
+		}
+	}
+	sum := sha256.Sum256(h.buf)
+	return Digest(sum[:16])
+}
+
+func (c Category) or(other Category) Category {
+	if c == NoCategory {
+		return other
+	}
+	return c
+}
+
+// digester writes every value with its length, so that no two contents run together. A long value is hashed first.
+type digester struct{ buf []byte }
+
+func (d *digester) num(n uint64) { d.buf = binary.AppendUvarint(d.buf, n) }
+
+func (d *digester) bytes(b []byte) {
+	d.num(uint64(len(b)))
+	if len(b) > sha256.Size {
+		sum := sha256.Sum256(b)
+		b = sum[:]
+	}
+	d.buf = append(d.buf, b...)
+}
+
+func (d *digester) artifact(a *Artifact) {
+	d.bytes([]byte(a.ResourceID))
+	d.bytes([]byte(a.WorkerID))
+	d.bytes([]byte(a.Type))
+	d.num(uint64(a.SizeBytes))
+	d.num(uint64(a.ExpiresAt))
+	inline := uint64(0)
+	if a.Inline {
+		inline = 1
+	}
+	d.num(inline)
+	d.num(uint64(len(a.Metadata)))
+	for _, k := range slices.Sorted(maps.Keys(a.Metadata)) {
+		d.bytes([]byte(k))
+		d.bytes([]byte(a.Metadata[k]))
+	}
+}

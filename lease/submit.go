@@ -1,0 +1,70 @@
+package lease
+
+// submit makes tasks, all or none (T1).
+func (s *step) submit(c Submit) {
+	seen := map[string]int{} // keys of this batch, by spec
+	var changes []Change
+	for i, spec := range c.Specs {
+		if spec.IdempotencyKey != "" {
+			done, err := s.existing(c, i, seen)
+			if err != nil {
+				s.refuse(i, err)
+				return
+			}
+			if done != nil {
+				s.out.Submitted = append(s.out.Submitted, Submitted{Task: done})
+				continue
+			}
+			seen[spec.IdempotencyKey] = i
+		}
+		if spec.Deadline != 0 && spec.Deadline <= s.now.Wall {
+			s.refuse(i, bad("deadline", "%s has passed", spec.Deadline.Time().Format("2006-01-02T15:04:05.000Z")))
+			return
+		}
+		t := s.create(c, spec)
+		change := Change{New: t, Row: true}
+		if spec.IdempotencyKey != "" {
+			change.Key = c.Digests[i]
+		}
+		changes = append(changes, change)
+		s.out.Submitted = append(s.out.Submitted, Submitted{Task: t, Created: true})
+	}
+	s.out.Changes = changes
+}
+
+func (s *step) refuse(spec int, err error) {
+	s.out = Step{Err: err, ErrSpec: spec}
+}
+
+// existing finds the task that a spec's idempotency key made before, in this batch or earlier.
+func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
+	key := c.Specs[i].IdempotencyKey
+	var task *Task
+	var digest Digest
+	if j, ok := seen[key]; ok {
+		task, digest = s.out.Submitted[j].Task, c.Digests[j]
+	} else if id, d, ok := s.view.Key(c.Space, key); ok {
+		task, digest = s.view.Task(id), d
+	}
+	if task == nil {
+		return nil, nil
+	}
+	if digest != c.Digests[i] {
+		return nil, &ExistsError{Field: "idempotency_key", Key: clip(key, 64), Task: task.ID}
+	}
+	return task, nil
+}
+
+func (s *step) create(c Submit, spec *Spec) *Task {
+	t := &Task{
+		ID:     TaskID{Space: c.Space, Seq: s.view.NextSeq(c.Space)},
+		Tenant: c.Tenant, Workspace: c.Workspace, Spec: spec,
+		Round: 1, CreatedAt: s.now.Wall, Deadline: spec.Deadline,
+	}
+	if spec.RunAt > s.now.Wall {
+		t.Rest, t.RunAt = Scheduled, spec.RunAt
+		return t
+	}
+	t.Rest, t.Place, t.ReadyAt = Ready, t.ID.Seq, s.now.Serving
+	return t
+}

@@ -1,0 +1,206 @@
+package lease
+
+// Task is one version of a task. Versions are values: the rules never change one that they were given, they return a new
+// one, so that a version may be read by anyone and compared with the next.
+type Task struct {
+	ID        TaskID
+	Tenant    string
+	Workspace string
+	Spec      *Spec
+
+	// Rest is the state without a lease: Scheduled, Ready or a final one. While Lease is set it is Ready, the place
+	// to which the task returns; use State for the state that the world sees.
+	Rest   State
+	Reason Reason // why it is final without an outcome
+
+	Round    uint32 // 1, and one more with each retry by an operator
+	Attempts uint32 // grants that have ended
+	Failures uint32 // of this round (T5)
+	Losses   uint32 // of this round (T5)
+	Releases uint32 // in a row
+	Unacked  uint32 // grants in a row that nobody acknowledged (W5)
+	// UnackedBy is the session of the last of them: the same one in a row counts once.
+	UnackedBy string
+
+	CreatedAt  Wall
+	FinishedAt Wall
+	Deadline   Wall    // of this round; 0 is none
+	Place      uint64  // in line; a task that comes back from an attempt keeps it (T2)
+	ReadyAt    Instant // since when it waits READY
+	RunAt      Wall    // SCHEDULED until then, by the calendar
+	RetryAt    Instant // SCHEDULED until then, by the serving clock
+
+	Cancel *CancelRequest
+	// Lease is the live one, or nil (A1).
+	Lease *Lease
+	// Last is how the last lease ended; its Attempt is 0 before the first has ended.
+	Last Ended
+	// Outcome is the report that ended the round (A5), or nil.
+	Outcome *Committed
+
+	// History holds the newest events but those of a live lease, which carries its own.
+	History []Event
+	Dropped uint32 // events that fell off its front
+
+	HasCheckpoint bool // one is stored
+	HasFailure    bool // the error of a failed attempt is stored
+}
+
+// Lease is the right to report one attempt. It is stored apart from its task, so that a renewal rewrites little.
+type Lease struct {
+	Attempt uint32
+	Nonce   uint64 // random part of the lease id
+	Worker  string
+	Session string // empty for a unary grant
+	// Request is the id of the unary request that it answers; a repeated one gets the same lease again.
+	Request string
+
+	GrantedAt   Wall
+	AckedAt     Wall // by ack, Start or heartbeat; 0 before (W5)
+	StartedAt   Wall // 0 before Start
+	HeartbeatAt Wall // 0 before the first
+
+	ExpiresAt Instant
+	AckBy     Instant // 0: no acknowledgement is needed
+	AttemptBy Instant // end of attempt_timeout; 0: none
+	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
+	// Stalled is by how much stalls of the coordinator have extended the lease since its last renewal (A8).
+	Stalled Instant
+
+	Events []Event
+}
+
+// Ended is how a lease ended. The cause does not drift (A3).
+type Ended struct {
+	Attempt uint32
+	Nonce   uint64
+	Cause   Reason
+	At      Wall
+}
+
+// CancelRequest is a cancel that was asked and still stands.
+type CancelRequest struct {
+	Reason string
+	By     string
+	At     Wall
+}
+
+// Committed is a report that got COMMITTED, kept so that a repeat gets the same answer (V4, V14).
+type Committed struct {
+	Attempt uint32
+	Kind    Kind
+	Digest  Digest
+	State   State // of the task after it
+	RetryAt Wall  // as it was told; 0: none
+	At      Wall
+}
+
+// Event is one durable fact of a task's life (T10).
+type Event struct {
+	Seq     uint64
+	Type    EventType
+	At      Wall
+	Attempt uint32
+	Actor   string
+	Reason  Reason
+	Detail  string
+	State   State // of the task after it
+}
+
+// EventType says what happened.
+type EventType uint8
+
+// The events, with the numbers of the wire.
+const (
+	EventSubmitted EventType = iota + 1
+	EventGranted
+	EventAcknowledged
+	EventStarted
+	EventCompleted
+	EventFailed
+	EventReleased
+	EventLeaseEnded
+	EventCancelRequested
+	EventRetried
+	EventReady
+	EventEnded
+)
+
+// MaxHistory is how many events a task keeps (T10); maxDetail is the length of an event's words in bytes.
+const (
+	MaxHistory = 100
+	maxDetail  = 256
+)
+
+// State is where the task stands.
+func (t *Task) State() State {
+	switch {
+	case t.Lease == nil:
+		return t.Rest
+	case t.Cancel != nil:
+		return Cancelling
+	case t.Lease.StartedAt != 0:
+		return Running
+	}
+	return Leased
+}
+
+// Attempt is the number of the newest grant; 0 before the first.
+func (t *Task) Attempt() uint32 {
+	if t.Lease != nil {
+		return t.Lease.Attempt
+	}
+	return t.Attempts
+}
+
+// Events returns the task's history, oldest first. The submit, which needs no record of its own, leads it.
+func (t *Task) Events() []Event {
+	all := make([]Event, 0, 1+MaxHistory)
+	if t.Dropped == 0 {
+		first := Event{Seq: t.ID.Seq, Type: EventSubmitted, At: t.CreatedAt, State: Ready}
+		if t.Spec != nil && t.Spec.RunAt > t.CreatedAt {
+			first.State = Scheduled
+		}
+		all = append(all, first)
+	}
+	all = append(all, t.History...)
+	if t.Lease != nil {
+		all = append(all, t.Lease.Events...)
+	}
+	return all
+}
+
+// LastSeq is the sequence of the newest event.
+func (t *Task) LastSeq() uint64 {
+	if t.Lease != nil && len(t.Lease.Events) > 0 {
+		return t.Lease.Events[len(t.Lease.Events)-1].Seq
+	}
+	if n := len(t.History); n > 0 {
+		return t.History[n-1].Seq
+	}
+	return t.ID.Seq
+}
+
+// Line is a set of waiting tasks that are alike for every worker: any of them may go to whoever takes from it. A grant looks at
+// the first task of each line and never scans the rest (T2).
+type Line struct {
+	Queue string
+	Type  string
+}
+
+// Line of the task.
+func (t *Task) Line() Line { return Line{Queue: t.Spec.Queue, Type: t.Spec.Type} }
+
+// Due returns when the task's next timer is due on each clock; 0 is never. It is computed from the task alone, so that an index of
+// timers can be checked against the tasks that it indexes.
+func (t *Task) Due() (serving Instant, wall Wall) {
+	for _, timer := range t.timers() {
+		if timer.serving != 0 && (serving == 0 || timer.serving < serving) {
+			serving = timer.serving
+		}
+		if timer.wall != 0 && (wall == 0 || timer.wall < wall) {
+			wall = timer.wall
+		}
+	}
+	return serving, wall
+}

@@ -1,0 +1,191 @@
+package lease
+
+// timerKind orders timers that are due at the same instant: what was set from outside wins over the lease's own end, which is cut
+// to it.
+type timerKind uint8
+
+const (
+	timerDeadline timerKind = iota
+	timerAttempt
+	timerCancel
+	timerAck
+	timerExpiry
+	timerReady
+	timerStart
+	timerRetention
+)
+
+// timer is due on one of the two clocks; the other is 0.
+type timer struct {
+	kind    timerKind
+	serving Instant
+	wall    Wall
+}
+
+// timers lists what time may still do to the task in its present state.
+func (t *Task) timers() []timer {
+	switch {
+	case t.Lease != nil:
+		return t.leaseTimers()
+	case t.Rest.Final():
+		return []timer{{kind: timerRetention, wall: t.FinishedAt.Add(t.Spec.Retention)}}
+	}
+	var all []timer
+	if t.Deadline != 0 {
+		all = append(all, timer{kind: timerDeadline, wall: t.Deadline})
+	}
+	if t.Rest == Scheduled {
+		return append(all, timer{kind: timerReady, wall: t.RunAt, serving: t.RetryAt})
+	}
+	if d := t.Spec.StartTimeout; d != 0 {
+		all = append(all, timer{kind: timerStart, serving: t.ReadyAt.Add(d)})
+	}
+	return all
+}
+
+func (t *Task) leaseTimers() []timer {
+	l := t.Lease
+	all := []timer{{kind: timerExpiry, serving: l.ExpiresAt}}
+	if l.AckedAt == 0 && l.AckBy != 0 {
+		all = append(all, timer{kind: timerAck, serving: l.AckBy})
+	}
+	if t.Cancel != nil { // then only the grace counts (T7)
+		return append(all, timer{kind: timerCancel, serving: l.CancelBy})
+	}
+	if l.AttemptBy != 0 {
+		all = append(all, timer{kind: timerAttempt, serving: l.AttemptBy})
+	}
+	if t.Deadline != 0 {
+		all = append(all, timer{kind: timerDeadline, wall: t.Deadline})
+	}
+	return all
+}
+
+// lag tells for how long the timer has been due; ok is false while it is not.
+func (tm timer) lag(now Now) (d Instant, ok bool) {
+	if tm.serving != 0 {
+		d = now.Serving - tm.serving
+	} else {
+		d = Instant(now.Wall - tm.wall)
+	}
+	return d, d >= 0 // due at equality (A3)
+}
+
+// settle applies the due timers in due order, each at its own time (A3), until none is due. It ends: every timer that fires leads to a
+// state with fewer of them, and nothing here grants.
+func (s *step) settle() {
+	for s.task != nil {
+		first, found := timer{}, false
+		longest := Instant(0)
+		for _, tm := range s.task.timers() {
+			d, due := tm.lag(s.now)
+			if due && (!found || d > longest || d == longest && tm.kind < first.kind) {
+				first, found, longest = tm, true, d
+			}
+		}
+		if !found {
+			return
+		}
+		s.fire(first)
+	}
+}
+
+// at is the time at which a timer takes effect. A calendar timer says nothing about the serving clock, which counts from now.
+func (s *step) at(tm timer) Now {
+	if tm.serving != 0 {
+		return Now{Serving: tm.serving, Wall: s.now.WallAt(tm.serving)}
+	}
+	return Now{Serving: s.now.Serving, Wall: tm.wall}
+}
+
+func (s *step) fire(tm timer) {
+	at := s.at(tm)
+	switch tm.kind {
+	case timerDeadline:
+		s.overdue(at)
+	case timerAttempt:
+		s.attemptTimedOut(at)
+	case timerCancel:
+		s.graceOver(at)
+	case timerAck:
+		s.lose(DispatchUnacked, at)
+	case timerExpiry:
+		s.lose(LeaseExpired, at)
+	case timerReady:
+		s.becomeReady(at)
+	case timerStart:
+		s.finish(Failed, StartTimeout, at.Wall)
+		s.note(EventEnded, at.Wall, "", StartTimeout, "no worker took it within start_timeout")
+	case timerRetention:
+		s.remove()
+	}
+}
+
+// overdue ends the task at its deadline (T6).
+func (s *step) overdue(at Now) {
+	if s.task.Lease != nil {
+		s.revoke(DeadlineExceeded, at.Wall)
+	}
+	s.finish(Failed, DeadlineExceeded, at.Wall)
+	s.note(EventEnded, at.Wall, "", DeadlineExceeded, "the deadline passed")
+}
+
+// attemptTimedOut counts as a failure of category TIMEOUT (T5).
+func (s *step) attemptTimedOut(at Now) {
+	l := s.revoke(DeadlineExceeded, at.Wall)
+	detail := "attempt_timeout of " + s.task.Spec.AttemptTimeout.String() + " passed"
+	f := &Failure{Category: Timeout, Message: detail}
+	s.keepFailure(f)
+	s.countFailure(f, at)
+	if s.task.Rest == Failed {
+		s.task.Reason = DeadlineExceeded
+	}
+	s.note(EventLeaseEnded, at.Wall, l.Worker, DeadlineExceeded, detail)
+}
+
+// graceOver ends a cancel that its worker did not follow (T7).
+func (s *step) graceOver(at Now) {
+	l := s.revoke(CancelTimeout, at.Wall)
+	s.finish(Failed, CancelTimeout, at.Wall)
+	s.note(EventLeaseEnded, at.Wall, l.Worker, CancelTimeout, "cancel_grace passed without a report")
+}
+
+// lose ends a lease that its holder let go by silence: expired, or never acknowledged.
+func (s *step) lose(cause Reason, at Now) {
+	l := s.revoke(cause, at.Wall)
+	switch {
+	case s.task.Cancel != nil:
+		s.finish(Cancelled, TaskCancelled, at.Wall)
+	case l.AckedAt == 0:
+		s.countUnacked(l, at)
+	default:
+		s.countLoss(at)
+	}
+	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silence(l, cause))
+}
+
+func silence(l *Lease, cause Reason) string {
+	switch {
+	case cause == DispatchUnacked:
+		return "the grant was not acknowledged"
+	case l.HeartbeatAt != 0:
+		return "no heartbeat came after that of " + l.HeartbeatAt.Time().Format("15:04:05.000")
+	case l.StartedAt != 0:
+		return "no heartbeat came after the start"
+	case l.AckedAt != 0:
+		return "no heartbeat came after the acknowledgement"
+	}
+	return "nothing came from the worker"
+}
+
+// becomeReady ends a wait. A task that waited for its run_at joins the line now; one that comes back from an attempt has its old
+// place (T2).
+func (s *step) becomeReady(at Now) {
+	t := s.write()
+	t.RunAt = 0
+	s.wait(at, 0)
+	if t.Place == 0 {
+		t.Place = s.view.NextSeq(t.ID.Space)
+	}
+	s.note(EventReady, at.Wall, "", NoReason, "")
+}
