@@ -14,7 +14,7 @@ func (s *step) grant(c Grant) {
 		return
 	}
 	l := &Lease{
-		Attempt: t.Attempts + 1, Nonce: s.rules.Entropy(),
+		Epoch: s.rules.Authority.Epoch, Attempt: t.Attempts + 1, Nonce: s.rules.Entropy(),
 		Worker: c.Worker, Session: c.Session, Request: c.Request, GrantedAt: s.now.Wall,
 	}
 	if c.Session != "" {

@@ -2,6 +2,9 @@ package lease
 
 // commit records what a worker says under its live lease (V12, V19).
 func (s *step) commit(r *Report) Answer {
+	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
+		s.writeLease().Session = r.Session // after a reconnect the lease follows the stream that speaks for it
+	}
 	switch r.Kind {
 	case KindStart:
 		return s.start()

@@ -35,6 +35,7 @@ type Report struct {
 	LeaseID string
 	Attempt uint32 // 0: not sent
 	Worker  string // for the history only: the lease decides
+	Session string // stream that it came by; empty: unary
 
 	Result     *Result       // of a Complete
 	Failure    *Failure      // of a Fail

@@ -48,10 +48,11 @@ type Task struct {
 
 // Lease is the right to report one attempt. It is stored apart from its task, so that a renewal rewrites little.
 type Lease struct {
+	Epoch   uint32 // of the store when it was granted; in a later epoch it is not live
 	Attempt uint32
 	Nonce   uint64 // random part of the lease id
 	Worker  string
-	Session string // empty for a unary grant
+	Session string // stream that speaks for it; empty for a unary grant until a stream does
 	// Request is the id of the unary request that it answers; a repeated one gets the same lease again.
 	Request string
 

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Errors of every call. None of them is a verdict: the caller may repeat the call unchanged.
+var (
+	// ErrStopped means that the engine no longer takes commands.
+	ErrStopped = errors.New("the coordinator is stopping")
+	// ErrStore means that a commit failed, so that its outcome is unknown until the next start.
+	ErrStore = errors.New("the store failed")
+	// ErrOverloaded means that too many commands wait.
+	ErrOverloaded = errors.New("too many commands are waiting")
+)
+
+// Space names a workspace of a tenant, the unit that everything atomic or counted together lies in.
+type Space struct {
+	Tenant    string
+	Workspace string
+}
+
+// Granted is one new lease, durable, on its way to its holder.
+type Granted struct {
+	Task    *lease.Task // its Spec carries no payload; Lease is the new lease
+	LeaseID string
+	Token   uint64 // fencing token
+}
+
+// Notice tells the holder of a lease to stop.
+type Notice struct {
+	Task    lease.TaskID
+	LeaseID string
+	Reason  lease.Reason
+	Detail  string
+	Grace   time.Duration // 0: the lease is lost
+}
+
+// Wants is what a worker takes.
+type Wants struct {
+	Space  Space
+	Worker string
+	Queues []string
+	Types  []string // empty: every type
+}
+
+// LeaseRequest is a unary request for work.
+type LeaseRequest struct {
+	Wants
+	Max     int
+	Wait    time.Duration
+	Request string // id that makes a repeat return the same live leases; empty: none
+}
+
+// Member is a session as the engine sees it: a place to send work to, with a number of free slots. Its callbacks run on the
+// engine's committer, after the commit; they must not block.
+type Member struct {
+	Session string
+	Wants   Wants
+	Slots   int // live leases at most
+	// Deliver hands over new leases.
+	Deliver func([]Granted)
+	// Notify tells of leases to stop.
+	Notify func([]Notice)
+}
+
+// Calls lists what the engine offers to the edge. Every call returns after its effect is durable.
+type Calls interface {
+	// Submit makes tasks of one space, all or none. On refusal the error is a *lease.FieldError or *lease.ExistsError, and the int the
+	// index of the spec that it is about.
+	Submit(ctx context.Context, space Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error)
+	// Say judges reports of one tenant; the answers are in their order.
+	Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error)
+	// Lease grants waiting tasks, waiting for the first if asked to. If ctx ends before the hand-over, what was granted is
+	// requeued at once (W5).
+	Lease(ctx context.Context, r LeaseRequest) ([]Granted, error)
+	// Cancel, Retry and Delete change one task and return its new version, nil once deleted. Errors: lease.ErrNotFound,
+	// *lease.StateError, *lease.FieldError.
+	Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error)
+	Retry(ctx context.Context, c lease.Retry) (*lease.Task, error)
+	Delete(ctx context.Context, c lease.Delete) error
+
+	// Now reads both clocks.
+	Now() lease.Now
+	// Epoch of the store.
+	Epoch() uint32
+	// SpaceNumber finds the number of a space in the store; ok is false before its first task.
+	SpaceNumber(space Space) (number uint32, ok bool)
+	// Queues lists the queues of a space by name, after a name, at most limit.
+	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
+	// Watch subscribes to what happens to a task (Task set) or a run (Run set) from now on. The channel of a slow reader loses
+	// events, never blocks; Lost counts them. Close it when done.
+	Watch(w Watching) *Subscription
+	// Feed passes volatile news of a running attempt to watchers, if the lease is live.
+	Feed(tenant string, f Feed)
+	// Volatile returns the last volatile news of a live lease.
+	Volatile(id lease.TaskID) (Feed, bool)
+}
+
+// QueueInfo is a queue with its counts.
+type QueueInfo struct {
+	Name                     string
+	CreatedAt                lease.Wall
+	Ready, Scheduled, Leased uint64
+}
+
+// Watching says what to watch: a task, or a run of a space.
+type Watching struct {
+	Task  lease.TaskID
+	Space uint32
+	Run   string
+}
+
+// News is one thing that happened: a committed version of a task, or volatile news of its attempt.
+type News struct {
+	Task    *lease.Task // newest version; nil: deleted
+	ID      lease.TaskID
+	Feed    *Feed // set for volatile news
+	Skipped int   // news lost right before this one, since the reader was slow
+}
+
+// Feed is volatile news of a running attempt.
+type Feed struct {
+	TaskID   string
+	LeaseID  string
+	Fraction float64
+	Stage    string
+	Message  string
+	Chunks   []Chunk
+	Metrics  map[string]float64
+}
+
+// Chunk is a piece of output of a running attempt.
+type Chunk struct {
+	Channel  string
+	Index    uint64
+	MIMEType string
+	Text     string
+	Data     []byte // instead of Text where not nil
+	Metadata map[string]string
+}
