@@ -43,7 +43,7 @@ func ParseTaskID(s string) (id TaskID, ok bool) {
 		return TaskID{}, false
 	}
 	var raw [10]byte
-	if _, err := idText.Decode(raw[:], []byte(s[1:])); err != nil {
+	if n, err := idText.Decode(raw[:], []byte(s[1:])); err != nil || n != len(raw) { // the decoder skips line ends
 		return TaskID{}, false
 	}
 	return getID(raw[:]), true
@@ -109,7 +109,7 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 		return Ticket{}, false
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(leaseID)
-	if err != nil {
+	if err != nil || len(raw) != ticketLen+macLen { // the decoder skips line ends
 		return Ticket{}, false
 	}
 	if !hmac.Equal(raw[ticketLen:], a.mac(tenant, raw[:ticketLen])) { // constant time

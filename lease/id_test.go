@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"encoding/base64"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func randomTaskID() TaskID {
+	return TaskID{Space: rand.Uint32N(MaxSpace + 1), Seq: rand.Uint64N(MaxSeq + 1)}
+}
+
+func TestTaskIDRoundTrip(t *testing.T) {
+	ids := []TaskID{{}, {Space: MaxSpace, Seq: MaxSeq}, {Space: 1}, {Seq: 1}, {Space: MaxSpace}, {Seq: MaxSeq}}
+	for range 1000 {
+		ids = append(ids, randomTaskID())
+	}
+	for _, id := range ids {
+		if got, ok := ParseTaskID(id.String()); !ok || got != id {
+			t.Errorf("ParseTaskID(%q) = %v, %v; want %v", id, got, ok, id)
+		}
+	}
+}
+
+// Keys made of ids are appended in order only if the text sorts as the ids do.
+func TestTaskIDSortsAsText(t *testing.T) {
+	less := func(a, b TaskID) bool { return a.Space < b.Space || a.Space == b.Space && a.Seq < b.Seq }
+	for range 1000 {
+		a, b := randomTaskID(), randomTaskID()
+		if rand.IntN(2) == 0 {
+			b.Space = a.Space
+		}
+		if less(a, b) != (a.String() < b.String()) {
+			t.Errorf("%v and %v sort otherwise than %s and %s", a, b, a, b)
+		}
+	}
+}
+
+// Each id has one text, or one task would have many names.
+func TestParseTaskIDIsStrict(t *testing.T) {
+	good := TaskID{Space: 3, Seq: 77}.String()
+	for name, text := range map[string]string{
+		"empty":              "",
+		"no prefix":          good[1:],
+		"another prefix":     "x" + good[1:],
+		"one short":          good[:len(good)-1],
+		"one long":           good + "0",
+		"upper case":         strings.ToUpper(good),
+		"outside alphabet":   good[:16] + "u",
+		"padding":            good[:16] + "=",
+		"line end at end":    good[:16] + "\n",
+		"line end inside":    good[:8] + "\r" + good[9:],
+		"only line ends":     "t" + strings.Repeat("\n", 16),
+		"not ASCII":          good[:15] + "é",
+		"spaces around":      " " + good[:16],
+		"a zero byte inside": good[:8] + "\x00" + good[9:],
+	} {
+		if id, ok := ParseTaskID(text); ok {
+			t.Errorf("%s: ParseTaskID(%q) = %v, want no id", name, text, id)
+		}
+	}
+}
+
+// A2: a token rises with the attempt, more with the epoch, and is exact in a double.
+func TestFencingTokenRises(t *testing.T) {
+	last := uint64(0)
+	for _, epoch := range []uint32{1, 2, 90_000_000, 1<<32 - 1} {
+		for _, attempt := range []uint32{1, 2, 1000, MaxAttempt} {
+			token := FencingToken(epoch, attempt)
+			if token <= last {
+				t.Errorf("token of epoch %d, attempt %d is %d, not above %d", epoch, attempt, token, last)
+			}
+			if token >= 1<<53 || uint64(float64(token)) != token {
+				t.Errorf("token %d is not exact in a double", token)
+			}
+			last = token
+		}
+	}
+}
+
+func testTicket() Ticket {
+	return Ticket{Epoch: 7, Task: TaskID{Space: 2, Seq: 99}, Attempt: 3, Nonce: 0x1122334455667788}
+}
+
+// A7: an authority knows its own lease ids, for the tenant that it issued them to.
+func TestAuthorityRecognisesItsOwn(t *testing.T) {
+	a := NewAuthority(7, []byte("key"))
+	id := a.Issue("acme", testTicket())
+	if got, ok := a.Open("acme", id); !ok || got != testTicket() {
+		t.Errorf("Open = %+v, %v; want %+v", got, ok, testTicket())
+	}
+	if again := a.Issue("acme", testTicket()); again != id {
+		t.Errorf("the same ticket gave %q, then %q", id, again)
+	}
+	later := NewAuthority(8, []byte("key")) // after a restore: genuine, of an older epoch
+	if got, ok := later.Open("acme", id); !ok || got.Epoch != 7 {
+		t.Errorf("in the next epoch Open = %+v, %v; want epoch 7", got, ok)
+	}
+}
+
+// A7: nothing else is genuine.
+func TestAuthorityRefusesForgeries(t *testing.T) {
+	a := NewAuthority(7, []byte("key"))
+	id := a.Issue("acme", testTicket())
+	refused := func(name, tenant, leaseID string) {
+		t.Helper()
+		if ticket, ok := a.Open(tenant, leaseID); ok || ticket != (Ticket{}) {
+			t.Errorf("%s: Open = %+v, %v; want nothing", name, ticket, ok)
+		}
+	}
+	refused("another tenant", "acm", id)
+	refused("no tenant", "", id)
+	refused("another key", "acme", NewAuthority(7, []byte("kez")).Issue("acme", testTicket()))
+	refused("empty", "acme", "")
+	refused("one short", "acme", id[:len(id)-1])
+	refused("one long", "acme", id+"A")
+	refused("padding", "acme", id[:len(id)-1]+"=")
+	refused("text", "acme", strings.Repeat("lease ", 10)[:len(id)])
+	for n := 1; n <= len(id); n++ { // the decoder skips line ends, so these decode to fewer bytes
+		refused("line ends", "acme", id[:len(id)-n]+strings.Repeat("\n", n))
+	}
+}
+
+// A7: every bit of a lease id is under the MAC.
+func TestAuthorityRefusesFlippedBits(t *testing.T) {
+	a := NewAuthority(7, []byte("key"))
+	raw, err := base64.RawURLEncoding.DecodeString(a.Issue("acme", testTicket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bit := range len(raw) * 8 {
+		raw[bit/8] ^= 1 << (bit % 8)
+		if _, ok := a.Open("acme", base64.RawURLEncoding.EncodeToString(raw)); ok {
+			t.Errorf("bit %d flipped: still genuine", bit)
+		}
+		raw[bit/8] ^= 1 << (bit % 8)
+	}
+}
