@@ -30,10 +30,15 @@ func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 // calendar is measured on it: run_at, deadline and retention.
 type Wall int64
 
-// WallOf converts a time; the zero time becomes 0.
+// WallOf converts a time, held at the ends of the range (the years 1677 and 2262); the zero time becomes 0.
 func WallOf(t time.Time) Wall {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return 0
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
 	}
 	return Wall(t.UnixNano())
 }

@@ -123,9 +123,9 @@ func (s *Spec) fill() {
 	case s.HeartbeatInterval == 0 && s.HeartbeatTimeout == 0:
 		s.HeartbeatInterval, s.HeartbeatTimeout = DefaultHeartbeatInterval, DefaultHeartbeatTimeout
 	case s.HeartbeatInterval == 0:
-		s.HeartbeatInterval = s.HeartbeatTimeout / 3
-	case s.HeartbeatTimeout == 0 && s.HeartbeatInterval <= MaxHeartbeatTimeout:
-		s.HeartbeatTimeout = 3 * s.HeartbeatInterval
+		s.HeartbeatInterval = max(s.HeartbeatTimeout/3, 1)
+	case s.HeartbeatTimeout == 0:
+		s.HeartbeatTimeout = min(max(3*min(s.HeartbeatInterval, MaxHeartbeatTimeout), MinHeartbeatTimeout), MaxHeartbeatTimeout)
 	}
 	setDefault(&s.CancelGrace, DefaultCancelGrace)
 	setDefault(&s.Retention, DefaultRetention)
@@ -179,8 +179,8 @@ func (s *Spec) checkTimes() *FieldError {
 	}{
 		{"attempt_timeout", s.AttemptTimeout, MinTimeout, MaxTimeout, true},
 		{"start_timeout", s.StartTimeout, MinTimeout, MaxTimeout, true},
-		{"heartbeat_interval", s.HeartbeatInterval, 1, MaxHeartbeatTimeout / 2, false},
 		{"heartbeat_timeout", s.HeartbeatTimeout, MinHeartbeatTimeout, MaxHeartbeatTimeout, false},
+		{"heartbeat_interval", s.HeartbeatInterval, 1, MaxHeartbeatTimeout / 2, false},
 		{"cancel_grace", s.CancelGrace, 1, MaxCancelGrace, false},
 		{"retention", s.Retention, MinRetention, MaxRetention, false},
 	} {

@@ -1,0 +1,69 @@
+package lease
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// Sums are held at the ends of the range: a far deadline must not wrap around into the past.
+func TestClocksSaturate(t *testing.T) {
+	for _, c := range []struct {
+		at   Instant
+		d    time.Duration
+		want Instant
+	}{
+		{10, 5, 15},
+		{10, -15, -5},
+		{0, math.MaxInt64, math.MaxInt64},
+		{1, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64, -1, math.MaxInt64 - 1},
+		{-1, math.MinInt64, math.MinInt64},
+		{-2, math.MinInt64, math.MinInt64},
+		{math.MinInt64, -1, math.MinInt64},
+	} {
+		if got := c.at.Add(c.d); got != c.want {
+			t.Errorf("Instant %d + %d = %d, want %d", c.at, c.d, got, c.want)
+		}
+		if got := Wall(c.at).Add(c.d); got != Wall(c.want) {
+			t.Errorf("Wall %d + %d = %d, want %d", c.at, c.d, got, c.want)
+		}
+	}
+}
+
+func TestWallOf(t *testing.T) {
+	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
+	for _, c := range []struct {
+		in   time.Time
+		want Wall
+	}{
+		{time.Time{}, 0},
+		{year(1971), Wall(365 * 24 * time.Hour)},
+		{year(1969), -Wall(365 * 24 * time.Hour)},
+		{year(9999), math.MaxInt64}, // "never" must not become a time in the past
+		{year(1), 0},
+		{year(2), math.MinInt64},
+	} {
+		if got := WallOf(c.in); got != c.want {
+			t.Errorf("WallOf(%v) = %d, want %d", c.in, got, c.want)
+		}
+	}
+	now := year(2031).Add(5)
+	if got := WallOf(now).Time(); !got.Equal(now) {
+		t.Errorf("%v came back as %v", now, got)
+	}
+	if !Wall(0).Time().IsZero() {
+		t.Error("0 is no time, and has to stay none")
+	}
+}
+
+func TestNow(t *testing.T) {
+	now := Now{Serving: 100, Wall: 5000}
+	if got := now.WallAt(90); got != 4990 {
+		t.Errorf("WallAt(90) = %d, want 4990", got)
+	}
+	if got := now.Back(30); got != (Now{Serving: 70, Wall: 4970}) {
+		t.Errorf("Back(30) = %v", got)
+	}
+}

@@ -1,0 +1,190 @@
+package lease
+
+import (
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFillSetsDefaults(t *testing.T) {
+	s := Spec{Queue: "q", Payload: []byte("four")}
+	if err := s.Fill(DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		field     string
+		got, want any
+	}{
+		{"size", s.Size, 4},
+		{"heartbeat_interval", s.HeartbeatInterval, 30 * time.Second}, // T8
+		{"heartbeat_timeout", s.HeartbeatTimeout, 90 * time.Second},   // T8
+		{"cancel_grace", s.CancelGrace, 30 * time.Second},             // T7
+		{"retention", s.Retention, 72 * time.Hour},                    // T9
+		{"attempt_timeout", s.AttemptTimeout, time.Duration(0)},       // T6: optional
+		{"start_timeout", s.StartTimeout, time.Duration(0)},           // T6: optional
+		{"max_attempts", s.Retry.MaxAttempts, uint32(5)},              // T3
+		{"max_losses", s.Retry.MaxLosses, uint32(3)},                  // T5
+		{"initial_backoff", s.Retry.InitialBackoff, time.Second},      // T3
+		{"backoff_multiplier", s.Retry.Multiplier, 2.0},               // T3
+		{"max_backoff", s.Retry.MaxBackoff, 5 * time.Minute},          // T3
+	} {
+		if c.got != c.want {
+			t.Errorf("%s is %v, want %v", c.field, c.got, c.want)
+		}
+	}
+}
+
+// T8: whichever of the two is left out follows from the other, within its range.
+func TestFillDerivesHeartbeats(t *testing.T) {
+	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
+		{interval: 10 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
+		{timeout: 30 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
+		{interval: time.Millisecond, wantInterval: time.Millisecond, wantTimeout: MinHeartbeatTimeout},
+		{interval: 12 * time.Hour, wantInterval: 12 * time.Hour, wantTimeout: MaxHeartbeatTimeout},
+		{timeout: MinHeartbeatTimeout, wantInterval: MinHeartbeatTimeout / 3, wantTimeout: MinHeartbeatTimeout},
+	} {
+		s := Spec{Queue: "q", HeartbeatInterval: c.interval, HeartbeatTimeout: c.timeout}
+		if err := s.Fill(DefaultLimits()); err != nil {
+			t.Errorf("interval %v, timeout %v: %v", c.interval, c.timeout, err)
+		}
+		if s.HeartbeatInterval != c.wantInterval || s.HeartbeatTimeout != c.wantTimeout {
+			t.Errorf("interval %v, timeout %v became %v, %v; want %v, %v",
+				c.interval, c.timeout, s.HeartbeatInterval, s.HeartbeatTimeout, c.wantInterval, c.wantTimeout)
+		}
+	}
+}
+
+// Each range holds at its ends and not one step beyond, and the refusal names the field and the limit.
+func TestFillLimits(t *testing.T) {
+	limits := Limits{Payload: 10, ID: 8, Labels: 2}
+	full, over := strings.Repeat("x", 8), strings.Repeat("x", 9)
+	labels := func(n int) map[string]string {
+		m := map[string]string{}
+		for i := range n {
+			m[strconv.Itoa(i)] = ""
+		}
+		return m
+	}
+	for _, c := range []struct {
+		good, bad Spec
+		field     string
+		limit     string // that the refusal names
+	}{
+		{Spec{Queue: "q"}, Spec{Queue: "\x00"}, "queue", "control character"},
+		{Spec{Queue: full}, Spec{Queue: over}, "queue", "8"},
+		{Spec{Type: full}, Spec{Type: over}, "type", "8"},
+		{Spec{RunID: full}, Spec{RunID: over}, "run_id", "8"},
+		{Spec{TaskKey: full}, Spec{TaskKey: over}, "task_key", "8"},
+		{Spec{AssetID: full}, Spec{AssetID: over}, "asset_id", "8"},
+		{Spec{IdempotencyKey: full}, Spec{IdempotencyKey: over}, "idempotency_key", "8"},
+		{Spec{Payload: make([]byte, 10)}, Spec{Payload: make([]byte, 11)}, "payload", "10"},
+		{Spec{Labels: labels(2)}, Spec{Labels: labels(3)}, "labels", "2"},
+		{Spec{Labels: map[string]string{full: full}}, Spec{Labels: map[string]string{over: ""}}, "labels", "8"},
+		{Spec{Labels: map[string]string{full: full}}, Spec{Labels: map[string]string{"k": over}}, "labels", "8"},
+		{Spec{Labels: map[string]string{"k": ""}}, Spec{Labels: map[string]string{"": "v"}}, "labels", "empty key"},
+		{Spec{AttemptTimeout: MinTimeout}, Spec{AttemptTimeout: MinTimeout - 1}, "attempt_timeout", "100ms"},
+		{Spec{AttemptTimeout: MaxTimeout}, Spec{AttemptTimeout: MaxTimeout + 1}, "attempt_timeout", "720h"},
+		{Spec{StartTimeout: MinTimeout}, Spec{StartTimeout: MinTimeout - 1}, "start_timeout", "100ms"},
+		{Spec{StartTimeout: MaxTimeout}, Spec{StartTimeout: MaxTimeout + 1}, "start_timeout", "720h"},
+		{Spec{HeartbeatInterval: 1}, Spec{HeartbeatInterval: -1}, "heartbeat_interval", "1ns"},
+		{Spec{HeartbeatInterval: 12 * time.Hour}, Spec{HeartbeatInterval: 12*time.Hour + 1}, "heartbeat_interval", "12h"},
+		{Spec{HeartbeatInterval: 1}, Spec{HeartbeatInterval: math.MaxInt64}, "heartbeat_interval", "12h"},
+		{Spec{HeartbeatTimeout: MinHeartbeatTimeout}, Spec{HeartbeatTimeout: MinHeartbeatTimeout - 1}, "heartbeat_timeout", "100ms"},
+		{Spec{HeartbeatTimeout: MaxHeartbeatTimeout}, Spec{HeartbeatTimeout: MaxHeartbeatTimeout + 1}, "heartbeat_timeout", "24h"},
+		{Spec{HeartbeatTimeout: MinHeartbeatTimeout}, Spec{HeartbeatTimeout: 1}, "heartbeat_timeout", "100ms"},
+		{Spec{HeartbeatTimeout: MinHeartbeatTimeout}, Spec{HeartbeatTimeout: -time.Hour}, "heartbeat_timeout", "100ms"},
+		{
+			Spec{HeartbeatInterval: time.Second, HeartbeatTimeout: 2 * time.Second}, // T8
+			Spec{HeartbeatInterval: time.Second, HeartbeatTimeout: 2*time.Second - 1}, "heartbeat_timeout", "at least 2s",
+		},
+		{Spec{CancelGrace: 1}, Spec{CancelGrace: -1}, "cancel_grace", "1ns"},
+		{Spec{CancelGrace: MaxCancelGrace}, Spec{CancelGrace: MaxCancelGrace + 1}, "cancel_grace", "24h"},
+		{Spec{Retention: MinRetention}, Spec{Retention: MinRetention - 1}, "retention", "1s"},
+		{Spec{Retention: MaxRetention}, Spec{Retention: MaxRetention + 1}, "retention", "87600h"},
+		{Spec{RunAt: 1}, Spec{RunAt: -1}, "run_at", "1970"},
+		{Spec{Deadline: 1}, Spec{Deadline: -1}, "deadline", "1970"},
+		{Spec{RunAt: 5, Deadline: 6}, Spec{RunAt: 5, Deadline: 5}, "deadline", "run_at"},
+		{retrying(RetryPolicy{MaxAttempts: MaxBudget}), retrying(RetryPolicy{MaxAttempts: MaxBudget + 1}), "retry_policy.max_attempts", "1000000"},
+		{retrying(RetryPolicy{MaxLosses: MaxBudget}), retrying(RetryPolicy{MaxLosses: MaxBudget + 1}), "retry_policy.max_losses", "1000000"},
+		{retrying(RetryPolicy{InitialBackoff: 1}), retrying(RetryPolicy{InitialBackoff: -1}), "retry_policy.initial_backoff", "1ns"},
+		{
+			retrying(RetryPolicy{InitialBackoff: MaxInitialBackoff}),
+			retrying(RetryPolicy{InitialBackoff: MaxInitialBackoff + 1}), "retry_policy.initial_backoff", "24h",
+		},
+		{retrying(RetryPolicy{Multiplier: 1}), retrying(RetryPolicy{Multiplier: 0.999}), "retry_policy.backoff_multiplier", "1 to 100"},
+		{retrying(RetryPolicy{Multiplier: 100}), retrying(RetryPolicy{Multiplier: 100.001}), "retry_policy.backoff_multiplier", "1 to 100"},
+		{retrying(RetryPolicy{Multiplier: 1}), retrying(RetryPolicy{Multiplier: math.NaN()}), "retry_policy.backoff_multiplier", "1 to 100"},
+		{retrying(RetryPolicy{Multiplier: 1}), retrying(RetryPolicy{Multiplier: math.Inf(1)}), "retry_policy.backoff_multiplier", "1 to 100"},
+		{
+			retrying(RetryPolicy{InitialBackoff: 5, MaxBackoff: 5}),
+			retrying(RetryPolicy{InitialBackoff: 5, MaxBackoff: 4}), "retry_policy.max_backoff", "5ns",
+		},
+		{retrying(RetryPolicy{MaxBackoff: MaxMaxBackoff}), retrying(RetryPolicy{MaxBackoff: MaxMaxBackoff + 1}), "retry_policy.max_backoff", "168h"},
+		{
+			retrying(RetryPolicy{NonRetryable: []Category{CategoryCancelled}}),
+			retrying(RetryPolicy{NonRetryable: []Category{UserCode, CategoryCancelled + 1}}),
+			"retry_policy.non_retryable_categories[1]", "7",
+		},
+		{
+			retrying(RetryPolicy{NonRetryable: []Category{UserCode}}),
+			retrying(RetryPolicy{NonRetryable: []Category{NoCategory}}), "retry_policy.non_retryable_categories[0]", "0",
+		},
+	} {
+		checkFill(t, c.good, limits, "", "")
+		checkFill(t, c.bad, limits, c.field, c.limit)
+	}
+	nameless := Spec{}
+	if err := nameless.Fill(limits); err == nil || err.Error() != "queue: is empty; a queue name is required" {
+		t.Errorf("no queue: %v", err)
+	}
+}
+
+func retrying(p RetryPolicy) Spec { return Spec{Retry: p} }
+
+// checkFill fills s and wants a refusal that names field and limit, or none where field is empty.
+func checkFill(t *testing.T, s Spec, l Limits, field, limit string) {
+	t.Helper()
+	setDefault(&s.Queue, "q")
+	err := s.Fill(l)
+	if field == "" {
+		if err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		return
+	}
+	refusal, ok := err.(*FieldError)
+	switch {
+	case !ok:
+		t.Errorf("%s: accepted, or another kind of error: %v", field, err)
+	case refusal.Field != field:
+		t.Errorf("%s: the refusal names %q: %v", field, refusal.Field, err)
+	case !strings.Contains(refusal.Problem, limit):
+		t.Errorf("%s: the refusal does not name %s: %v", field, limit, err)
+	}
+}
+
+// A refused spec is not changed by what it is checked with.
+func TestFillKeepsMaps(t *testing.T) {
+	labels := map[string]string{"a": "1", "b": "2"}
+	before := maps.Clone(labels)
+	s := Spec{Queue: "q", Labels: labels}
+	if err := s.Fill(DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(labels, before) {
+		t.Errorf("labels became %v", labels)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // never half a character
+	} {
+		if got := clip(c.in, 4); got != c.want {
+			t.Errorf("clip(%q, 4) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
