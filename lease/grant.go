@@ -28,10 +28,16 @@ func (s *step) grant(c Grant) {
 	s.note(EventGranted, s.now.Wall, c.Worker, NoReason, c.Session)
 }
 
-// renew sets expires_at = max(old, now + TTL), never past attempt_timeout or deadline (A3).
+// renew starts the TTL anew.
 func (s *step) renew() {
+	l := s.writeLease()
+	l.Stalled = 0
+	s.expireAt(s.now.Serving.Add(s.task.Spec.HeartbeatTimeout))
+}
+
+// expireAt sets expires_at = max(old, until), never past attempt_timeout or deadline (A3).
+func (s *step) expireAt(until Instant) {
 	t, l := s.task, s.writeLease()
-	until := s.now.Serving.Add(t.Spec.HeartbeatTimeout)
 	if t.Cancel == nil { // in CANCELLING neither applies any more (T7)
 		if l.AttemptBy != 0 {
 			until = min(until, l.AttemptBy)
@@ -41,7 +47,6 @@ func (s *step) renew() {
 		}
 	}
 	l.ExpiresAt = max(l.ExpiresAt, until)
-	l.Stalled = 0
 }
 
 // acknowledge records that the grant arrived (W5).
@@ -69,27 +74,27 @@ func (s *step) requeue(c Requeue) {
 }
 
 // stall gives the holder back the time in which the coordinator could not hear it, in sum at most one TTL between two renewals
-// (A8). It comes before the due timers are applied: that is its purpose.
+// (A8). Only the timers that were due before the stall began are applied: what ended then stays ended (A4), and what came due
+// meanwhile is not held against the holder.
 func (s *step) stall(c Stall) {
-	s.old = s.view.Task(c.Task)
-	s.task = s.old
-	if s.task == nil || s.task.Lease == nil {
+	now := s.now
+	s.now = now.Back(max(c.By, 0))
+	t := s.open(c.Task)
+	s.now = now
+	if t == nil || t.Lease == nil {
 		return
 	}
-	d := min(Instant(c.By), Instant(s.task.Spec.HeartbeatTimeout)-s.task.Lease.Stalled)
+	d := min(c.By, t.Spec.HeartbeatTimeout-time.Duration(t.Lease.Stalled))
 	if d <= 0 {
 		return
 	}
 	l := s.writeLease()
-	l.Stalled += d
-	l.ExpiresAt += d
+	l.Stalled = l.Stalled.Add(d)
+	s.expireAt(l.ExpiresAt.Add(d))
 	if l.AckBy != 0 {
-		l.AckBy += d
+		l.AckBy = l.AckBy.Add(d)
 	}
 	if l.CancelBy != 0 {
-		l.CancelBy += d
-	}
-	if s.task.Cancel == nil && l.AttemptBy != 0 {
-		l.ExpiresAt = min(l.ExpiresAt, l.AttemptBy)
+		l.CancelBy = l.CancelBy.Add(d)
 	}
 }

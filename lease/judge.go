@@ -5,7 +5,7 @@ import "fmt"
 // say judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
 func (s *step) say(c Say) Answer {
 	r := c.Report
-	if err := r.check(s.rules.Limits); err != nil { // V1
+	if err := r.check(s.rules.Limits); err != nil && !s.repeats(c) { // V1
 		return rejected(InvalidRequest, err.Error())
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
@@ -21,20 +21,20 @@ func (s *step) say(c Say) Answer {
 		return rejected(UnknownTask, "task_id: no such task")
 	}
 	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3
-		return s.with(rejected(InvalidLease, "lease_id: was not issued for this task"))
+		return s.with(rejected(InvalidLease, "lease_id: was not issued for this task"), ticket.Attempt)
 	}
-	if done := s.committed(id, ticket.Attempt); done != nil { // V4, V5
+	if done := s.committed(s.task, ticket); done != nil { // V4, V5
 		return s.again(r, done)
 	}
 	if r.Attempt != 0 && r.Attempt != ticket.Attempt { // V6
-		return s.with(rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, ticket.Attempt)))
+		return s.with(rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, ticket.Attempt)), ticket.Attempt)
 	}
 	if a, lost := s.lost(ticket); lost { // V7-V10
-		return s.with(a)
+		return s.with(a, ticket.Attempt)
 	}
 	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
 		return s.with(rejected(ResultTooLarge, fmt.Sprintf("output: has %d bytes; the limit is %d; the lease stays live",
-			len(r.Result.Output), s.rules.Limits.Output)))
+			len(r.Result.Output), s.rules.Limits.Output)), ticket.Attempt)
 	}
 	return s.commit(r) // V12
 }
@@ -53,31 +53,48 @@ func (s *step) neverGranted(k Ticket) bool {
 	return k.Attempt > t.Attempt()
 }
 
-// committed finds the report that got COMMITTED under an attempt.
-func (s *step) committed(id TaskID, attempt uint32) *Committed {
-	if t := s.task; t != nil {
-		if t.Lease != nil && t.Lease.Attempt == attempt {
-			return nil
-		}
-		if t.Outcome != nil && t.Outcome.Attempt == attempt {
-			return t.Outcome
-		}
+// repeats tells whether the very same report was COMMITTED under its lease: what has become a fault of form since then, by a
+// lowered limit, does not unmake a verdict (V14).
+func (s *step) repeats(c Say) bool {
+	k, genuine := s.rules.Authority.Open(c.Tenant, c.Report.LeaseID)
+	if !genuine || k.Task.String() != c.Report.TaskID {
+		return false
+	}
+	done := s.committed(s.view.Task(k.Task), k)
+	return done != nil && c.Report.same(done)
+}
+
+// committed finds the report that got COMMITTED under a lease; t is its task, nil if gone.
+func (s *step) committed(t *Task, k Ticket) *Committed {
+	if t != nil && t.Lease != nil && t.Lease.Attempt == k.Attempt {
+		return nil
+	}
+	if t != nil && t.Outcome != nil && t.Outcome.under(k) {
+		return t.Outcome
 	}
 	for i := range s.change.Ledger { // this very step removed the task
-		if s.change.Ledger[i].Attempt == attempt {
+		if s.change.Ledger[i].under(k) {
 			return &s.change.Ledger[i]
 		}
 	}
-	return s.view.Committed(id, attempt)
+	if done := s.view.Committed(k.Task, k.Attempt); done != nil && done.under(k) {
+		return done
+	}
+	return nil
 }
+
+func (c *Committed) under(k Ticket) bool { return c.Attempt == k.Attempt && c.Nonce == k.Nonce }
+
+// same compares as V13 says.
+func (r *Report) same(done *Committed) bool { return r.Kind == done.Kind && r.Digest() == done.Digest }
 
 // again answers under a lease that has had its report.
 func (s *step) again(r *Report, done *Committed) Answer {
 	if !r.Kind.Closes() {
-		return s.with(Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"})
+		return s.with(Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"}, done.Attempt)
 	}
-	if r.Kind != done.Kind || r.Digest() != done.Digest {
-		return s.with(rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease"))
+	if !r.same(done) {
+		return s.with(rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease"), done.Attempt)
 	}
 	return Answer{Verdict: VerdictCommitted, Reason: None, State: done.State, RetryAt: done.RetryAt, Replayed: true}
 }
@@ -106,14 +123,14 @@ func cancelled(reason Reason, detail string) Answer {
 	return Answer{Verdict: VerdictCancelled, Reason: reason, Detail: detail, ShouldCancel: true}
 }
 
-// with adds what the caller may know of the task.
-func (s *step) with(a Answer) Answer {
+// with adds what the caller, who had the given attempt, may know of the task.
+func (s *step) with(a Answer, attempt uint32) Answer {
 	t := s.task
 	if t == nil {
 		return a
 	}
 	a.State = t.State()
-	if a.Verdict == VerdictCancelled {
+	if a.Verdict == VerdictCancelled && t.Attempt() != attempt {
 		a.CurrentAttempt = t.Attempt()
 	}
 	if a.ShouldCancel && t.Cancel != nil {
@@ -127,6 +144,8 @@ func (r *Report) check(l Limits) *FieldError {
 	switch {
 	case r.Invalid != nil:
 		return r.Invalid
+	case r.Kind < KindStart || r.Kind > KindAck:
+		return bad("report", "is of no known kind")
 	case r.TaskID == "":
 		return bad("task_id", "is empty")
 	case r.LeaseID == "":

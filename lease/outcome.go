@@ -28,7 +28,7 @@ func (s *step) start() Answer {
 		l := s.end(TaskCancelled, s.now.Wall)
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
 		s.note(EventLeaseEnded, s.now.Wall, l.Worker, TaskCancelled, "cancelled before its start")
-		return s.with(cancelled(TaskCancelled, "the task was cancelled before its start"))
+		return s.with(cancelled(TaskCancelled, "the task was cancelled before its start"), l.Attempt)
 	}
 	s.acknowledge()
 	first := t.Lease.StartedAt == 0
@@ -121,7 +121,9 @@ func (s *step) release(r *Report) Answer {
 // record keeps the verdict for repeats: with the task if the report ended the round, in the ledger if it did not (V14).
 func (s *step) record(r *Report) Answer {
 	t := s.write()
-	done := Committed{Attempt: t.Attempts, Kind: r.Kind, Digest: r.Digest(), State: t.State(), At: s.now.Wall}
+	done := Committed{
+		Attempt: t.Last.Attempt, Nonce: t.Last.Nonce, Kind: r.Kind, Digest: r.Digest(), State: t.State(), At: s.now.Wall,
+	}
 	if t.RetryAt != 0 {
 		done.RetryAt = s.now.WallAt(t.RetryAt)
 	}

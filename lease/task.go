@@ -89,6 +89,7 @@ type CancelRequest struct {
 // Committed is a report that got COMMITTED, kept so that a repeat gets the same answer (V4, V14).
 type Committed struct {
 	Attempt uint32
+	Nonce   uint64 // of the lease: after a restore another lease may have had the same attempt
 	Kind    Kind
 	Digest  Digest
 	State   State // of the task after it
