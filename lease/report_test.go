@@ -1,0 +1,133 @@
+package lease
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func yes() *bool { b := true; return &b }
+func no() *bool  { b := false; return &b }
+
+// V13: what makes two reports different ones.
+func TestDigestTellsContentsApart(t *testing.T) {
+	complete := func(output string, artifacts ...Artifact) *Report {
+		return &Report{Kind: KindComplete, Result: &Result{Output: []byte(output), Artifacts: artifacts}}
+	}
+	fail := func(f Failure) *Report { return &Report{Kind: KindFail, Failure: &f} }
+	long := strings.Repeat("x", 40) // over the length from which a value is hashed first
+	a, b := Artifact{ResourceID: "a"}, Artifact{ResourceID: "b"}
+	reports := []*Report{
+		{Kind: KindRelease},
+		complete(""), complete("x"), complete("y"), complete(long), complete(long + "x"),
+		complete("", a), complete("", b), complete("", a, b), complete("", b, a), complete("", a, a),
+		complete("", Artifact{ResourceID: "a", WorkerID: "w"}),
+		complete("", Artifact{ResourceID: "a", Type: "w"}),
+		complete("", Artifact{ResourceID: "aw"}),
+		complete("", Artifact{ResourceID: "a", SizeBytes: 1}),
+		complete("", Artifact{ResourceID: "a", ExpiresAt: 1}),
+		complete("", Artifact{ResourceID: "a", Inline: true}),
+		complete("", Artifact{ResourceID: "a", Metadata: map[string]string{"k": "v"}}),
+		complete("", Artifact{ResourceID: "a", Metadata: map[string]string{"kv": ""}}),
+		complete("", Artifact{ResourceID: "a", Metadata: map[string]string{"": "kv"}}),
+		fail(Failure{}),
+		fail(Failure{Category: Infrastructure}), fail(Failure{Category: CategoryCancelled}),
+		fail(Failure{Message: "m"}), fail(Failure{Stack: "m"}), fail(Failure{Message: "m", Stack: "s"}), fail(Failure{Message: "ms"}),
+		fail(Failure{Retryable: yes()}), fail(Failure{Retryable: no()}),
+	}
+	seen := map[Digest]int{}
+	for i, r := range reports {
+		if j, dup := seen[r.Digest()]; dup {
+			t.Errorf("reports %d and %d have one digest: %+v and %+v", j, i, reports[j], r)
+		}
+		seen[r.Digest()] = i
+	}
+}
+
+// V13: times, metrics, ids and who sent it do not make it another report.
+func TestDigestCoversNothingElse(t *testing.T) {
+	for name, same := range map[string][2]*Report{
+		"metrics, ids, session": {
+			{Kind: KindComplete, Result: &Result{Output: []byte("x")}},
+			{
+				Kind: KindComplete, TaskID: "t1", LeaseID: "l1", Attempt: 4, Worker: "w", Session: "s", Checkpoint: []byte("c"),
+				Result: &Result{Output: []byte("x"), Metrics: map[string]float64{"seconds": 3}},
+			},
+		},
+		"no category is USER_CODE; phase, partial, retry_after": {
+			{Kind: KindFail, Failure: &Failure{Message: "m"}},
+			{Kind: KindFail, Failure: &Failure{Message: "m", Category: UserCode, RetryAfter: 5, Phase: "p", Partial: []byte("x")}},
+		},
+		"delay and words of a release": {
+			{Kind: KindRelease},
+			{Kind: KindRelease, Delay: 5, Detail: "busy"},
+		},
+		"metadata in any order": {
+			{Kind: KindComplete, Result: &Result{Artifacts: []Artifact{{Metadata: map[string]string{"a": "1", "b": "2", "c": "3"}}}}},
+			{Kind: KindComplete, Result: &Result{Artifacts: []Artifact{{Metadata: map[string]string{"c": "3", "b": "2", "a": "1"}}}}},
+		},
+	} {
+		if same[0].Digest() != same[1].Digest() {
+			t.Errorf("%s: the digests differ", name)
+		}
+	}
+}
+
+// A long value is hashed before it is digested; the length still counts, so that no value passes for the hash of another.
+func TestDigestOfLongValues(t *testing.T) {
+	var short, long digester
+	long.bytes(bytes.Repeat([]byte("x"), 33))
+	short.bytes(long.buf[1:])
+	if bytes.Equal(short.buf, long.buf) {
+		t.Error("a value and its hash are digested alike")
+	}
+}
+
+// V1: what is wrong with the form of a report, field and limit named.
+func TestReportCheck(t *testing.T) {
+	limits := Limits{Output: 10, ID: 8, Labels: 2, Checkpoint: 10, Stack: 10}
+	base := func(kind Kind) Report { return Report{Kind: kind, TaskID: "t", LeaseID: "l"} }
+	failed := func(f Failure) Report { r := base(KindFail); r.Failure = &f; return r }
+	made := func(a ...Artifact) Report { r := base(KindComplete); r.Result = &Result{Artifacts: a}; return r }
+	beat := func(n int) Report { r := base(KindHeartbeat); r.Checkpoint = make([]byte, n); return r }
+	released := func(d time.Duration) Report { r := base(KindRelease); r.Delay = d; return r }
+	for _, c := range []struct {
+		report Report
+		want   string // "" is fine
+	}{
+		{base(KindStart), ""},
+		{base(0), "report: is of no known kind"},
+		{base(KindAck + 1), "report: is of no known kind"},
+		{Report{Kind: KindStart, LeaseID: "l"}, "task_id: is empty"},
+		{Report{Kind: KindStart, TaskID: "t"}, "lease_id: is empty"},
+		{Report{Kind: KindStart, Invalid: bad("metrics", "has 65 entries")}, "metrics: has 65 entries"},
+		{base(KindFail), "error: is missing"},
+		{failed(Failure{Category: CategoryCancelled}), ""},
+		{failed(Failure{Category: CategoryCancelled + 1}), "error.category: is 7, which is no category"},
+		{failed(Failure{Message: strings.Repeat("m", 10), Stack: strings.Repeat("s", 10), Partial: make([]byte, 10)}), ""},
+		{failed(Failure{Message: strings.Repeat("m", 11)}), "error.message: has 11 bytes; the limit is 10"},
+		{failed(Failure{Stack: strings.Repeat("s", 11)}), "error.stack_trace: has 11 bytes; the limit is 10"},
+		{failed(Failure{Partial: make([]byte, 11)}), "partial_progress: has 11 bytes; the limit is 10"},
+		{failed(Failure{RetryAfter: -1}), "error.retry_after: is -1ns; it can not be negative"},
+		{beat(10), ""},
+		{beat(11), "checkpoint: has 11 bytes; the limit is 10"},
+		{released(MaxDelay), ""},
+		{released(MaxDelay + 1), "delay: is 24h0m0.000000001s; the range is 0 to 24h0m0s"},
+		{released(-1), "delay: is -1ns; the range is 0 to 24h0m0s"},
+		{made(Artifact{ResourceID: "12345678", Metadata: map[string]string{"a": "", "b": ""}}), ""},
+		{made(Artifact{ResourceID: "a"}, Artifact{}), "artifacts[1].resource_id: is empty"},
+		{made(Artifact{ResourceID: "123456789"}), "artifacts[0].resource_id: has 9 bytes; the limit is 8"},
+		{made(Artifact{ResourceID: "a", SizeBytes: -1}), "artifacts[0].size_bytes: is -1; it can not be negative"},
+		{made(Artifact{ResourceID: "a", Metadata: map[string]string{"a": "", "b": "", "c": ""}}), "artifacts[0].metadata: has 3 entries; the limit is 2"},
+		{made(make([]Artifact, MaxArtifacts+1)...), "artifacts: has 65 entries; the limit is 64"},
+	} {
+		got := ""
+		if err := c.report.check(limits); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("check of %+v:\n got %q\nwant %q", c.report, got, c.want)
+		}
+	}
+}
