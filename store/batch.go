@@ -1,0 +1,77 @@
+package store
+
+// Batch collects changes that are to happen together. The order counts: of several changes to one key the last one wins.
+// The zero Batch is empty and ready for use; a batch that is reset and used again allocates nothing.
+type Batch struct {
+	arena []byte // all keys and values, in order
+	ops   []op
+}
+
+// op says where a change lies in the arena. Offsets outlive a growing arena, slices would not.
+type op struct {
+	start, value, end int
+	keyspace          Keyspace
+	remove            bool
+}
+
+// Op is one change. Key and Value belong to the batch and hold until the next call that changes it.
+type Op struct {
+	Keyspace Keyspace
+	Key      []byte
+	Value    []byte // of a put; may be empty
+	Delete   bool
+}
+
+// Put sets the value under key. Both are copied.
+func (b *Batch) Put(ks Keyspace, key, value []byte) {
+	start := b.addKey(key)
+	b.arena = append(b.arena, value...)
+	b.addOp(op{keyspace: ks, start: start, value: start + len(key)})
+}
+
+// PutSealed seals payload as Seal does and sets it under key, without a copy in between.
+func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte) {
+	start := b.addKey(key)
+	b.arena = Seal(b.arena, ks, key, version, payload)
+	b.addOp(op{keyspace: ks, start: start, value: start + len(key)})
+}
+
+// Delete removes key; a key that is not there is no error.
+func (b *Batch) Delete(ks Keyspace, key []byte) {
+	start := b.addKey(key)
+	b.addOp(op{keyspace: ks, start: start, value: start + len(key), remove: true})
+}
+
+func (b *Batch) addKey(key []byte) (start int) {
+	start = len(b.arena)
+	b.arena = append(b.arena, key...)
+	return start
+}
+
+func (b *Batch) addOp(o op) {
+	o.end = len(b.arena)
+	b.ops = append(b.ops, o)
+}
+
+// Len is the number of changes.
+func (b *Batch) Len() int { return len(b.ops) }
+
+// Bytes is the size of all keys and values.
+func (b *Batch) Bytes() int { return len(b.arena) }
+
+// At returns change i of Len.
+func (b *Batch) At(i int) Op {
+	o := &b.ops[i]
+	return Op{
+		Keyspace: o.keyspace,
+		Key:      b.arena[o.start:o.value:o.value],
+		Value:    b.arena[o.value:o.end:o.end],
+		Delete:   o.remove,
+	}
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	b.arena = b.arena[:0]
+	b.ops = b.ops[:0]
+}

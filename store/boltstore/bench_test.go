@@ -1,0 +1,83 @@
+package boltstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Sizes of records in bytes, about those of a small task.
+const (
+	benchSpec   = 300
+	benchRow    = 120
+	benchOutput = 100
+)
+
+// lives adds to b what the life of n tasks from first on changes in the store, one step of life after the other: the steps
+// of one task are far apart, as they are when many tasks share a commit.
+type lives struct {
+	key, from []byte
+	payload   [benchSpec]byte
+}
+
+func (l *lives) submit(b *store.Batch, id lease.TaskID) {
+	l.key = store.AppendTaskKey(l.key[:0], id)
+	b.PutSealed(store.Spec, l.key, 1, l.payload[:benchSpec])
+	b.PutSealed(store.Task, l.key, 1, l.payload[:benchRow])
+	b.Put(store.Ready, l.ready(id), nil)
+}
+
+func (l *lives) grant(b *store.Batch, id lease.TaskID) {
+	l.key = store.AppendTaskKey(l.key[:0], id)
+	b.Delete(store.Ready, l.ready(id))
+	b.PutSealed(store.Lease, l.key, 1, l.payload[:benchRow])
+}
+
+func (l *lives) complete(b *store.Batch, id lease.TaskID) {
+	l.key = store.AppendTaskKey(l.key[:0], id)
+	b.Delete(store.Lease, l.key)
+	b.PutSealed(store.Task, l.key, 1, l.payload[:benchRow])
+	b.PutSealed(store.Output, l.key, 1, l.payload[:benchOutput])
+	l.from = store.WallTimer(lease.Wall(id.Seq), id).Append(l.from[:0])
+	b.Put(store.Timer, l.from, nil)
+}
+
+func (l *lives) ready(id lease.TaskID) []byte {
+	l.from = store.ReadyKey{Space: id.Space, Line: 1, Place: id.Seq, Seq: id.Seq}.Append(l.from[:0])
+	return l.from
+}
+
+// BenchmarkCommit commits the three steps of a task's life in three batches, each of them with as many tasks.
+func BenchmarkCommit(b *testing.B) {
+	for _, tasks := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchCommit(b, tasks) })
+	}
+}
+
+func benchCommit(b *testing.B, tasks int) {
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var l lives
+	var batch store.Batch
+	next := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, step := range []func(*store.Batch, lease.TaskID){l.submit, l.grant, l.complete} {
+			batch.Reset()
+			for i := range uint64(tasks) {
+				step(&batch, lease.TaskID{Space: 1, Seq: next + i})
+			}
+			if err := s.Commit(b.Context(), &batch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		next += uint64(tasks)
+	}
+	b.ReportMetric(float64(next)/b.Elapsed().Seconds(), "lives/s")
+	b.ReportMetric(float64(s.Stats().FileBytes)/float64(next), "file-B/life")
+}

@@ -1,0 +1,107 @@
+// Package boltstore keeps a store.Store in one bbolt file, one bucket for each keyspace.
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Store is an open store; Open makes one.
+type Store struct {
+	db       *bbolt.DB
+	path     string
+	pageSize int
+	maxBytes int64
+	failed   atomic.Pointer[store.CommitError]
+	plan     plan // of the commit under way
+	close    func() error
+}
+
+var _ store.Store = (*Store)(nil)
+
+func newStore(db *bbolt.DB, dir string, opts Options) *Store {
+	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
+	s.close = sync.OnceValue(func() error {
+		disown(dir) // while the lock still keeps the next owner from writing its own
+		return db.Close()
+	})
+	return s
+}
+
+// Commit implements store.Store: one read-write transaction, two syncs. bbolt's own Batch is not used, since it runs
+// functions again after an error.
+func (s *Store) Commit(_ context.Context, b *store.Batch) error {
+	if failed := s.failed.Load(); failed != nil {
+		return failed
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error { return s.plan.apply(tx, b) })
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		return store.ErrClosed
+	}
+	// Trying again could succeed and hide the loss: after a failed sync Linux takes the pages for written.
+	s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
+	return s.failed.Load()
+}
+
+// View implements store.Store.
+func (s *Store) View(fn func(store.Reader) error) error {
+	if failed := s.failed.Load(); failed != nil {
+		return failed
+	}
+	tx, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // ends a read; there is nothing to undo
+	return fn(&reader{tx: tx})
+}
+
+// Snapshot implements store.Store. The pages that die while it runs are reused only after it, so that a slow w makes the
+// file grow.
+func (s *Store) Snapshot(w io.Writer) (int64, error) {
+	if failed := s.failed.Load(); failed != nil {
+		return 0, failed
+	}
+	tx, err := s.begin()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return tx.WriteTo(w)
+}
+
+func (s *Store) begin() (*bbolt.Tx, error) {
+	tx, err := s.db.Begin(false)
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return nil, store.ErrClosed
+	}
+	return tx, err
+}
+
+// Stats implements store.Store.
+func (s *Store) Stats() store.Stats {
+	pages := s.db.Stats()
+	stats := store.Stats{
+		FreeBytes: int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize),
+		MaxBytes:  s.maxBytes,
+	}
+	if info, err := os.Stat(s.path); err == nil {
+		stats.FileBytes = info.Size()
+	}
+	return stats
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error { return s.close() }

@@ -1,0 +1,97 @@
+package boltstore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/storetest"
+)
+
+// opened adds the directory to a store, so that it can be opened again.
+type opened struct {
+	*boltstore.Store
+	dir string
+}
+
+func openIn(t *testing.T, dir string) store.Store {
+	t.Helper()
+	s, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return opened{s, dir}
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, storetest.Backend{
+		New: func(t *testing.T) store.Store { return openIn(t, t.TempDir()) },
+		Reopen: func(t *testing.T, s store.Store) store.Store {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return openIn(t, s.(opened).dir)
+		},
+		Restore: func(t *testing.T, snapshot []byte) store.Store {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "lessor.db"), snapshot, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return openIn(t, dir)
+		},
+	})
+}
+
+// After a failed commit its outcome is unknown, and the store refuses to make it worse.
+func TestFailedCommitSticks(t *testing.T) {
+	dir := t.TempDir()
+	s, err := boltstore.Open(dir, boltstore.Options{MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var big, small store.Batch
+	big.Put(store.Output, []byte("k"), make([]byte, 2<<20))
+	small.Put(store.Task, []byte("k"), []byte("1"))
+
+	first := s.Commit(t.Context(), &big)
+	if failed := new(store.CommitError); !errors.As(first, &failed) {
+		t.Fatalf("Commit beyond MaxBytes = %v, want a CommitError", first)
+	}
+	if again := s.Commit(t.Context(), &small); again != first {
+		t.Errorf("the next Commit = %v, want %v", again, first)
+	}
+	if err := s.View(func(store.Reader) error { return nil }); err != first {
+		t.Errorf("the next View = %v, want %v", err, first)
+	}
+}
+
+func TestStats(t *testing.T) {
+	s, err := boltstore.Open(t.TempDir(), boltstore.Options{MaxBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var b store.Batch
+	b.Put(store.Output, []byte("k"), make([]byte, 1<<20))
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Stats()
+	b.Reset()
+	b.Delete(store.Output, []byte("k"))
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	after := s.Stats()
+	if before.FileBytes < 1<<20 || before.MaxBytes != 1<<30 {
+		t.Errorf("with 1 MiB stored: %+v", before)
+	}
+	if freed := after.FreeBytes - before.FreeBytes; freed < 1<<20 {
+		t.Errorf("after the delete %d bytes more are free, want at least 1 MiB", freed)
+	}
+}

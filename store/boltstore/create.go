@@ -1,0 +1,77 @@
+package boltstore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// createIfMissing makes an empty store of the newest format at path. A file that bbolt was still laying out when the
+// power failed can not be opened again, so the store gets its name when it is complete and on the disk.
+func createIfMissing(path string, migrations store.Migrations) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temp, err := createTemp(path, migrations)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp) }() // if it stays, the next Open removes it
+	// A link fails where a rename would replace the store of another process that came first, which may serve already.
+	if err := os.Link(temp, path); err != nil && !exists(path) {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// createTemp returns the name of a complete and synced store that has a name of its own beside path.
+func createTemp(path string, migrations store.Migrations) (name string, err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), tempNames)
+	if err != nil {
+		return "", err
+	}
+	if err := file.Close(); err != nil {
+		return "", err
+	}
+	db, err := bbolt.Open(file.Name(), 0o600, boltOptions(Options{}.withDefaults()))
+	if err != nil {
+		return "", err
+	}
+	var b store.Batch
+	migrations.Stamp(&b)
+	err = db.Update(func(tx *bbolt.Tx) error { return new(plan).apply(tx, &b) })
+	return file.Name(), errors.Join(err, db.Sync(), db.Close())
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// removeTemps clears away what first boots left that did not get to their end.
+func removeTemps(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, tempNames))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

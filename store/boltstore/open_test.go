@@ -1,0 +1,273 @@
+package boltstore
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// filled returns the directory of a closed store with something in it.
+func filled(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := mustOpen(t, dir)
+	var b store.Batch
+	for seq := range uint64(2000) {
+		b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, uint32(seq)), 1, make([]byte, 100))
+	}
+	if err := errors.Join(s.Commit(t.Context(), &b), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mustOpen(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	first := mustOpen(t, dir)
+	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
+	inUse := new(store.InUseError)
+	if !errors.As(err, &inUse) {
+		t.Fatalf("the second Open = %v, want an InUseError", err)
+	}
+	if inUse.PID != os.Getpid() || inUse.Host == "" || inUse.Since.IsZero() || inUse.Dir != dir {
+		t.Errorf("owner = %+v, want pid %d, a host, a time and %s", inUse, os.Getpid(), dir)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names := namesIn(t, dir); names != fileName {
+		t.Errorf("left after Close: %s, want %s alone", names, fileName)
+	}
+	mustOpen(t, dir)
+}
+
+// The lock decides who owns a store; what a crash left in the owner file does not.
+func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
+	dir := filled(t)
+	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte("{torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
+	if inUse := new(store.InUseError); !errors.As(err, &inUse) || inUse.PID != os.Getpid() {
+		t.Errorf("the second Open = %v, want the pid of this process", err)
+	}
+}
+
+// A first boot that was cut off leaves a half made file under a name of its own, and the next one starts afresh.
+func TestFirstBootAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	torn := filepath.Join(dir, strings.Replace(tempNames, "*", "123", 1))
+	if err := os.WriteFile(torn, make([]byte, 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, dir)
+	if names, want := namesIn(t, dir), fileName+" "+ownerName; names != want {
+		t.Errorf("files: %s, want %s", names, want)
+	}
+	var b store.Batch
+	b.Put(store.Task, []byte("k"), []byte("v"))
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of several processes that boot first, all make a file, one gets to own it, and none replaces another's.
+func TestFirstBootsRace(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "not", "there yet")
+	var boots sync.WaitGroup
+	owners := make(chan *Store, 8)
+	for range cap(owners) {
+		boots.Go(func() {
+			s, err := Open(dir, Options{LockTimeout: time.Millisecond})
+			if inUse := new(store.InUseError); err != nil && !errors.As(err, &inUse) {
+				t.Error(err)
+			}
+			if err == nil {
+				owners <- s
+			}
+		})
+	}
+	boots.Wait()
+	if len(owners) != 1 {
+		t.Fatalf("%d boots own the store, want 1", len(owners))
+	}
+	owner := <-owners
+	defer owner.Close()
+	opened, err := os.Stat(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(opened, statOf(t, owner)) {
+		t.Error("the owner's file is not the one in the directory")
+	}
+}
+
+func statOf(t *testing.T, s *Store) fs.FileInfo {
+	t.Helper()
+	info, err := lockedFile(s).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+func TestModes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	mustOpen(t, dir)
+	for name, want := range map[string]fs.FileMode{"": 0o700 | fs.ModeDir, fileName: 0o600, ownerName: 0o600} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("mode of %q = %v, want %v: the store holds the key that signs leases", name, info.Mode(), want)
+		}
+	}
+}
+
+func TestDirectoryThatCanNotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "below"), closed} {
+		if dir == closed && os.Getuid() == 0 {
+			continue // root may write anywhere
+		}
+		if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "data directory "+dir) {
+			t.Errorf("Open(%s) = %v, want an error that names the directory", dir, err)
+		}
+	}
+}
+
+func TestFileThatIsNoStore(t *testing.T) {
+	whole := read(t, filled(t))
+	files := map[string][]byte{
+		"empty":                 {},
+		"short":                 []byte("hello"),
+		"text":                  bytes.Repeat([]byte("hello "), 10_000),
+		"zeros":                 make([]byte, 64<<10),
+		"both meta pages wrong": append(make([]byte, 8<<10), whole[8<<10:]...),
+	}
+	for name, content := range files {
+		t.Run(name, func(t *testing.T) { wantDamaged(t, content) })
+	}
+}
+
+// A store that was cut off anywhere is refused, or opens when only space that was never used is missing. It must never end
+// the process by a fault.
+func TestFileThatWasCutOff(t *testing.T) {
+	whole := read(t, filled(t))
+	meta, found := newestMeta(bytes.NewReader(whole))
+	if !found {
+		t.Fatal("no meta page in a good store")
+	}
+	used := int(meta.pages * meta.pageSize)
+	for _, size := range []int{1, 4095, 4096, 4097, 8192, 12288, used / 2, used - 4096, used - 1} {
+		wantDamaged(t, whole[:size])
+	}
+	dir := dirWith(t, whole[:used])
+	mustOpen(t, dir)
+}
+
+func wantDamaged(t *testing.T, content []byte) {
+	t.Helper()
+	dir := dirWith(t, content)
+	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
+	if damaged := new(store.DamagedError); !errors.As(err, &damaged) {
+		t.Errorf("Open of %d bytes = %v, want a DamagedError", len(content), err)
+	}
+	if !bytes.Equal(read(t, dir), content) {
+		t.Error("a file that was refused was changed")
+	}
+}
+
+func dirWith(t *testing.T, content []byte) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, dir string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func namesIn(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+var addOne = store.Migration{Name: "add a record", Apply: func(_ store.Reader, b *store.Batch) error {
+	b.Put(store.Meta, []byte("one"), []byte("1"))
+	return nil
+}}
+
+// A store goes up with a newer program, and the older one refuses it from then on without a change.
+func TestOpenMigrates(t *testing.T) {
+	dir := filled(t)
+	opts := Options{}.withDefaults()
+	s, err := open(dir, opts, store.Migrations{addOne})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.View(func(r store.Reader) error {
+		if got := r.Get(store.Meta, []byte("one")); string(got) != "1" {
+			t.Errorf("the migration left %q", got)
+		}
+		return nil
+	})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, dir)
+	_, err = Open(dir, Options{})
+	newer := new(store.NewerFormatError)
+	if !errors.As(err, &newer) || newer.Have != 2 || newer.Want != 1 {
+		t.Errorf("the older program: %v, want a NewerFormatError of 2 and 1", err)
+	}
+	if !bytes.Equal(before, read(t, dir)) {
+		t.Error("the older program changed the store")
+	}
+	if names := namesIn(t, dir); names != fileName {
+		t.Errorf("left after the refusal: %s", names)
+	}
+}

@@ -1,0 +1,46 @@
+package boltstore
+
+import (
+	"bytes"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// reader reads one transaction. It keeps the buckets that it was asked for: finding one is a search of its own.
+type reader struct {
+	tx      *bbolt.Tx
+	buckets [store.NumKeyspaces]*bbolt.Bucket
+}
+
+// bucket returns nil for a keyspace that was never written.
+func (r *reader) bucket(ks store.Keyspace) *bbolt.Bucket {
+	if r.buckets[ks] == nil {
+		r.buckets[ks] = r.tx.Bucket([]byte(ks.String()))
+	}
+	return r.buckets[ks]
+}
+
+// Get implements store.Reader.
+func (r *reader) Get(ks store.Keyspace, key []byte) []byte {
+	if bucket := r.bucket(ks); bucket != nil {
+		return bucket.Get(key)
+	}
+	return nil
+}
+
+// Scan implements store.Reader.
+func (r *reader) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	bucket := r.bucket(ks)
+	if bucket == nil {
+		return nil
+	}
+	cursor := bucket.Cursor()
+	for key, value := cursor.Seek(from); key != nil; key, value = cursor.Next() {
+		if to != nil && bytes.Compare(key, to) >= 0 || !fn(key, value) {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// Package store is the seam between the engine and the disk.
+//
+// It speaks in batches, points and ordered scans, so that bbolt (package boltstore) can be exchanged for memory in tests
+// (package memstore) and for a replicated store later. One suite, package storetest, states what all of them promise.
+//
+// # Layout
+//
+// A store holds keyspaces, each ordered by the bytes of its keys. Numbers in keys are big endian, so that they sort as
+// numbers do; a task id is its space (4 bytes) and its sequence (8 bytes), so that new tasks are appended at the end.
+//
+//	keyspace     key                                              value
+//	meta         name                                             format, identity, clock
+//	space        tenant 00 workspace                              number of the space, its counters
+//	queue        space | queue name                               configuration and counters
+//	line         space | line                                     the queue and type of the line
+//	spec         task id                                          what was submitted; written once, never rewritten
+//	task         task id                                          what changes in a task; small
+//	lease        task id                                          live lease; apart, so that a renewal touches few pages
+//	ready        space | line | ^priority | place | sequence      none: READY tasks of a line, the next one first
+//	timer        clock | due | task id                            none: what is due first comes first
+//	idempotency  space | idempotency key                          task and digest of its spec
+//	ledger       task id | attempt                                committed report
+//	output       task id                                          output of the committed report
+//	failure      task id                                          error of the last failed attempt
+//	checkpoint   task id                                          last checkpoint
+//	discarded    task id | attempt                                discarded result kept for an operator
+//
+// Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
+// a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is
+// noticed when it is read. The two indexes without values need no seal: they can be rebuilt from task.
+//
+// A change of this table, of a key or of the meaning of a value needs a new format and a migration to it (format.go).
+package store

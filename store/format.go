@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+)
+
+// Migration brings a store from one format to the next.
+type Migration struct {
+	// Name says in a few words what changes, for the error when it fails.
+	Name string
+	// Apply reads the old state and adds to b what has to change. Its changes and the new format are one commit, so that
+	// a crash leaves either the old store or the new one.
+	Apply func(r Reader, b *Batch) error
+}
+
+// Migrations is the history of the layout, oldest first: a store starts at format 1, and each migration leads to the next.
+// Entries are only ever added at the end.
+type Migrations []Migration
+
+// Current returns the migrations up to the layout of doc.go.
+func Current() Migrations { return nil }
+
+// Format is the newest one.
+func (m Migrations) Format() uint32 { return uint32(1 + len(m)) }
+
+// Stamp adds to b the record that makes an empty store one of the newest format.
+func (m Migrations) Stamp(b *Batch) { putFormat(b, m.Format()) }
+
+// Upgrade brings s to the newest format, one commit for each migration that it lacks. The error is a *NewerFormatError
+// if s is ahead, and a *CorruptError if s does not tell its format.
+func (m Migrations) Upgrade(ctx context.Context, s Store) error {
+	have, err := readFormat(s)
+	if err != nil {
+		return err
+	}
+	if have > m.Format() {
+		return &NewerFormatError{Have: have, Want: m.Format()}
+	}
+	for ; have < m.Format(); have++ {
+		if err := m[have-1].run(ctx, s, have+1); err != nil {
+			return fmt.Errorf("migration to format %d (%s): %w", have+1, m[have-1].Name, err)
+		}
+	}
+	return nil
+}
+
+func (m Migration) run(ctx context.Context, s Store, to uint32) error {
+	var b Batch
+	if err := s.View(func(r Reader) error { return m.Apply(r, &b) }); err != nil {
+		return err
+	}
+	putFormat(&b, to)
+	return s.Commit(ctx, &b)
+}
+
+// formatVersion is the version byte of the format record. This one record must stay readable for ever, so that any
+// version of Lessor can tell a newer store from a broken one.
+const formatVersion = 1
+
+func putFormat(b *Batch, format uint32) {
+	b.PutSealed(Meta, []byte(MetaFormat), formatVersion, binary.BigEndian.AppendUint32(nil, format))
+}
+
+func readFormat(s Store) (format uint32, err error) {
+	err = s.View(func(r Reader) error {
+		key := []byte(MetaFormat)
+		_, payload, err := Open(Meta, key, r.Get(Meta, key))
+		if err != nil {
+			return err
+		}
+		if len(payload) != 4 || binary.BigEndian.Uint32(payload) == 0 {
+			return corrupt(Meta, key, "it is not a format number")
+		}
+		format = binary.BigEndian.Uint32(payload)
+		return nil
+	})
+	return format, err
+}

@@ -1,0 +1,109 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+var trail = []byte("trail")
+
+// step is a migration that adds its name to what the earlier ones left.
+func step(name string) store.Migration {
+	return store.Migration{Name: name, Apply: func(r store.Reader, b *store.Batch) error {
+		b.Put(store.Meta, trail, append(append([]byte{}, r.Get(store.Meta, trail)...), name...))
+		return nil
+	}}
+}
+
+var steps = store.Migrations{step("a"), step("b"), step("c")}
+
+func stamped(t *testing.T, m store.Migrations) *memstore.Store {
+	t.Helper()
+	s := memstore.New()
+	var b store.Batch
+	m.Stamp(&b)
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func wantTrail(t *testing.T, s store.Store, want string) {
+	t.Helper()
+	err := s.View(func(r store.Reader) error {
+		if got := string(r.Get(store.Meta, trail)); got != want {
+			t.Errorf("migrations that ran: %q, want %q", got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpgradeRunsWhatIsLacking(t *testing.T) {
+	for have, want := range []string{"abc", "bc", "c", ""} {
+		s := stamped(t, steps[:have])
+		for range 2 { // the second finds nothing to do
+			if err := steps.Upgrade(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantTrail(t, s, want)
+	}
+}
+
+// A crash during an upgrade leaves a store of some format, whole; the next start goes on from there.
+func TestUpgradeGoesOnAfterACrash(t *testing.T) {
+	for crashAt := range len(steps) {
+		s := stamped(t, nil)
+		crash := errors.New("crash")
+		commits := 0
+		s.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			if commits == crashAt {
+				return crash
+			}
+			commits++
+			apply()
+			return nil
+		})
+		if err := steps.Upgrade(t.Context(), s); !errors.Is(err, crash) || !strings.Contains(err.Error(), steps[crashAt].Name) {
+			t.Fatalf("Upgrade = %v, want the crash and the name of the migration", err)
+		}
+		s = s.Reopen()
+		wantTrail(t, s, "abc"[:crashAt])
+		if err := steps.Upgrade(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		wantTrail(t, s, "abc")
+	}
+}
+
+func TestUpgradeRefusesNewerStore(t *testing.T) {
+	s := stamped(t, steps)
+	err := steps[:1].Upgrade(t.Context(), s)
+	if newer := new(store.NewerFormatError); !errors.As(err, &newer) || newer.Have != 4 || newer.Want != 2 {
+		t.Errorf("Upgrade = %v, want a NewerFormatError of 4 and 2", err)
+	}
+	wantTrail(t, s, "")
+}
+
+func TestUpgradeRefusesStoreWithoutFormat(t *testing.T) {
+	wrong := memstore.New()
+	var b store.Batch
+	b.PutSealed(store.Meta, []byte(store.MetaFormat), 1, []byte{0, 0, 0, 0})
+	if err := wrong.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]store.Store{"none": memstore.New(), "zero": wrong} {
+		err := steps.Upgrade(t.Context(), s)
+		if damage := new(store.CorruptError); !errors.As(err, &damage) {
+			t.Errorf("%s: Upgrade = %v, want a CorruptError", name, err)
+		}
+	}
+}

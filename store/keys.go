@@ -1,0 +1,211 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The keys of Meta.
+const (
+	MetaFormat   = "format"   // version of the layout; see Migrations
+	MetaIdentity = "identity" // epoch and the key that signs leases
+	MetaClock    = "clock"    // serving clock
+)
+
+// Sizes of the parts of keys in bytes.
+const (
+	spaceSize = 4
+	taskSize  = spaceSize + 8
+)
+
+func parseError(ks Keyspace, key []byte) error { return corrupt(ks, key, "the key has no such form") }
+
+// AppendSpaceKey appends the key of a workspace in Space. Ids hold no control characters, so that the separator is
+// unmistakable and a tenant's workspaces lie side by side.
+func AppendSpaceKey(dst []byte, tenant, workspace string) []byte {
+	dst = append(dst, tenant...)
+	dst = append(dst, 0)
+	return append(dst, workspace...)
+}
+
+// ParseSpaceKey reverses AppendSpaceKey.
+func ParseSpaceKey(key []byte) (tenant, workspace string, err error) {
+	t, w, found := bytes.Cut(key, []byte{0})
+	if !found {
+		return "", "", parseError(Space, key)
+	}
+	return string(t), string(w), nil
+}
+
+// AppendSpacePrefix appends what all keys of one space begin with, in every keyspace whose keys begin with the space.
+func AppendSpacePrefix(dst []byte, space uint32) []byte {
+	return binary.BigEndian.AppendUint32(dst, space)
+}
+
+// AppendNameKey appends the key of a name within a space: of a queue in Queue, of an idempotency key in Idempotency.
+func AppendNameKey(dst []byte, space uint32, name string) []byte {
+	return append(AppendSpacePrefix(dst, space), name...)
+}
+
+// ParseNameKey reverses AppendNameKey.
+func ParseNameKey(ks Keyspace, key []byte) (space uint32, name string, err error) {
+	if len(key) < spaceSize {
+		return 0, "", parseError(ks, key)
+	}
+	return binary.BigEndian.Uint32(key), string(key[spaceSize:]), nil
+}
+
+// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure and Checkpoint. It is also what the keys
+// of the task's attempts begin with.
+func AppendTaskKey(dst []byte, id lease.TaskID) []byte {
+	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, id.Space), id.Seq)
+}
+
+// ParseTaskKey reverses AppendTaskKey.
+func ParseTaskKey(ks Keyspace, key []byte) (lease.TaskID, error) {
+	if len(key) != taskSize {
+		return lease.TaskID{}, parseError(ks, key)
+	}
+	return taskID(key), nil
+}
+
+func taskID(key []byte) lease.TaskID {
+	return lease.TaskID{Space: binary.BigEndian.Uint32(key), Seq: binary.BigEndian.Uint64(key[spaceSize:])}
+}
+
+// AppendAttemptKey appends the key of one attempt of a task in Ledger and Discarded.
+func AppendAttemptKey(dst []byte, id lease.TaskID, attempt uint32) []byte {
+	return binary.BigEndian.AppendUint32(AppendTaskKey(dst, id), attempt)
+}
+
+// ParseAttemptKey reverses AppendAttemptKey.
+func ParseAttemptKey(ks Keyspace, key []byte) (id lease.TaskID, attempt uint32, err error) {
+	if len(key) != taskSize+4 {
+		return lease.TaskID{}, 0, parseError(ks, key)
+	}
+	return taskID(key), binary.BigEndian.Uint32(key[taskSize:]), nil
+}
+
+// AppendLineKey appends the key of a line in Line. In Ready it is what the keys of the tasks in that line begin with.
+func AppendLineKey(dst []byte, space uint32, line uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), line)
+}
+
+// ParseLineKey reverses AppendLineKey.
+func ParseLineKey(key []byte) (space uint32, line uint64, err error) {
+	if len(key) != spaceSize+8 {
+		return 0, 0, parseError(Line, key)
+	}
+	return binary.BigEndian.Uint32(key), binary.BigEndian.Uint64(key[spaceSize:]), nil
+}
+
+// ReadyKey is the place of a READY task in its line: higher priorities first, then the lower place, then the lower
+// sequence (T2).
+type ReadyKey struct {
+	Space    uint32
+	Line     uint64
+	Priority int32
+	Place    uint64
+	Seq      uint64 // of the task
+}
+
+// Task is the id of the task that waits there.
+func (k ReadyKey) Task() lease.TaskID { return lease.TaskID{Space: k.Space, Seq: k.Seq} }
+
+// Append appends the key in Ready.
+func (k ReadyKey) Append(dst []byte) []byte {
+	dst = AppendLineKey(dst, k.Space, k.Line)
+	dst = binary.BigEndian.AppendUint32(dst, ^orderedInt32(k.Priority))
+	dst = binary.BigEndian.AppendUint64(dst, k.Place)
+	return binary.BigEndian.AppendUint64(dst, k.Seq)
+}
+
+// ParseReadyKey reverses ReadyKey.Append.
+func ParseReadyKey(key []byte) (ReadyKey, error) {
+	if len(key) != spaceSize+8+4+8+8 {
+		return ReadyKey{}, parseError(Ready, key)
+	}
+	return ReadyKey{
+		Space:    binary.BigEndian.Uint32(key),
+		Line:     binary.BigEndian.Uint64(key[4:]),
+		Priority: int32(^binary.BigEndian.Uint32(key[12:]) ^ 1<<31),
+		Place:    binary.BigEndian.Uint64(key[16:]),
+		Seq:      binary.BigEndian.Uint64(key[24:]),
+	}, nil
+}
+
+// Clock is what a timer runs on.
+type Clock uint8
+
+// The clocks: lease.Instant is read on the first, lease.Wall on the second.
+const (
+	ServingClock Clock = iota
+	WallClock
+)
+
+// TimerKey is a timer of a task.
+type TimerKey struct {
+	Clock Clock
+	Due   int64 // lease.Instant or lease.Wall, as Clock says
+	Task  lease.TaskID
+}
+
+// ServingTimer is a timer on the serving clock.
+func ServingTimer(due lease.Instant, id lease.TaskID) TimerKey {
+	return TimerKey{Clock: ServingClock, Due: int64(due), Task: id}
+}
+
+// WallTimer is a timer on the wall clock.
+func WallTimer(due lease.Wall, id lease.TaskID) TimerKey {
+	return TimerKey{Clock: WallClock, Due: int64(due), Task: id}
+}
+
+// Append appends the key in Timer.
+func (k TimerKey) Append(dst []byte) []byte {
+	dst = append(dst, byte(k.Clock))
+	dst = binary.BigEndian.AppendUint64(dst, orderedInt64(k.Due))
+	return AppendTaskKey(dst, k.Task)
+}
+
+// ParseTimerKey reverses TimerKey.Append.
+func ParseTimerKey(key []byte) (TimerKey, error) {
+	const dueEnd = 1 + 8
+	if len(key) != dueEnd+taskSize || key[0] > byte(WallClock) {
+		return TimerKey{}, parseError(Timer, key)
+	}
+	return TimerKey{
+		Clock: Clock(key[0]),
+		Due:   int64(binary.BigEndian.Uint64(key[1:]) ^ 1<<63),
+		Task:  taskID(key[dueEnd:]),
+	}, nil
+}
+
+// DueBy returns the range of Timer that holds the timers of one clock that are due at now, now included.
+func DueBy(clock Clock, now int64) (from, to []byte) {
+	from = []byte{byte(clock)}
+	if now == math.MaxInt64 {
+		return from, PrefixEnd(from)
+	}
+	return from, TimerKey{Clock: clock, Due: now + 1}.Append(nil)
+}
+
+// PrefixEnd returns the first key behind all keys that begin with prefix, for the end of a scan; nil, the end of the
+// keyspace, if there is none.
+func PrefixEnd(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+// orderedInt32 maps a number to one that sorts like it without a sign.
+func orderedInt32(n int32) uint32 { return uint32(n) ^ 1<<31 }
+
+// orderedInt64 is orderedInt32 for 64 bits.
+func orderedInt64(n int64) uint64 { return uint64(n) ^ 1<<63 }

@@ -1,0 +1,196 @@
+package store_test
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// number returns one of few numbers, the borders among them, so that random keys often share a part.
+func number(rnd *rand.Rand) uint64 {
+	borders := []uint64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+	return borders[rnd.IntN(len(borders))]
+}
+
+func randomTask(rnd *rand.Rand) lease.TaskID {
+	return lease.TaskID{Space: uint32(number(rnd)), Seq: number(rnd)}
+}
+
+// checkOrder compares the order of random values with the order of their keys, and reads each key back.
+func checkOrder[T comparable](
+	t *testing.T, random func(*rand.Rand) T, key func(T) []byte, parse func([]byte) (T, error), compare func(a, b T) int,
+) {
+	t.Helper()
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 20_000 {
+		a, b := random(rnd), random(rnd)
+		if got, want := bytes.Compare(key(a), key(b)), compare(a, b); got != want {
+			t.Fatalf("seed %d: keys of %+v and %+v compare as %d, want %d", seed, a, b, got, want)
+		}
+		if back, err := parse(key(a)); err != nil || back != a {
+			t.Fatalf("seed %d: %+v came back as %+v, %v", seed, a, back, err)
+		}
+		if _, err := parse(append(key(a), 0)); err == nil {
+			t.Fatalf("a key of %T with a byte too many was read", a)
+		}
+		if _, err := parse(key(a)[1:]); err == nil {
+			t.Fatalf("a key of %T with a byte too few was read", a)
+		}
+	}
+}
+
+func compareTasks(a, b lease.TaskID) int {
+	return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
+}
+
+func TestTaskKeys(t *testing.T) {
+	checkOrder(t, randomTask,
+		func(id lease.TaskID) []byte { return store.AppendTaskKey(nil, id) },
+		func(key []byte) (lease.TaskID, error) { return store.ParseTaskKey(store.Task, key) },
+		compareTasks)
+}
+
+func TestAttemptKeys(t *testing.T) {
+	type attempt struct {
+		task lease.TaskID
+		n    uint32
+	}
+	checkOrder(t,
+		func(rnd *rand.Rand) attempt { return attempt{randomTask(rnd), uint32(number(rnd))} },
+		func(a attempt) []byte { return store.AppendAttemptKey(nil, a.task, a.n) },
+		func(key []byte) (a attempt, err error) {
+			a.task, a.n, err = store.ParseAttemptKey(store.Ledger, key)
+			return a, err
+		},
+		func(a, b attempt) int { return cmp.Or(compareTasks(a.task, b.task), cmp.Compare(a.n, b.n)) })
+}
+
+// T2: within a line the higher priority goes first, then who is longer in line.
+func TestReadyKeys(t *testing.T) {
+	checkOrder(t,
+		func(rnd *rand.Rand) store.ReadyKey {
+			return store.ReadyKey{
+				Space: uint32(number(rnd)), Line: number(rnd), Priority: int32(number(rnd)), Place: number(rnd), Seq: number(rnd),
+			}
+		},
+		func(k store.ReadyKey) []byte { return k.Append(nil) },
+		store.ParseReadyKey,
+		func(a, b store.ReadyKey) int {
+			return cmp.Or(
+				cmp.Compare(a.Space, b.Space), cmp.Compare(a.Line, b.Line), cmp.Compare(b.Priority, a.Priority),
+				cmp.Compare(a.Place, b.Place), cmp.Compare(a.Seq, b.Seq),
+			)
+		})
+	k := store.ReadyKey{Space: 7, Line: 8, Priority: -1, Place: 9, Seq: 10}
+	if !bytes.HasPrefix(k.Append(nil), store.AppendLineKey(nil, 7, 8)) {
+		t.Error("the key of a ready task does not begin with the key of its line")
+	}
+	if want := (lease.TaskID{Space: 7, Seq: 10}); k.Task() != want {
+		t.Errorf("task = %v, want %v", k.Task(), want)
+	}
+}
+
+func TestTimerKeys(t *testing.T) {
+	checkOrder(t,
+		func(rnd *rand.Rand) store.TimerKey {
+			if rnd.IntN(2) == 0 {
+				return store.ServingTimer(lease.Instant(number(rnd)), randomTask(rnd))
+			}
+			return store.WallTimer(lease.Wall(number(rnd)), randomTask(rnd))
+		},
+		func(k store.TimerKey) []byte { return k.Append(nil) },
+		store.ParseTimerKey,
+		func(a, b store.TimerKey) int {
+			return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), compareTasks(a.Task, b.Task))
+		})
+	if _, err := store.ParseTimerKey(append([]byte{9}, make([]byte, 20)...)); err == nil {
+		t.Error("a timer on an unknown clock was read")
+	}
+}
+
+// A3: what is due at now, equality included, is in the range; what is due later or on the other clock is not.
+func TestDueBy(t *testing.T) {
+	last := lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64}
+	for _, now := range []int64{math.MinInt64, -1, 0, 1, 1 << 40, math.MaxInt64 - 1, math.MaxInt64} {
+		from, to := store.DueBy(store.ServingClock, now)
+		in := func(k store.TimerKey) bool {
+			key := k.Append(nil)
+			return bytes.Compare(key, from) >= 0 && bytes.Compare(key, to) < 0
+		}
+		if !in(store.ServingTimer(lease.Instant(now), last)) || !in(store.ServingTimer(math.MinInt64, lease.TaskID{})) {
+			t.Errorf("at %d: a timer that is due is not in the range", now)
+		}
+		if now < math.MaxInt64 && in(store.ServingTimer(lease.Instant(now+1), lease.TaskID{})) {
+			t.Errorf("at %d: a timer that is not yet due is in the range", now)
+		}
+		if in(store.WallTimer(lease.Wall(now), last)) || in(store.WallTimer(math.MinInt64, lease.TaskID{})) {
+			t.Errorf("at %d: a timer of the other clock is in the range", now)
+		}
+	}
+}
+
+func TestSpaceKeys(t *testing.T) {
+	key := store.AppendSpaceKey(nil, "acme", "default")
+	tenant, workspace, err := store.ParseSpaceKey(key)
+	if err != nil || tenant != "acme" || workspace != "default" {
+		t.Errorf("%q came back as %q, %q, %v", key, tenant, workspace, err)
+	}
+	if bytes.Equal(store.AppendSpaceKey(nil, "ab", "c"), store.AppendSpaceKey(nil, "a", "bc")) {
+		t.Error("workspaces of two tenants share a key")
+	}
+	if _, _, err := store.ParseSpaceKey([]byte("acme")); err == nil {
+		t.Error("a key without a workspace was read")
+	}
+}
+
+func TestNameKeys(t *testing.T) {
+	key := store.AppendNameKey(nil, 7, "mail")
+	if space, name, err := store.ParseNameKey(store.Queue, key); err != nil || space != 7 || name != "mail" {
+		t.Errorf("%q came back as %d, %q, %v", key, space, name, err)
+	}
+	if !bytes.HasPrefix(key, store.AppendSpacePrefix(nil, 7)) {
+		t.Error("the key does not begin with its space")
+	}
+	if _, _, err := store.ParseNameKey(store.Queue, key[:3]); err == nil {
+		t.Error("a key without a whole space was read")
+	}
+	line := store.AppendLineKey(nil, 7, 8)
+	if space, id, err := store.ParseLineKey(line); err != nil || space != 7 || id != 8 {
+		t.Errorf("%x came back as %d, %d, %v", line, space, id, err)
+	}
+	if _, _, err := store.ParseLineKey(line[1:]); err == nil {
+		t.Error("a short key of a line was read")
+	}
+}
+
+func TestPrefixEnd(t *testing.T) {
+	for prefix, want := range map[string][]byte{
+		"a": []byte("b"), "a\xff": []byte("b"), "a\xff\xff": []byte("b"), "\xff": nil, "": nil, "a\x00": []byte("a\x01"),
+	} {
+		if got := store.PrefixEnd([]byte(prefix)); !bytes.Equal(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("PrefixEnd(%q) = %q, want %q", prefix, got, want)
+		}
+	}
+}
+
+// The number of a keyspace is part of every checksum on disk.
+func TestKeyspaceNumbersStay(t *testing.T) {
+	want := []string{
+		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
+		"failure", "checkpoint", "discarded",
+	}
+	var got []string
+	for ks := range store.Keyspace(store.NumKeyspaces) {
+		got = append(got, ks.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("keyspaces = %v, want %v", got, want)
+	}
+}

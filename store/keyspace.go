@@ -1,0 +1,43 @@
+package store
+
+import "fmt"
+
+// Keyspace is one ordered range of keys. Its number is part of every seal and must not change; doc.go says what each one
+// holds.
+type Keyspace uint8
+
+// The keyspaces.
+const (
+	Meta Keyspace = iota
+	Space
+	Queue
+	Line
+	Spec
+	Task
+	Lease
+	Ready
+	Timer
+	Idempotency
+	Ledger
+	Output
+	Failure
+	Checkpoint
+	Discarded
+
+	// NumKeyspaces is how many there are.
+	NumKeyspaces = int(iota)
+)
+
+var keyspaceNames = [NumKeyspaces]string{
+	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
+	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
+	Checkpoint: "checkpoint", Discarded: "discarded",
+}
+
+// String is the name under which a store on disk keeps the keyspace.
+func (ks Keyspace) String() string {
+	if int(ks) < NumKeyspaces {
+		return keyspaceNames[ks]
+	}
+	return fmt.Sprintf("Keyspace(%d)", uint8(ks))
+}

@@ -1,0 +1,134 @@
+// Package memstore is a store.Store in memory, for tests. What is committed survives Reopen and nothing else.
+package memstore
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Store is a store in memory; New makes one.
+type Store struct {
+	committing sync.Mutex                        // held by the one commit that is under way
+	state      atomic.Pointer[state]             // newest committed state; nil when closed
+	failed     atomic.Pointer[store.CommitError] // of an earlier commit
+	hook       atomic.Pointer[Hook]              // nil is none
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Hook stands between Commit and the store. It decides whether and when apply is called, and returns what Commit is to
+// return: it can hold a commit up, fail it before or after it took effect, or look at what is committed. It is called by
+// one commit at a time.
+type Hook func(ctx context.Context, b *store.Batch, apply func()) error
+
+// New returns an empty store.
+func New() *Store { return open(new(state)) }
+
+// Restore reads what Snapshot wrote.
+func Restore(r io.Reader) (*Store, error) {
+	var b store.Batch
+	if err := readSnapshot(r, &b); err != nil {
+		return nil, err
+	}
+	return open(new(state).with(&b)), nil
+}
+
+func open(committed *state) *Store {
+	s := new(Store)
+	s.state.Store(committed)
+	return s
+}
+
+// Reopen returns a store of what is committed, as a new process would find it after a crash; s is closed. It does not
+// wait for a commit that is under way: that one takes no effect any more. The new store has no hook.
+func (s *Store) Reopen() *Store {
+	committed := s.state.Swap(nil)
+	if committed == nil {
+		panic("memstore: Reopen of a closed store")
+	}
+	return open(committed)
+}
+
+// SetHook puts hook in front of all commits that begin from now on; nil takes it away.
+func (s *Store) SetHook(hook Hook) {
+	if hook == nil {
+		s.hook.Store(nil)
+		return
+	}
+	s.hook.Store(&hook)
+}
+
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	old, err := s.current()
+	if err != nil {
+		return err
+	}
+	closed := false
+	apply := func() { closed = !s.state.CompareAndSwap(old, old.with(b)) }
+	if err := s.intercept(ctx, b, apply); err != nil {
+		s.failed.Store(&store.CommitError{Err: err})
+		return s.failed.Load()
+	}
+	if closed {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (s *Store) intercept(ctx context.Context, b *store.Batch, apply func()) error {
+	if hook := s.hook.Load(); hook != nil {
+		return (*hook)(ctx, b, apply)
+	}
+	apply()
+	return nil
+}
+
+// View implements store.Store.
+func (s *Store) View(fn func(store.Reader) error) error {
+	current, err := s.current()
+	if err != nil {
+		return err
+	}
+	return fn(current)
+}
+
+// Snapshot implements store.Store.
+func (s *Store) Snapshot(w io.Writer) (int64, error) {
+	current, err := s.current()
+	if err != nil {
+		return 0, err
+	}
+	return current.writeTo(w)
+}
+
+// Stats implements store.Store: the file is what a snapshot would be, and nothing in it is free.
+func (s *Store) Stats() store.Stats {
+	n, _ := s.Snapshot(io.Discard) // a closed store has no size
+	return store.Stats{FileBytes: n}
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.state.Store(nil)
+	return nil
+}
+
+func (s *Store) current() (*state, error) {
+	current := s.state.Load()
+	if current == nil {
+		return nil, store.ErrClosed
+	}
+	if failed := s.failed.Load(); failed != nil {
+		return nil, failed
+	}
+	return current, nil
+}

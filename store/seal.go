@@ -1,0 +1,44 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// SealSize is by how many bytes a sealed value is longer than its payload: the version byte and the checksum.
+const SealSize = 1 + 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Seal appends to dst the value that keeps payload under key: a version byte, which says how to read the payload, a
+// CRC-32C over keyspace, key, version and payload, and the payload.
+func Seal(dst []byte, ks Keyspace, key []byte, version byte, payload []byte) []byte {
+	dst = append(dst, version)
+	dst = binary.BigEndian.AppendUint32(dst, checksum(ks, key, version, payload))
+	return append(dst, payload...)
+}
+
+// Open checks a value that was read under key and returns what was sealed; the payload is part of value. The error is a
+// *CorruptError.
+func Open(ks Keyspace, key, value []byte) (version byte, payload []byte, err error) {
+	if len(value) < SealSize {
+		return 0, nil, corrupt(ks, key, fmt.Sprintf("a value of %d bytes is too short", len(value)))
+	}
+	version, payload = value[0], value[SealSize:]
+	if checksum(ks, key, version, payload) != binary.BigEndian.Uint32(value[1:]) {
+		return 0, nil, corrupt(ks, key, "the checksum does not match")
+	}
+	return version, payload, nil
+}
+
+// checksum starts with a head of fixed length that holds the length of the key, so that no bytes can wander from the key
+// to the payload unseen.
+func checksum(ks Keyspace, key []byte, version byte, payload []byte) uint32 {
+	sum := ^uint32(0)
+	for _, b := range [...]byte{byte(ks), version, byte(len(key) >> 8), byte(len(key))} {
+		sum = castagnoli[byte(sum)^b] ^ sum>>8 // by hand, since the array would be allocated for crc32.Update
+	}
+	sum = crc32.Update(^sum, castagnoli, key)
+	return crc32.Update(sum, castagnoli, payload)
+}

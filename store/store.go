@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"io"
+)
+
+// Store keeps the records of one partition. Commit is for one goroutine at a time, all else for any.
+type Store interface {
+	// Commit applies all of b or nothing, and returns nil once it is durable: it survives a power cut from then on (A6).
+	// b may be reset and used again when Commit has returned.
+	//
+	// An error does not mean that b was not applied, but that nobody knows. The caller must give no verdict for what b
+	// decided, stop serving and exit; the truth is what the next start reads. A store that failed once refuses all
+	// further calls with the same *CommitError. The only other error is ErrClosed, and then nothing was applied.
+	//
+	// A store on a local disk does not give up a commit that ctx ends: it could not tell how far it had come.
+	Commit(ctx context.Context, b *Batch) error
+
+	// View calls fn with one consistent state, the newest committed one, and returns fn's error. It does not wait for a
+	// commit that is under way. fn must be short (a long one keeps dead pages alive, and can hold up a commit that
+	// grows the store) and must not call Commit.
+	View(fn func(Reader) error) error
+
+	// Snapshot writes a consistent copy of the store to w while commits go on, and returns its size in bytes. The copy
+	// holds the key that signs leases: who reads it can forge them (A11).
+	Snapshot(w io.Writer) (int64, error)
+
+	// Stats tells how large the store is.
+	Stats() Stats
+
+	// Close waits for calls under way and lets the store go. Closing again does nothing.
+	Close() error
+}
+
+// Reader reads one state of a store. The slices that it hands out belong to the store: they must not be changed, and not
+// be used after the View that gave the Reader has returned.
+type Reader interface {
+	// Get returns the value under key, nil if there is none. An empty value is not nil.
+	Get(ks Keyspace, key []byte) []byte
+
+	// Scan calls fn with each key in [from, to), in order, until fn returns false. A nil from is the first key of the
+	// keyspace, a nil to is behind the last one.
+	Scan(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error
+}
+
+// Stats is the size of a store in bytes.
+type Stats struct {
+	// FileBytes is the size of the file; it never shrinks.
+	FileBytes int64
+	// FreeBytes of it hold nothing and are used before the file grows.
+	FreeBytes int64
+	// MaxBytes is the limit of FileBytes; 0 is none.
+	MaxBytes int64
+}

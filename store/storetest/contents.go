@@ -1,0 +1,115 @@
+package storetest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+func (be Backend) testOrder(t *testing.T) {
+	s := be.New(t)
+	put(t, s, store.Task, "stale", "1")
+	commit(t, s, func(b *store.Batch) {
+		b.Put(store.Task, []byte("b"), []byte("1"))
+		b.Put(store.Task, []byte("a"), []byte("1"))
+		b.Put(store.Task, []byte("b"), []byte("2"))
+		b.Put(store.Task, []byte("gone"), []byte("1"))
+		b.Delete(store.Task, []byte("gone"))
+		b.Delete(store.Task, []byte("back"))
+		b.Put(store.Task, []byte("back"), []byte("1"))
+		b.Delete(store.Task, []byte("stale"))
+		b.Delete(store.Task, []byte("never there"))
+	})
+	if got, want := scan(t, s, store.Task, nil, nil), "a=1 b=2 back=1 "; got != want {
+		t.Errorf("after the batch: %q, want %q", got, want)
+	}
+	commit(t, s, func(*store.Batch) {}) // an empty batch is no error
+}
+
+func (be Backend) testEmpty(t *testing.T) {
+	s := be.New(t)
+	wantAbsent(t, s, store.Ready, "k")
+	put(t, s, store.Ready, "k", "")
+	wantValue(t, s, store.Ready, "k", "")
+	wantAbsent(t, s, store.Ready, "kk")
+	if got := scan(t, s, store.Ready, nil, nil); got != "k= " {
+		t.Errorf("scan: %q", got)
+	}
+}
+
+func (be Backend) testScan(t *testing.T) {
+	s := be.New(t)
+	if got := scan(t, s, store.Ready, nil, nil); got != "" {
+		t.Errorf("scan of nothing: %q", got)
+	}
+	commit(t, s, func(b *store.Batch) {
+		for _, key := range []string{"b", "a", "\xff\xff", "ab", "\x00", "c"} {
+			b.Put(store.Ready, []byte(key), nil)
+		}
+	})
+	tests := []struct {
+		from, to []byte
+		want     string
+	}{
+		{nil, nil, "\x00= a= ab= b= c= \xff\xff= "},
+		{[]byte("a"), []byte("b"), "a= ab= "},
+		{[]byte("a\x00"), []byte("b\x00"), "ab= b= "},
+		{[]byte("bb"), nil, "c= \xff\xff= "},
+		{nil, []byte("a"), "\x00= "},
+		{[]byte("b"), []byte("a"), ""},
+		{[]byte("a"), []byte{}, ""},
+		{[]byte("\xff\xff\xff"), nil, ""},
+		{[]byte("a"), store.PrefixEnd([]byte("a")), "a= ab= "},
+	}
+	for _, tt := range tests {
+		if got := scan(t, s, store.Ready, tt.from, tt.to); got != tt.want {
+			t.Errorf("scan [%q, %q) = %q, want %q", tt.from, tt.to, got, tt.want)
+		}
+	}
+	view(t, s, func(r store.Reader) {
+		visited := 0
+		_ = r.Scan(store.Ready, nil, nil, func(_, _ []byte) bool { visited++; return visited < 2 })
+		if visited != 2 {
+			t.Errorf("a scan that was told to stop visited %d, want 2", visited)
+		}
+	})
+}
+
+func (be Backend) testKeyspaces(t *testing.T) {
+	s := be.New(t)
+	commit(t, s, func(b *store.Batch) {
+		for ks := range store.Keyspace(store.NumKeyspaces) {
+			b.Put(ks, []byte("k"), []byte(ks.String()))
+		}
+	})
+	for ks := range store.Keyspace(store.NumKeyspaces) {
+		wantValue(t, s, ks, "k", ks.String())
+	}
+	commit(t, s, func(b *store.Batch) { b.Delete(store.Task, []byte("k")) })
+	wantAbsent(t, s, store.Task, "k")
+	wantValue(t, s, store.Spec, "k", "spec")
+}
+
+// testOwnership: the engine builds one batch while the last is in the store, out of buffers that it uses again.
+func (be Backend) testOwnership(t *testing.T) {
+	s := be.New(t)
+	key, value := []byte("key"), bytes.Repeat([]byte("v"), 5000)
+	want := string(value)
+	var b store.Batch
+	b.Put(store.Spec, key, value)
+	copy(key, "xxx")
+	copy(value, "xxx")
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, s, store.Spec, "key", want)
+
+	b.Reset()
+	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // lies where the first value lay
+	wantValue(t, s, store.Spec, "key", want)
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, s, store.Spec, "key", want)
+}
