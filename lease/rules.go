@@ -90,14 +90,17 @@ func (e *StateError) Error() string {
 	return fmt.Sprintf("task %s is %s; this needs %s", e.Task, e.State, e.Want)
 }
 
-// ExistsError refuses a spec whose idempotency key made another task before (T1).
+// ExistsError refuses a spec whose idempotency key stands for another spec (T1).
 type ExistsError struct {
 	Field string
 	Key   string
-	Task  TaskID
+	Task  TaskID // made of the other spec; zero if that lies in the same batch, of which nothing is made
 }
 
 func (e *ExistsError) Error() string {
+	if e.Task == (TaskID{}) {
+		return fmt.Sprintf("%s: %q stands for two specs of this batch", e.Field, e.Key)
+	}
 	return fmt.Sprintf("%s: %q made task %s from another spec", e.Field, e.Key, e.Task)
 }
 

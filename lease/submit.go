@@ -39,18 +39,20 @@ func (s *step) refuse(spec int, err error) {
 // existing finds the task that a spec's idempotency key made before, in this batch or earlier.
 func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	key := c.Specs[i].IdempotencyKey
+	refusal := &ExistsError{Field: "idempotency_key", Key: clip(key, 64)}
 	var task *Task
 	var digest Digest
 	if j, ok := seen[key]; ok {
 		task, digest = s.out.Submitted[j].Task, c.Digests[j]
 	} else if id, d, ok := s.view.Key(c.Space, key); ok {
 		task, digest = s.view.Task(id), d
+		refusal.Task = id
 	}
 	if task == nil {
 		return nil, nil
 	}
 	if digest != c.Digests[i] {
-		return nil, &ExistsError{Field: "idempotency_key", Key: clip(key, 64), Task: task.ID}
+		return nil, refusal
 	}
 	return task, nil
 }

@@ -1,0 +1,109 @@
+package lease_test
+
+import (
+	"maps"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// memory is a lease.View of plain maps. It keeps what a caller of the rules has to keep, and nothing is ever overwritten in place, so that a
+// copy of the maps is a backup.
+type memory struct {
+	tasks  map[lease.TaskID]*lease.Task
+	ledger map[attemptKey]*lease.Committed
+	forget map[lease.TaskID]lease.Instant
+	keys   map[specKey]keyed
+	seqs   map[uint32]uint64
+}
+
+type attemptKey struct {
+	task    lease.TaskID
+	attempt uint32
+}
+
+type specKey struct {
+	space uint32
+	key   string
+}
+
+type keyed struct {
+	task   lease.TaskID
+	digest lease.Digest
+}
+
+func newMemory() *memory {
+	return &memory{
+		tasks: map[lease.TaskID]*lease.Task{}, ledger: map[attemptKey]*lease.Committed{},
+		forget: map[lease.TaskID]lease.Instant{}, keys: map[specKey]keyed{}, seqs: map[uint32]uint64{},
+	}
+}
+
+func (m *memory) backup() *memory {
+	return &memory{
+		tasks: maps.Clone(m.tasks), ledger: maps.Clone(m.ledger),
+		forget: maps.Clone(m.forget), keys: maps.Clone(m.keys), seqs: maps.Clone(m.seqs),
+	}
+}
+
+func (m *memory) Task(id lease.TaskID) *lease.Task { return m.tasks[id] }
+
+func (m *memory) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
+	return m.ledger[attemptKey{id, attempt}]
+}
+
+func (m *memory) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool) {
+	k, ok := m.keys[specKey{space, key}]
+	return k.task, k.digest, ok
+}
+
+func (m *memory) NextSeq(space uint32) uint64 {
+	m.seqs[space]++
+	return m.seqs[space]
+}
+
+// apply stores what a step changed.
+func (m *memory) apply(changes []lease.Change) {
+	for i := range changes {
+		c := &changes[i]
+		id := taskOf(c)
+		for j := range c.Ledger {
+			m.ledger[attemptKey{id, c.Ledger[j].Attempt}] = &c.Ledger[j]
+		}
+		switch {
+		case c.New == nil:
+			m.remove(c.Old)
+			m.forget[id] = c.ForgetAt
+		case c.Old == nil && c.New.Spec.IdempotencyKey != "":
+			m.keys[specKey{id.Space, c.New.Spec.IdempotencyKey}] = keyed{id, c.Key}
+			m.tasks[id] = c.New
+		default:
+			m.tasks[id] = c.New
+		}
+	}
+}
+
+func (m *memory) remove(t *lease.Task) {
+	delete(m.tasks, t.ID)
+	key := specKey{t.ID.Space, t.Spec.IdempotencyKey}
+	if m.keys[key].task == t.ID {
+		delete(m.keys, key)
+	}
+}
+
+// expireLedgers forgets what was committed under tasks that have long been gone.
+func (m *memory) expireLedgers(now lease.Instant) {
+	for id, at := range m.forget {
+		if at > now {
+			continue
+		}
+		delete(m.forget, id)
+		maps.DeleteFunc(m.ledger, func(k attemptKey, _ *lease.Committed) bool { return k.task == id })
+	}
+}
+
+func taskOf(c *lease.Change) lease.TaskID {
+	if c.New != nil {
+		return c.New.ID
+	}
+	return c.Old.ID
+}

@@ -1,0 +1,164 @@
+package lease_test
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// spec reads the options of a submit; what is left out has the value that keeps a transcript short.
+func (n *narrator) spec(w words) *lease.Spec {
+	s := &lease.Spec{
+		Queue: "q", Type: w.options["type"], IdempotencyKey: w.options["key"],
+		HeartbeatTimeout: n.duration(w, "ttl"), AttemptTimeout: n.duration(w, "attempt_timeout"), StartTimeout: n.duration(w, "start_timeout"),
+		CancelGrace: n.duration(w, "grace"), Retention: n.duration(w, "retention"),
+		RunAt: n.wall(w, "run_at"), Deadline: n.wall(w, "deadline"),
+		Retry: lease.RetryPolicy{
+			MaxAttempts: uint32(n.number(w, "max_attempts", 0)), MaxLosses: uint32(n.number(w, "max_losses", 0)),
+			InitialBackoff: n.duration(w, "backoff"), MaxBackoff: n.duration(w, "max_backoff"),
+		},
+	}
+	if never := w.options["never"]; never != "" {
+		s.Retry.NonRetryable = []lease.Category{n.category(never)}
+	}
+	if err := s.Fill(n.rules.Limits); err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+var kinds = map[string]lease.Kind{
+	"start": lease.KindStart, "heartbeat": lease.KindHeartbeat, "ack": lease.KindAck,
+	"complete": lease.KindComplete, "fail": lease.KindFail, "release": lease.KindRelease,
+}
+
+// report reads what a worker says: "complete t1 lease=t1/2 attempt=2 output=x". Without lease= it is the newest of the task;
+// the task "none" and lease=none send an empty id, the task
+// "unknown" one that was never given, and any other unknown name is sent as it is.
+func (n *narrator) report(verb string, w words) *lease.Report {
+	r := &lease.Report{
+		Kind: kinds[verb], TaskID: n.taskText(w), LeaseID: n.leaseText(w), Attempt: uint32(n.number(w, "attempt", 0)),
+		Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"), Checkpoint: []byte(w.options["checkpoint"]),
+	}
+	switch r.Kind {
+	case lease.KindComplete:
+		r.Result = &lease.Result{Output: []byte(w.options["output"])}
+		if m := w.options["metric"]; m != "" {
+			r.Result.Metrics = map[string]float64{m: 1}
+		}
+	case lease.KindFail:
+		r.Failure = n.failure(w)
+	}
+	return r
+}
+
+func (n *narrator) failure(w words) *lease.Failure {
+	f := &lease.Failure{
+		Message: w.text("message"), Stack: w.options["stack"],
+		RetryAfter: n.duration(w, "retry_after"),
+	}
+	if c := w.options["category"]; c != "" {
+		f.Category = n.category(c)
+	}
+	if r := w.options["retryable"]; r != "" {
+		retryable := r == "true"
+		f.Retryable = &retryable
+	}
+	return f
+}
+
+func (n *narrator) category(name string) lease.Category {
+	for c := lease.UserCode; c <= lease.CategoryCancelled; c++ {
+		if c.String() == name {
+			return c
+		}
+	}
+	n.t.Fatalf("no category %q", name)
+	return 0
+}
+
+func (n *narrator) tenant(w words) string {
+	if t := w.options["tenant"]; t != "" {
+		return t
+	}
+	return "acme"
+}
+
+func (n *narrator) task(w words) lease.TaskID {
+	id, ok := n.tasks[w.names[0]]
+	if !ok {
+		return lease.TaskID{Space: 1, Seq: lease.MaxSeq} // nobody's
+	}
+	return id
+}
+
+func (n *narrator) taskText(w words) string {
+	switch name := w.names[0]; {
+	case name == "none":
+		return ""
+	case name == "unknown" || n.tasks[name] != lease.TaskID{}:
+		return n.task(w).String()
+	default:
+		return name
+	}
+}
+
+func (n *narrator) leaseText(w words) string {
+	name := w.options["lease"]
+	switch {
+	case name == "none":
+		return ""
+	case name != "":
+		if id, ok := n.leases[name]; ok {
+			return id
+		}
+		return name
+	}
+	newest := ""
+	for i := 1; ; i++ {
+		id, ok := n.leases[w.names[0]+"/"+strconv.Itoa(i)]
+		if !ok {
+			return newest
+		}
+		newest = id
+	}
+}
+
+// wall reads a time as a span from the start of the transcript's world; 0 where it is left out.
+func (n *narrator) wall(w words, option string) lease.Wall {
+	if w.options[option] == "" {
+		return 0
+	}
+	return lease.WallOf(firstDay.Add(n.duration(w, option)))
+}
+
+func (n *narrator) duration(w words, option string) time.Duration {
+	if w.options[option] == "" {
+		return 0
+	}
+	return n.parseDuration(w.options[option])
+}
+
+func (n *narrator) parseDuration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return d
+}
+
+func (n *narrator) number(w words, option string, missing int) int {
+	if w.options[option] == "" {
+		return missing
+	}
+	return n.atoi(w.options[option])
+}
+
+func (n *narrator) atoi(s string) int {
+	i, err := strconv.Atoi(s)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return i
+}

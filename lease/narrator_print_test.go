@@ -1,0 +1,146 @@
+package lease_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+func (n *narrator) printf(format string, args ...any) { fmt.Fprintf(&n.out, format+"\n", args...) }
+
+// answer prints a verdict with what else the worker is told.
+func (n *narrator) answer(a lease.Answer) {
+	parts := []string{strings.TrimSuffix(fmt.Sprintf("%v %v", a.Verdict, a.Reason), " NONE")}
+	add := func(told bool, format string, args ...any) {
+		if told {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(a.State != 0, "task is %v", a.State)
+	add(a.ExpiresAt != 0, "expires in %v", a.ExpiresAt.Sub(n.now.Serving))
+	add(a.RetryAt != 0, "retry in %v", time.Duration(a.RetryAt-n.now.Wall))
+	add(a.CurrentAttempt != 0, "current attempt is %d", a.CurrentAttempt)
+	add(a.ShouldCancel, "should cancel")
+	add(a.CancelReason != "", "cancel reason %q", a.CancelReason)
+	add(a.Replayed, "replayed")
+	detail := ""
+	if a.Detail != "" {
+		detail = " (" + a.Detail + ")"
+	}
+	n.printf("%s%s", strings.Join(parts, ", "), detail)
+}
+
+func (n *narrator) refused(err error) {
+	text := err.Error()
+	for name, id := range n.tasks {
+		text = strings.ReplaceAll(text, id.String(), name)
+	}
+	n.printf("refused: %s", text)
+}
+
+// changed prints what a step did to a task, and whom it concerns.
+func (n *narrator) changed(c *lease.Change) {
+	name := n.name(taskOf(c))
+	switch {
+	case c.New == nil:
+		n.printf("  %s: %v, now gone", name, c.Old.State())
+	case c.Old.State() != c.New.State():
+		n.printf("  %s: %v, now %v%s%s", name, c.Old.State(), c.New.State(), why(c.New), n.wait(c.New))
+	}
+	if c.Lost != nil {
+		n.printf("  %s lost attempt %d: %v", c.Lost.Worker, c.Lost.Attempt, c.LostTo)
+	}
+	if c.CancelAsked {
+		n.printf("  %s is told to stop", c.New.Lease.Worker)
+	}
+}
+
+func why(t *lease.Task) string {
+	if t.Reason == lease.NoReason {
+		return ""
+	}
+	return " (" + t.Reason.String() + ")"
+}
+
+// wait tells how long a task is SCHEDULED.
+func (n *narrator) wait(t *lease.Task) string {
+	switch {
+	case t.RetryAt != 0:
+		return fmt.Sprintf(" for %v", t.RetryAt.Sub(n.now.Serving))
+	case t.RunAt != 0:
+		return fmt.Sprintf(" for %v", time.Duration(t.RunAt-n.now.Wall))
+	}
+	return ""
+}
+
+// show prints the state of a task and its budgets.
+func (n *narrator) show(w words) {
+	t := n.store.Task(n.task(w))
+	if t == nil {
+		n.printf("%s is gone", w.names[0])
+		return
+	}
+	n.printf("%s is %v%s%s", w.names[0], t.State(), why(t), n.wait(t))
+	if l := t.Lease; l != nil {
+		n.printf("  held by %s%s, expires in %v", l.Worker, stream(l), l.ExpiresAt.Sub(n.now.Serving))
+	}
+	n.printf("  round %d, attempt %d, failures %d, losses %d, releases %d, unacknowledged %d",
+		t.Round, t.Attempt(), t.Failures, t.Losses, t.Releases, t.Unacked)
+	if t.Outcome != nil {
+		n.printf("  outcome: the %v of attempt %d", t.Outcome.Kind, t.Outcome.Attempt)
+	}
+}
+
+func stream(l *lease.Lease) string {
+	if l.Session == "" {
+		return ""
+	}
+	return " on " + l.Session
+}
+
+// history prints the events of a task.
+func (n *narrator) history(w words) {
+	t := n.store.Task(n.task(w))
+	if t.Dropped != 0 {
+		n.printf("%d dropped", t.Dropped)
+	}
+	for _, e := range t.Events() {
+		line := fmt.Sprintf("%v %v, %v", time.Duration(e.At-lease.WallOf(firstDay)), eventNames[e.Type], e.State)
+		if e.Attempt != 0 {
+			line += fmt.Sprintf(", attempt %d", e.Attempt)
+		}
+		if e.Actor != "" {
+			line += ", " + e.Actor
+		}
+		if e.Reason != lease.NoReason {
+			line += ", " + e.Reason.String()
+		}
+		if e.Detail != "" {
+			line += ": " + e.Detail
+		}
+		n.printf("%s", line)
+	}
+}
+
+var eventNames = map[lease.EventType]string{
+	lease.EventSubmitted: "submitted", lease.EventGranted: "granted", lease.EventAcknowledged: "acknowledged",
+	lease.EventStarted: "started", lease.EventCompleted: "completed", lease.EventFailed: "failed", lease.EventReleased: "released",
+	lease.EventLeaseEnded: "lease ended", lease.EventCancelRequested: "cancel requested", lease.EventRetried: "retried",
+	lease.EventReady: "ready", lease.EventEnded: "ended",
+}
+
+// compare prints the fencing tokens of two attempts, given as epoch.attempt: "compare 1.3 2.1".
+func (n *narrator) compare(w words) {
+	var tokens [2]uint64
+	for i, name := range w.names {
+		epoch, attempt, _ := strings.Cut(name, ".")
+		tokens[i] = lease.FencingToken(uint32(n.atoi(epoch)), uint32(n.atoi(attempt)))
+	}
+	relation := "not below"
+	if tokens[0] < tokens[1] {
+		relation = "below"
+	}
+	n.printf("token %d is %s %d", tokens[0], relation, tokens[1])
+}

@@ -1,0 +1,246 @@
+package lease_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// narrator runs the commands of a transcript and tells what came of them. Names stand for ids: "t1" is a task, "t1/2" the lease of its second
+// attempt; "as=old" at a grant names the lease otherwise.
+type narrator struct {
+	t      *testing.T
+	rules  *lease.Rules
+	store  *memory
+	saved  *memory // by backup
+	now    lease.Now
+	tasks  map[string]lease.TaskID
+	leases map[string]string // lease ids by name
+	said   lease.Say         // last report, for replay
+	out    strings.Builder
+}
+
+// The world of a transcript begins on a day that is easy to read.
+var firstDay = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newNarrator(t *testing.T) *narrator {
+	draws := uint64(0)
+	return &narrator{
+		t: t,
+		rules: &lease.Rules{
+			Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(), AckWithin: lease.DefaultAckWithin,
+			// Half of the range, so that a backoff has no jitter; the low bits make nonces differ.
+			Entropy: func() uint64 { draws++; return 1<<63 + draws },
+		},
+		store:  newMemory(),
+		now:    lease.Now{Serving: lease.Instant(time.Hour), Wall: lease.WallOf(firstDay)},
+		tasks:  map[string]lease.TaskID{},
+		leases: map[string]string{},
+	}
+}
+
+// words are the arguments of a command: names in order, and options.
+type words struct {
+	names   []string
+	options map[string]string
+}
+
+func parseWords(fields []string) words {
+	w := words{options: map[string]string{}}
+	for _, f := range fields {
+		if key, value, ok := strings.Cut(f, "="); ok {
+			w.options[key] = value
+		} else {
+			w.names = append(w.names, f)
+		}
+	}
+	return w
+}
+
+// text is an option in words, which are joined by underscores in a transcript.
+func (w words) text(option string) string { return strings.ReplaceAll(w.options[option], "_", " ") }
+
+// run executes one line and returns its result.
+func (n *narrator) run(line string) string {
+	n.out.Reset()
+	fields := strings.Fields(line)
+	w := parseWords(fields[1:])
+	switch verb := fields[0]; verb {
+	case "submit":
+		n.submit(fields[1:])
+	case "grant":
+		n.grant(w)
+	case "start", "heartbeat", "ack", "complete", "fail", "release":
+		n.said = lease.Say{Tenant: n.tenant(w), Report: n.report(verb, w)}
+		n.say()
+	case "replay":
+		n.say()
+	case "requeue":
+		n.requeue(w)
+	case "cancel":
+		n.ask(lease.Cancel{Tenant: n.tenant(w), Task: n.task(w), Reason: w.text("reason"), By: w.options["by"]})
+	case "retry":
+		n.ask(lease.Retry{Tenant: n.tenant(w), Task: n.task(w), Deadline: n.wall(w, "deadline"), By: w.options["by"]})
+	case "delete":
+		n.ask(lease.Delete{Tenant: n.tenant(w), Task: n.task(w), Force: slices.Contains(w.names, "force")})
+	case "expire":
+		n.step(lease.Expire{Task: n.task(w)})
+	case "stall":
+		n.step(lease.Stall{Task: n.task(w), By: n.duration(w, "by")})
+	case "show":
+		n.show(w)
+	case "history":
+		n.history(w)
+	default:
+		n.world(verb, w)
+	}
+	return n.out.String()
+}
+
+// world are the commands on the world around the rules.
+func (n *narrator) world(verb string, w words) {
+	switch verb {
+	case "advance": // both clocks
+		d := n.parseDuration(w.names[0])
+		n.now = lease.Now{Serving: n.now.Serving.Add(d), Wall: n.now.Wall.Add(d)}
+		n.store.expireLedgers(n.now.Serving)
+	case "jump": // the wall clock alone
+		n.now.Wall = n.now.Wall.Add(n.parseDuration(w.names[0]))
+	case "limit":
+		n.rules.Limits.Output = n.number(w, "output", n.rules.Limits.Output)
+		n.rules.Limits.Stack = n.number(w, "stack", n.rules.Limits.Stack)
+	case "backup":
+		n.saved = n.store.backup()
+	case "restore":
+		n.restore()
+	case "crash": // back to the backup, which is what was durable
+		n.store = n.saved.backup()
+	case "compare": // fencing tokens
+		n.compare(w)
+	default:
+		n.t.Fatalf("unknown command %q", verb)
+	}
+}
+
+// restore goes back to the backup, in the next epoch, and ends the leases that it has (A11).
+func (n *narrator) restore() {
+	n.store = n.saved.backup()
+	n.rules.Authority = lease.NewAuthority(n.rules.Authority.Epoch+1, []byte("secret"))
+	for _, name := range n.names() {
+		if t := n.store.Task(n.tasks[name]); t != nil && t.Lease != nil {
+			n.step(lease.Requeue{Task: t.ID, Attempt: t.Lease.Attempt, Cause: lease.CoordinatorRecovered, Detail: "restored"})
+		}
+	}
+}
+
+// names of all tasks, in their order of ids.
+func (n *narrator) names() []string {
+	var names []string
+	for name := range n.tasks {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(n.tasks[a].String(), n.tasks[b].String()) })
+	return names
+}
+
+func (n *narrator) name(id lease.TaskID) string {
+	for name, known := range n.tasks {
+		if known == id {
+			return name
+		}
+	}
+	return id.String()
+}
+
+// step runs one command and stores what it changed.
+func (n *narrator) step(c lease.Command) lease.Step {
+	out := n.rules.Step(n.now, n.store, c)
+	n.store.apply(out.Changes)
+	for i := range out.Changes {
+		n.changed(&out.Changes[i])
+	}
+	return out
+}
+
+// ask is step for what a producer asks.
+func (n *narrator) ask(c lease.Command) {
+	out := n.step(c)
+	if out.Err != nil {
+		n.refused(out.Err)
+	}
+}
+
+// submit makes tasks in one batch: "submit t1 ttl=1s + t2".
+func (n *narrator) submit(fields []string) {
+	c := lease.Submit{Space: 1, Tenant: "acme", Workspace: "main"}
+	var names []string
+	for _, one := range strings.Split(strings.Join(fields, " "), " + ") {
+		w := parseWords(strings.Fields(one))
+		names = append(names, w.names[0])
+		spec := n.spec(w)
+		c.Specs = append(c.Specs, spec)
+		c.Digests = append(c.Digests, lease.Digest{byte(len(spec.Type))}) // specs of types of one length are the same
+	}
+	out := n.rules.Step(n.now, n.store, c)
+	n.store.apply(out.Changes)
+	if out.Err != nil {
+		n.refused(fmt.Errorf("spec %d: %w", out.ErrSpec, out.Err))
+		return
+	}
+	for i, s := range out.Submitted {
+		if !s.Created {
+			n.printf("%s is %s of before", names[i], n.name(s.Task.ID))
+			continue
+		}
+		n.tasks[names[i]] = s.Task.ID
+		n.printf("%s is %v%s", names[i], s.Task.State(), n.wait(s.Task))
+	}
+}
+
+// grant leases a task: "grant t1 w1 session=s1 request=r1 as=name".
+func (n *narrator) grant(w words) {
+	id := n.task(w)
+	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"]})
+	t := n.store.Task(id)
+	if t == nil || t.Lease == nil || len(out.Changes) == 0 || out.Changes[0].New.Attempt() == attemptOf(out.Changes[0].Old) {
+		n.printf("not granted")
+		return
+	}
+	name := w.options["as"]
+	if name == "" {
+		name = fmt.Sprintf("%s/%d", w.names[0], t.Lease.Attempt)
+	}
+	epoch := n.rules.Authority.Epoch
+	n.leases[name] = n.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
+	n.printf("attempt %d, expires in %v", t.Lease.Attempt, t.Lease.ExpiresAt.Sub(n.now.Serving))
+}
+
+func attemptOf(t *lease.Task) uint32 {
+	if t == nil {
+		return 0
+	}
+	return t.Attempt()
+}
+
+// requeue takes a lease back: "requeue t1/2 cause=REVOKED".
+func (n *narrator) requeue(w words) {
+	task, attempt, _ := strings.Cut(w.names[0], "/")
+	c := lease.Requeue{Task: n.tasks[task], Attempt: uint32(n.atoi(attempt)), Cause: lease.Revoked, Detail: w.text("detail")}
+	if w.options["cause"] == lease.CoordinatorRecovered.String() {
+		c.Cause = lease.CoordinatorRecovered
+	}
+	n.step(c)
+}
+
+func (n *narrator) say() {
+	out := n.rules.Step(n.now, n.store, n.said)
+	n.store.apply(out.Changes)
+	n.answer(out.Answer)
+	for i := range out.Changes {
+		n.changed(&out.Changes[i])
+	}
+}
