@@ -1,0 +1,88 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
+BUF := go tool -modfile=proto/buf.mod buf
+GOLANGCI := go tool -modfile=internal/lint/golangci.mod golangci-lint
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "%-16s %s\n", $$1, $$2}'
+
+##### Build and run
+
+.PHONY: build
+build: ## Build bin/lessor, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lessor ./cmd/lessor
+
+.PHONY: run
+run: build ## Start a coordinator on the default loopback ports, with its data in bin/data
+	bin/lessor serve --data bin/data
+
+.PHONY: clean
+clean: ## Remove bin/, the data of `make run` included
+	rm -rf bin
+
+##### Test
+
+.PHONY: test
+test: ## Run the quick tests with the race detector
+	go test -race ./...
+
+.PHONY: stress
+stress: ## Run the quick tests twenty times in a row
+	go test -race -count=20 -timeout 30m ./...
+
+.PHONY: test-long
+test-long: ## Run the quick tests and those behind the build tag `long`
+	go test -race -count=1 -timeout 60m -tags long ./...
+
+.PHONY: faults
+faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
+	go test -race -count=1 -timeout 10m -tags faults ./test/...
+
+.PHONY: examples
+examples: ## Run the examples, which are tests
+	go test -race -count=1 -timeout 5m ./examples/...
+
+.PHONY: bench
+bench: ## Run the Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+##### Check
+
+.PHONY: lint
+lint: ## Check the Go code and the protos, style included
+	go vet ./...
+	$(GOLANGCI) run
+	$(BUF) lint
+	$(BUF) format --diff --exit-code
+
+.PHONY: fmt
+fmt: ## Format the Go code and the protos
+	$(GOLANGCI) fmt
+	$(BUF) format --write
+
+.PHONY: breaking
+breaking: ## Check that the protos still serve every client of proto/baseline.binpb
+	$(BUF) breaking --against proto/baseline.binpb
+
+##### Generate
+
+.PHONY: generate
+generate: ## Generate gen/ from proto/
+	$(BUF) generate
+
+.PHONY: check-generate
+check-generate: ## Check that gen/ is what `make generate` makes, and that go.mod is tidy
+	tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+		$(BUF) generate --output "$$tmp"; \
+		diff -r gen "$$tmp/gen"
+	go mod tidy -diff
+
+.PHONY: baseline
+baseline: breaking ## Renew proto/baseline.binpb; only in the commit that prepares a release
+	$(BUF) build --exclude-source-info --output proto/baseline.binpb
