@@ -1,0 +1,259 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// phase is how far one attempt has come in this worker. It only moves forward.
+type phase int
+
+const (
+	// waiting for a slot.
+	waiting phase = iota
+	// executing: the handler runs under a lease that is believed live.
+	executing
+	// reporting: the handler has returned; its outcome has no verdict yet. Heartbeats have ended (K4).
+	reporting
+	// over: there is a verdict, or the lease was lost. The handler may still be running, but nobody listens.
+	over
+)
+
+// attempt is one lease in this worker, from its dispatch to its verdict or its loss.
+type attempt struct {
+	w       *Worker
+	task    *Task
+	leaseID string
+	// interval is how often the lease wants a heartbeat.
+	interval time.Duration
+	handler  Handler
+
+	// ctx is the handler's; stop ends it with a cause.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// lost is closed when the authority is lost before the handler returned.
+	lost     chan struct{}
+	feedback *feedback
+
+	// Everything below is guarded by Worker.mu.
+
+	phase phase
+	lease lease
+	// loss is why lost is closed; nil before.
+	loss *StopError
+	// cancelled: a cancel was asked, and this is why.
+	cancelled    bool
+	cancelReason string
+	// next is what the next heartbeat carries; beatQueued: it waits in the outbox.
+	next       renewal
+	beatQueued bool
+	// feedbackQueued: feedback waits in the outbox.
+	feedbackQueued bool
+	artifacts      []*lessorv1.Artifact
+	// entered: a goroutine serves the attempt; left: it has ended. stuck: it outlived the lease by stuckAfter.
+	entered, left, stuck bool
+
+	// Timers: the lease runs out, a heartbeat falls due, the grace of a cancel ends, the handler counts as stuck.
+	expiry, beat, grace, stuckness *time.Timer
+}
+
+// newAttempt prepares an attempt whose assignment was received at the given time.
+func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time) *attempt {
+	a := &attempt{
+		w:        w,
+		task:     newTask(asg),
+		leaseID:  asg.GetLeaseId(),
+		interval: max(spanOr(asg.GetHeartbeatInterval(), defaultInterval), time.Millisecond),
+		lost:     make(chan struct{}),
+	}
+	a.task.a = a
+	a.handler = w.handlerFor(a.task.Type)
+	a.ctx, a.stop = context.WithCancelCause(w.base)
+	a.feedback = newFeedback(w.cfg.OutputBuffer, func() { w.feedbackDue(a) })
+	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
+	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl))
+	return a
+}
+
+// held reports whether the attempt has, for all that is known here, authority to go on.
+func (a *attempt) held() bool { return a.phase == waiting || a.phase == executing }
+
+// standing is nil while the attempt is held; else it says what became of it.
+func (a *attempt) standing() error {
+	switch {
+	case a.loss != nil:
+		return a.loss
+	case !a.held():
+		return ErrFinished
+	}
+	return nil
+}
+
+// judgeLocked takes in the answer to a Start or Heartbeat that was made at the given time. A nil error says that the
+// lease was live.
+func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
+	switch {
+	case ans.verdict == lessorv1.Verdict_VERDICT_COMMITTED:
+		w.renewLocked(a, asked, ans.expiresIn)
+		if ans.shouldCancel {
+			w.cancelLocked(a, ans.cancelReason, a.task.CancelGrace)
+		}
+		return nil
+	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
+		return ErrFinished // our own report overtook the question
+	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED && ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST:
+		// What was sent was wrong; about the lease it says nothing (V1 is decided first).
+		return w.rejectedLocked(a, ans.reason, ans.detail)
+	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
+		_ = w.rejectedLocked(a, ans.reason, ans.detail)
+		fallthrough
+	default:
+		stop := &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail}
+		w.loseLocked(a, stop)
+		return stop
+	}
+}
+
+// rejectedLocked surfaces a REJECTED verdict (K3).
+func (w *Worker) rejectedLocked(a *attempt, reason lessorv1.Reason, detail string) error {
+	err := &RejectedError{Reason: reason, Detail: detail}
+	w.noteLocked(func() {
+		a.log().Error("what the worker said about a task was rejected", "reason", reason, "detail", detail)
+	})
+	return err
+}
+
+// renewLocked moves the lease's end.
+func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
+	a.lease.renew(asked, in)
+	if a.held() {
+		a.expiry.Reset(a.lease.left(time.Now()))
+	}
+}
+
+// expire runs when the expiry timer fires: the lease has run out without a renewal, whatever the coordinator thinks, and
+// the attempt may not go on. A renewal that came at the same moment has set the timer again.
+func (w *Worker) expire(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	if a.held() && a.lease.left(time.Now()) <= 0 {
+		w.loseLocked(a, ranOut())
+	}
+}
+
+func ranOut() *StopError {
+	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease ran out"}
+}
+
+// cancelLocked is the first stage of a cancel: the context ends, the lease lives on, and the handler has grace to return.
+func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
+	if !a.held() || a.cancelled {
+		return
+	}
+	a.cancelled, a.cancelReason = true, reason
+	w.stopLocked(a, &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason})
+	a.grace = time.AfterFunc(grace, func() { w.graceOver(a) })
+}
+
+// graceOver is the second stage: the coordinator has ended the lease, or is about to.
+func (w *Worker) graceOver(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	w.loseLocked(a, &StopError{
+		Err:    ErrLeaseLost,
+		Reason: lessorv1.Reason_REASON_CANCEL_TIMEOUT,
+		Detail: "the handler did not return in the grace of the cancel",
+	})
+}
+
+// stopLocked ends the handler's context; the first cause stays.
+func (w *Worker) stopLocked(a *attempt, cause *StopError) {
+	a.stop(cause)
+	w.noteLocked(func() {
+		a.log().Info("task stopped early", "cause", cause)
+		if hook := w.cfg.Hooks.OnStop; hook != nil {
+			hook(a.task, cause)
+		}
+	})
+}
+
+// loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An attempt that has
+// reported already is left to its verdict, which alone can say whether the report was in time.
+func (w *Worker) loseLocked(a *attempt, cause *StopError) {
+	if !a.held() {
+		return
+	}
+	w.stopLocked(a, cause)
+	a.loss = cause
+	close(a.lost)
+	a.next.settle(cause)
+	w.endLocked(a)
+	if a.entered && !a.left {
+		a.stuckness = time.AfterFunc(stuckAfter, func() { w.stuck(a) })
+	}
+}
+
+// endLocked takes an attempt out of the table: it has its verdict, or will never have one.
+func (w *Worker) endLocked(a *attempt) {
+	a.phase = over
+	a.stopTimersLocked()
+	dropped := a.feedback.close()
+	delete(w.mu.attempts, a.leaseID)
+	if dropped > 0 {
+		w.noteLocked(func() { a.log().Warn("output was dropped on a slow stream", "bytes", dropped) })
+	}
+	w.checkDrainedLocked()
+}
+
+// stopTimersLocked ends what keeps a held lease going.
+func (a *attempt) stopTimersLocked() {
+	for _, t := range []*time.Timer{a.expiry, a.beat, a.grace} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// stuck takes the slot of a handler that outlived its lease off the declared capacity.
+func (w *Worker) stuck(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	if a.left {
+		return
+	}
+	a.stuck = true
+	w.mu.stuck++
+	w.kick()
+	w.noteLocked(func() { a.log().Warn("handler goes on without its lease; its slot is taken out of service") })
+}
+
+// takeArtifacts returns what the handler added.
+func (a *attempt) takeArtifacts() []*lessorv1.Artifact {
+	a.w.lock()
+	defer a.w.unlock()
+	return a.artifacts
+}
+
+// feedbackDue queues what a has to tell.
+func (w *Worker) feedbackDue(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	if a.feedbackQueued || a.phase == over {
+		return
+	}
+	a.feedbackQueued = true
+	w.mu.outbox.feedback = append(w.mu.outbox.feedback, a)
+	w.kick()
+}
+
+// appendFeedback adds what a has to tell, if anything.
+func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt) []*lessorv1.FeedbackItem {
+	item := a.feedback.take()
+	if item == nil {
+		return items
+	}
+	item.TaskId, item.LeaseId = a.task.ID, a.leaseID
+	return append(items, item)
+}

@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// collect takes what waits off the outbox and makes frames of it: at most one of each kind, so that much of one kind
+// does not hold up the others. last says that the final frame of the session is among them.
+//
+// There is no queue of frames. What waits is kept as facts, which merge while the stream is slow: a worker with n
+// attempts never holds more than n heartbeats, 2n reports and n bounded pieces of output.
+func (s *session) collect(now time.Time, beat bool) (frames []*lessorv1.SessionRequest, last bool) {
+	w := s.w
+	w.lock()
+	defer w.unlock()
+	for _, f := range s.control {
+		frames = append(frames, s.frame(f))
+	}
+	s.control = nil
+	frames = append(frames, s.newsLocked()...)
+	reports := s.reportsLocked(now)
+	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
+	frames = append(frames, s.heartbeatLocked(now, beat)...)
+	if len(reports) == 0 {
+		frames = append(frames, s.feedbackLocked()...)
+	}
+	if w.drained.Err() != nil {
+		return append(frames, s.goodbye()), true
+	}
+	return frames, false
+}
+
+// newsLocked tells of a changed capacity and of a drain.
+func (s *session) newsLocked() (frames []*lessorv1.SessionRequest) {
+	if slots := s.w.cfg.Concurrency - s.w.mu.stuck; slots != s.slots {
+		s.slots = slots
+		frames = append(frames, s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{
+			Capacity: &lessorv1.Capacity{MaxParallel: uint32(max(slots, 0))},
+		}}))
+	}
+	if d := s.w.mu.drain; d.asked && !s.drainSent {
+		s.drainSent = true
+		frames = append(frames, s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
+			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxText), Deadline: timestamppb.New(d.until.Add(s.w.cfg.StopTimeout))},
+		}}))
+	}
+	return frames
+}
+
+// heartbeatLocked renews the leases that want it. Without any it says no more than that the worker lives, and only when
+// that is due.
+func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRequest {
+	sent := &sentFrame{at: now}
+	hb := &lessorv1.WorkerHeartbeat{
+		Healthy: !s.w.mu.drain.asked,
+		Metrics: map[string]float64{"inflight": float64(s.w.mu.handlers)},
+	}
+	size := func(a *attempt) int { return len(a.next.checkpoint) }
+	fill(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
+		a.beatQueued = false
+		if a.held() {
+			hb.Leases = append(hb.Leases, a.heartbeat())
+			sent.beats = append(sent.beats, sentBeat{a: a, renewal: a.next})
+			a.next = renewal{}
+		}
+	})
+	if len(hb.Leases) == 0 && !due {
+		return nil
+	}
+	f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: hb}})
+	if len(hb.Leases) > 0 {
+		s.sent[f.GetId()] = sent
+	}
+	return []*lessorv1.SessionRequest{f}
+}
+
+// reportsLocked merges the reports that wait into one frame. The last output of the attempts that they end goes out
+// before them: feedback of a lease that has ended is dropped.
+func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
+	sent := &sentFrame{at: now}
+	var reports lessorv1.Reports
+	var tails lessorv1.Feedback
+	size := func(r *report) int { return r.size + r.a.feedback.waiting() }
+	fill(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
+		if r.moot() {
+			return
+		}
+		if r.outcome() {
+			tails.Items = appendFeedback(tails.Items, r.a)
+		}
+		r.tries++
+		reports.Reports = append(reports.Reports, r.item)
+		sent.reports = append(sent.reports, r)
+	})
+	if len(tails.Items) > 0 {
+		frames = append(frames, s.feedback(&tails))
+	}
+	if len(reports.Reports) > 0 {
+		f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &reports}})
+		s.sent[f.GetId()] = sent
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// feedbackLocked sends progress and output. It is not answered, and not sent again.
+func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
+	var feedback lessorv1.Feedback
+	size := func(a *attempt) int { return a.feedback.waiting() }
+	fill(&s.w.mu.outbox.feedback, s.budget(), size, func(a *attempt) {
+		a.feedbackQueued = false
+		feedback.Items = appendFeedback(feedback.Items, a)
+	})
+	if len(feedback.Items) == 0 {
+		return nil
+	}
+	return []*lessorv1.SessionRequest{s.feedback(&feedback)}
+}
+
+func (s *session) feedback(f *lessorv1.Feedback) *lessorv1.SessionRequest {
+	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{Feedback: f}})
+}
+
+func (s *session) goodbye() *lessorv1.SessionRequest {
+	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{
+		Goodbye: &lessorv1.Goodbye{Reason: clip(s.w.mu.drain.reason, maxText)},
+	}})
+}
+
+// budget is how many bytes go into one frame; a single item may have more.
+func (s *session) budget() int { return s.w.cfg.MaxMessageBytes / 4 }
+
+// fill uses items off the front of the queue until a frame is full.
+func fill[T any](queue *[]T, budget int, size func(T) int, use func(T)) {
+	n := 0
+	for ; n < min(len(*queue), maxItems); n++ {
+		item := (*queue)[n]
+		if budget -= size(item); budget < 0 && n > 0 {
+			break
+		}
+		use(item)
+	}
+	*queue = slices.Delete(*queue, 0, n)
+}

@@ -1,0 +1,177 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// Confirm asks the coordinator at once, and says yes only to a live lease with enough time left.
+func TestConfirm(t *testing.T) {
+	live := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
+	cancelling := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
+	lost := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED}
+	for _, test := range []struct {
+		name   string
+		answer *lessorv1.HeartbeatResponse
+		ask    time.Duration
+		want   error
+	}{
+		{"live", live, ttl - time.Second, nil},
+		{"exactly", live, ttl, nil},
+		{"short", live, ttl + 1, worker.ErrLeaseShort},
+		{"cancelled", cancelling, time.Second, worker.ErrCancelled},
+		{"lost", lost, time.Second, worker.ErrLeaseLost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				answers := make(chan error, 1)
+				r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+					time.Sleep(time.Second)
+					answers <- task.Confirm(context.Background(), test.ask)
+					return nil, nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				begun := time.Now()
+				f := s.renewal()
+				if waited := time.Since(begun); waited != time.Second {
+					t.Errorf("the question came after %v, want at once", waited)
+				}
+				s.acknowledge(f, test.answer)
+				if got := <-answers; !errors.Is(got, test.want) || (got == nil) != (test.want == nil) {
+					t.Errorf("Confirm = %v, want %v", got, test.want)
+				}
+				if test.want != worker.ErrLeaseLost {
+					f, _ := s.outcome()
+					s.commit(f)
+				}
+				r.shutdown()
+			})
+		})
+	}
+}
+
+// Confirm counts from before the question, not from the answer: a slow answer leaves less time (A8).
+func TestConfirmCountsFromTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		answers := make(chan error, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			answers <- task.Confirm(ctx, ttl-5*time.Second)
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f := s.renewal()
+		time.Sleep(6 * time.Second)
+		s.renew(f)
+		if got := <-answers; !errors.Is(got, worker.ErrLeaseShort) {
+			t.Errorf("Confirm = %v, want %v", got, worker.ErrLeaseShort)
+		}
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// Confirm does not outwait its own context, and a question that is open when the stream breaks is asked again.
+func TestConfirmWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		answers := make(chan error, 2)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			answers <- task.Confirm(short, time.Second)
+			answers <- task.Confirm(ctx, time.Second)
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		if got := <-answers; !errors.Is(got, context.DeadlineExceeded) {
+			t.Errorf("Confirm = %v, want %v", got, context.DeadlineExceeded)
+		}
+		s.finish(errBroken)
+		s = c.accept()
+		s.renew(s.renewal())
+		if got := <-answers; got != nil {
+			t.Errorf("Confirm = %v, want nil", got)
+		}
+		f, _ := s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// SaveCheckpoint returns when the coordinator has it, not before (A6, T10).
+func TestSaveCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		saved := make(chan error, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			saved <- task.SaveCheckpoint(ctx, []byte("half way"))
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f := s.renewal()
+		if got := f.GetHeartbeat().GetLeases()[0]; string(got.GetCheckpoint()) != "half way" {
+			t.Errorf("heartbeat = %v, want the checkpoint", got)
+		}
+		synctest.Wait()
+		select {
+		case err := <-saved:
+			t.Fatalf("SaveCheckpoint = %v before the answer", err)
+		default:
+		}
+		s.renew(f)
+		if err := <-saved; err != nil {
+			t.Errorf("SaveCheckpoint = %v", err)
+		}
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A checkpoint that the coordinator rejects costs nothing but itself: the handler goes on (V1, K3).
+func TestCheckpointRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			var rejected *worker.RejectedError
+			if err := task.SaveCheckpoint(ctx, nil); !errors.As(err, &rejected) {
+				t.Errorf("empty checkpoint: %v, want a RejectedError", err)
+			}
+			if err := task.SaveCheckpoint(ctx, []byte("long")); !errors.As(err, &rejected) || rejected.Detail != "checkpoint: too long" {
+				t.Errorf("SaveCheckpoint = %v, want a RejectedError", err)
+			}
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: too long",
+		})
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}

@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// answer is what Start and Heartbeat are told alike (S3).
+type answer struct {
+	verdict      lessorv1.Verdict
+	reason       lessorv1.Reason
+	detail       string
+	shouldCancel bool
+	cancelReason string
+	expiresIn    time.Duration
+}
+
+func answerOfStart(v *lessorv1.ReportVerdict) answer {
+	return answer{
+		verdict:      v.GetVerdict(),
+		reason:       v.GetReason(),
+		detail:       v.GetDetail(),
+		shouldCancel: v.GetShouldCancel(),
+		cancelReason: v.GetCancelReason(),
+		expiresIn:    v.GetExpiresIn().AsDuration(),
+	}
+}
+
+func answerOfHeartbeat(h *lessorv1.HeartbeatResponse) answer {
+	return answer{
+		verdict:      h.GetVerdict(),
+		reason:       h.GetReason(),
+		detail:       h.GetDetail(),
+		shouldCancel: h.GetShouldCancel(),
+		cancelReason: h.GetCancelReason(),
+		expiresIn:    h.GetExpiresIn().AsDuration(),
+	}
+}
+
+// proto converts an artifact; text that is not valid UTF-8 could not be sent at all.
+func (a Artifact) proto() *lessorv1.Artifact {
+	p := &lessorv1.Artifact{
+		ResourceId: clip(a.ResourceID, maxText),
+		Type:       clip(a.Type, maxText),
+		SizeBytes:  a.Size,
+		Inline:     a.Inline,
+	}
+	if !a.ExpiresAt.IsZero() {
+		p.ExpiresAt = timestamppb.New(a.ExpiresAt)
+	}
+	for k, v := range a.Metadata {
+		if p.Metadata == nil {
+			p.Metadata = make(map[string]string, len(a.Metadata))
+		}
+		p.Metadata[clip(k, maxText)] = clip(v, maxText)
+	}
+	return p
+}
+
+// spanOr reads a span that may be absent.
+func spanOr(d *durationpb.Duration, otherwise time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	return d.AsDuration()
+}
+
+// optionalSpan is absent where d is zero.
+func optionalSpan(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// keepaliveParams notice a peer that is gone without a word. They stay above the least interval that the coordinator
+// permits (10 s), or it would cut the connection.
+var keepaliveParams = keepalive.ClientParameters{
+	Time:                20 * time.Second,
+	Timeout:             10 * time.Second,
+	PermitWithoutStream: true,
+}
+
+// Dial makes a connection with settings that suit a worker: keepalive, and TLS with the system's certificates unless the
+// target is on this machine. Options given here win. Like grpc.NewClient it does not connect yet; the caller closes the
+// connection after Run.
+func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	creds := credentials.NewTLS(nil)
+	if isLocal(target) {
+		creds = insecure.NewCredentials()
+	}
+	return grpc.NewClient(target, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithKeepaliveParams(keepaliveParams),
+	}, opts...)...)
+}
+
+// isLocal reports whether a target cannot be anywhere but on this machine.
+func isLocal(target string) bool {
+	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
+		return true
+	}
+	address := target[strings.LastIndex(target, "/")+1:] // leaves out the scheme: dns:///localhost:7420
+	address = strings.TrimPrefix(strings.TrimPrefix(address, "dns:"), "passthrough:")
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}

@@ -1,0 +1,55 @@
+// Package worker is the Go SDK for programs that execute tasks of a Lessor coordinator.
+//
+//	conn, err := worker.Dial("127.0.0.1:7420")
+//	w, err := worker.New(conn, []string{"images"}, worker.Config{})
+//	w.Handle("resize", func(ctx context.Context, t *worker.Task) ([]byte, error) {
+//		return resize(ctx, t.Payload)
+//	})
+//	err = w.Run(ctx) // ends ctx: drain, finish, goodbye
+//
+// # What a handler can rely on
+//
+// A worker executes; the coordinator alone decides. A handler runs under a lease, which this package renews while the
+// handler runs (K4). When the lease is lost, whether the coordinator says so or this process has heard nothing for too
+// long by its own monotonic clock, the handler's context ends with the cause ErrLeaseLost and its result is discarded
+// (K2). The same task may then already be running elsewhere. Work inside one process cannot be recalled, so that a
+// handler which changes the outside world does one of two things: it passes Task.FencingToken to a system that
+// refuses older tokens, or it asks Task.Confirm right before the change.
+//
+// A cancelled task and a draining worker end the context too, with ErrCancelled and ErrDraining; then the lease is
+// still live, and the result is still reported. Task.Lost is the end of that grace.
+//
+// What the handler returns becomes exactly one report; see Handler. The report is repeated unchanged, a bounded number
+// of times, until there is a verdict, and never after (K1, K3, K5). A lost stream stops no handler: the worker connects
+// again and goes on with the leases that still live.
+//
+// # How it works
+//
+// One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox holds what is to be said as facts, not
+// as a queue of frames: a lease to renew, a report without a verdict, output that was not sent. The writer makes
+// frames of whatever waits, so that many handlers that finish together share a frame, and a slow stream makes frames
+// larger instead of the queue longer. What a broken stream left without an answer goes back into the outbox.
+//
+// The goroutines:
+//
+//	name     number           owns                       woken by                         ends
+//	runner   1 (Run's caller) the session, its frame     Worker.wake, tickers, the        when drained, or refused
+//	                          ids; it is the writer      reader's end, backoff timer
+//	reader   1 per stream     receiving                  frames                           with the stream
+//	handler  1 per attempt    the handler's call, one    a dispatch                       when the handler returns
+//	                          slot
+//
+// Timers run short functions that take the mutex: per attempt the lease's end, the next heartbeat, the end of a
+// cancel's grace, the flush of its output; for the worker the stages of a drain; for the stream the limits on opening
+// and sending. The attempt's, and the drain's, are stopped by the attempt's and the drain's end.
+//
+// The phases of an attempt (attempt.go) only move forward:
+//
+//	waiting ----> executing ----> reporting ----> over
+//	   |              |                            ^
+//	   |              +-- lease lost --------------+
+//	   +-- refused --> reporting;  lease lost -----+
+//
+// The states of the worker (W1, hooks.go): NEW, HANDSHAKING, REGISTERED, HEARTBEATING, DRAINING, CLOSED; a broken stream
+// leads through BACKOFF to NEW.
+package worker

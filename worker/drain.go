@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// drainState is how the worker comes to its end (W10).
+type drainState struct {
+	// asked: no new work is taken.
+	asked  bool
+	reason string
+	// until is when the contexts of handlers that still run end.
+	until time.Time
+	// timers lead to the end; the end stops them.
+	timers []*time.Timer
+	// result is what Run returns.
+	result []error
+}
+
+// beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes. Asked again it only
+// adds the result, and shortens the patience where that is shorter.
+func (w *Worker) beginDrain(reason string, patience time.Duration, result error) {
+	w.lock()
+	defer w.unlock()
+	d := &w.mu.drain
+	if result != nil {
+		d.result = append(d.result, result)
+	}
+	if until := time.Now().Add(patience); !d.asked || until.Before(d.until) {
+		d.until = until
+		d.timers = append(d.timers,
+			time.AfterFunc(patience, w.stopAll),
+			time.AfterFunc(patience+w.cfg.StopTimeout, w.abandon))
+	}
+	if d.asked {
+		return
+	}
+	d.asked, d.reason = true, reason
+	if w.mu.state == StateHeartbeating {
+		w.setStateLocked(StateDraining)
+	}
+	w.noteLocked(func() { w.log.Info("draining", "reason", reason, "patience", patience) })
+	w.checkDrainedLocked()
+	w.kick()
+}
+
+// stopAll ends the contexts of all handlers: the patience is over.
+func (w *Worker) stopAll() {
+	w.lock()
+	defer w.unlock()
+	for _, a := range w.mu.attempts {
+		if a.held() && a.ctx.Err() == nil {
+			w.stopLocked(a, &StopError{Err: ErrDraining, Detail: w.mu.drain.reason})
+		}
+	}
+}
+
+// abandon gives up whatever is still there, so that Run can return.
+func (w *Worker) abandon() {
+	w.lock()
+	defer w.unlock()
+	if w.drained.Err() != nil {
+		return
+	}
+	if n := w.mu.handlers; n > 0 {
+		w.leaveBehindLocked(fmt.Errorf("%w: %d still running", ErrStuck, n))
+	}
+	w.abandonAllLocked(w.mu.drain.reason)
+	w.endDrainLocked()
+}
+
+// abandonAllLocked ends all attempts. The coordinator frees their leases at the goodbye, or when they run out.
+func (w *Worker) abandonAllLocked(why string) {
+	for _, a := range w.mu.attempts {
+		if a.phase == reporting {
+			w.leaveBehindLocked(undelivered(a, why))
+			w.endLocked(a)
+			continue
+		}
+		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Detail: "the worker gave the task up: " + why})
+	}
+}
+
+// leaveBehindLocked adds to what Run returns.
+func (w *Worker) leaveBehindLocked(err error) {
+	w.mu.drain.result = append(w.mu.drain.result, err)
+	w.noteLocked(func() {
+		w.log.Error("left behind", "error", err)
+		w.complain(err)
+	})
+}
+
+// checkDrainedLocked ends the worker once it is draining and nothing is left to do.
+func (w *Worker) checkDrainedLocked() {
+	if w.mu.drain.asked && len(w.mu.attempts) == 0 && w.mu.handlers == 0 {
+		w.endDrainLocked()
+	}
+}
+
+func (w *Worker) endDrainLocked() {
+	for _, t := range w.mu.drain.timers {
+		t.Stop()
+	}
+	w.setDrained()
+	w.kick()
+}
+
+// abort ends a run that was refused for good: nothing can be renewed or reported any more, so nothing may go on.
+func (w *Worker) abort(refused *RefusedError) error {
+	w.beginDrain("the session was refused", 0, refused)
+	w.abandonAll(refused.Error())
+	<-w.drained.Done()
+	return w.farewell()
+}
+
+func (w *Worker) abandonAll(why string) {
+	w.lock()
+	defer w.unlock()
+	w.abandonAllLocked(why)
+}
+
+// farewell is what Run returns in the end.
+func (w *Worker) farewell() error {
+	w.lock()
+	defer w.unlock()
+	return errors.Join(w.mu.drain.result...)
+}

@@ -1,0 +1,141 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// Drain (W10): the coordinator is told, new work goes back, what runs finishes and gets its verdict, then goodbye.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 2}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			time.Sleep(20 * time.Second)
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		r.stop()
+		if d := s.next("drain", isDrain).GetDrain(); d.GetDeadline() == nil {
+			t.Errorf("drain = %v, want a deadline", d)
+		}
+		s.dispatch("t2")
+		f, report := s.outcome()
+		if report.GetRelease().GetTaskId() != "t2" {
+			t.Errorf("report = %v, want t2 released", report)
+		}
+		s.commit(f)
+		f, report = s.outcome()
+		if report.GetComplete().GetTaskId() != "t1" {
+			t.Errorf("report = %v, want t1 completed", report)
+		}
+		synctest.Wait()
+		s.quiet("goodbye before the verdict", isGoodbye)
+		s.commit(f)
+		s.next("goodbye", isGoodbye)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+// A handler that outlasts the drain's patience is stopped with ErrDraining; its error gives the task back (K6).
+func TestDrainStopsHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{DrainTimeout: 10 * time.Second}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		begun := time.Now()
+		r.stop()
+		f, report := s.outcome()
+		if report.GetRelease() == nil || time.Since(begun) != 10*time.Second {
+			t.Errorf("after %v: %v, want a release after 10 s", time.Since(begun), report)
+		}
+		if cause := <-causes; !errors.Is(cause, worker.ErrDraining) {
+			t.Errorf("cause = %v, want %v", cause, worker.ErrDraining)
+		}
+		s.commit(f)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+// A handler that ignores even that is left behind, in bounded time and with an error; what it returns is discarded.
+func TestStuckHandlerIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{DrainTimeout: 10 * time.Second, StopTimeout: 3 * time.Second},
+			func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		begun := time.Now()
+		r.stop()
+		s.next("goodbye", isGoodbye)
+		if err := r.done(); !errors.Is(err, worker.ErrStuck) || time.Since(begun) != 13*time.Second {
+			t.Errorf("Run = %v after %v", err, time.Since(begun))
+		}
+		close(release)
+	})
+}
+
+// A drain without a coordinator still ends: the outcome that cannot be delivered is named.
+func TestDrainWhileDisconnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, errHandler })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		c.refuse = func(*stream) error { return errBroken }
+		s.finish(errBroken)
+		synctest.Wait()
+		close(release)
+		r.stop()
+		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) {
+			t.Errorf("Run = %v, want %v", err, worker.ErrUndelivered)
+		}
+	})
+}
+
+// A worker that is asked by the coordinator drains the same way, and Run says who asked. The deadline counts from the
+// frame's own time, not from this machine's clock.
+func TestDrainByCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		begun := time.Now()
+		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{
+			Reason: "upgrade", Deadline: timestamppb.New(time.Now().Add(5 * time.Second)),
+		}}})
+		f, report := s.outcome()
+		if report.GetRelease() == nil || time.Since(begun) != 5*time.Second {
+			t.Errorf("after %v: %v, want a release after 5 s", time.Since(begun), report)
+		}
+		s.commit(f)
+		s.next("goodbye", isGoodbye)
+		if err := r.done(); !errors.Is(err, worker.ErrDraining) {
+			t.Errorf("Run = %v, want %v", err, worker.ErrDraining)
+		}
+		<-causes
+	})
+}

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Why a handler's context ended: errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The cause itself is a
+// *StopError, which names the coordinator's reason.
+var (
+	// ErrLeaseLost: the attempt has lost its authority. Whatever the handler returns is discarded and never reported, so
+	// it must stop at once and have no further effect on the outside (K2).
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrCancelled: somebody cancelled the task. The handler may finish or clean up within Task.CancelGrace; what it
+	// returns by then is still reported (K6, T7).
+	ErrCancelled = errors.New("task cancelled")
+	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within
+	// Config.StopTimeout is still reported; an error gives the task back unharmed. Run returns an error of this kind
+	// when it was the coordinator that asked the worker to drain.
+	ErrDraining = errors.New("worker is draining")
+)
+
+// Answers of Task.Confirm and Task.SaveCheckpoint, beside the three above.
+var (
+	// ErrLeaseShort: the lease is live, but has less time left than was asked for.
+	ErrLeaseShort = errors.New("lease too short")
+	// ErrFinished: the handler has returned already.
+	ErrFinished = errors.New("attempt finished")
+)
+
+// Errors of Run and Config.Hooks.
+var (
+	// ErrAlreadyRun: Run was called twice on one Worker.
+	ErrAlreadyRun = errors.New("worker has run already")
+	// ErrStuck: a handler was still running Config.StopTimeout after its context had ended.
+	ErrStuck = errors.New("handler did not stop")
+	// ErrUndelivered: a report got no verdict in Config.ReportTries tries, or before the worker had to stop. Its lease
+	// runs out by itself.
+	ErrUndelivered = errors.New("report undelivered")
+)
+
+// StopError is the cause with which a handler's context ends.
+type StopError struct {
+	// Err is ErrLeaseLost, ErrCancelled or ErrDraining.
+	Err error
+	// Reason is the coordinator's word for it; REASON_UNSPECIFIED where the worker noticed by itself.
+	Reason lessorv1.Reason
+	// Detail is for people.
+	Detail string
+}
+
+// Error names the kind, the reason and the detail.
+func (e *StopError) Error() string {
+	return joinReason(e.Err.Error(), e.Reason, e.Detail)
+}
+
+// Unwrap returns the kind.
+func (e *StopError) Unwrap() error { return e.Err }
+
+// RejectedError is a REJECTED verdict: what the worker said was wrong. It is never retried (K3).
+type RejectedError struct {
+	// Reason is the coordinator's word for it.
+	Reason lessorv1.Reason
+	// Detail names the field or the cause.
+	Detail string
+}
+
+// Error names the reason and the detail.
+func (e *RejectedError) Error() string {
+	return joinReason("rejected", e.Reason, e.Detail)
+}
+
+// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help.
+type RefusedError struct {
+	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
+	Code string
+	// Message is the coordinator's.
+	Message string
+	// Remediation says what to do about it; may be empty.
+	Remediation string
+}
+
+// Error names the code, the message and the remediation.
+func (e *RefusedError) Error() string {
+	msg := fmt.Sprintf("session refused: %s: %s", e.Code, e.Message)
+	if e.Remediation != "" {
+		msg += " (" + e.Remediation + ")"
+	}
+	return msg
+}
+
+// PanicError is a handler's panic, or its call of runtime.Goexit. It is reported as a failure of category USER_CODE.
+type PanicError struct {
+	// Value is what was passed to panic; nil for runtime.Goexit.
+	Value any
+	// Stack is the goroutine's stack at the panic; empty for runtime.Goexit.
+	Stack []byte
+}
+
+// Error names the value.
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "handler called runtime.Goexit"
+	}
+	return fmt.Sprintf("panic: %v", e.Value)
+}
+
+// Unwrap returns the value where it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// joinReason writes "what: REASON_X: detail", leaving out what is empty.
+func joinReason(what string, reason lessorv1.Reason, detail string) string {
+	if reason != lessorv1.Reason_REASON_UNSPECIFIED {
+		what += ": " + reason.String()
+	}
+	if detail != "" {
+		what += ": " + detail
+	}
+	return what
+}

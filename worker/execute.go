@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// dispatch takes in what the coordinator hands out.
+func (w *Worker) dispatch(assignments []*lessorv1.Assignment) {
+	now := time.Now()
+	w.lock()
+	defer w.unlock()
+	for _, asg := range assignments {
+		w.admitLocked(asg, now)
+	}
+}
+
+// admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
+func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
+	id := asg.GetLeaseId()
+	if a, running := w.mu.attempts[id]; running {
+		w.queueBeatLocked(a) // acknowledges it once more
+		return
+	}
+	if !w.mu.recent.add(id) {
+		return
+	}
+	a := w.newAttempt(asg, now)
+	if a.lease.left(now) <= 0 {
+		w.noteLocked(func() { a.log().Warn("the lease of a dispatch had run out already") })
+		return
+	}
+	w.mu.attempts[id] = a
+	a.expiry = time.AfterFunc(a.lease.left(now), func() { w.expire(a) })
+	switch {
+	case w.mu.drain.asked:
+		w.reportLocked(a, a.release(0, "the worker is draining"))
+	case a.handler == nil:
+		w.noteLocked(func() { a.log().Error("no handler for the type of a task", "type", a.task.Type) })
+		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))
+	default:
+		a.entered = true
+		w.mu.handlers++
+		go w.execute(a)
+	}
+}
+
+// execute serves one attempt in its own goroutine, from the slot to the outcome.
+func (w *Worker) execute(a *attempt) {
+	defer w.leave(a)
+	if !w.takeSlot(a) {
+		return
+	}
+	defer func() { <-w.slots }()
+	if !w.beginHandler(a) {
+		return
+	}
+	if hook := w.cfg.Hooks.OnStart; hook != nil {
+		hook(a.task)
+	}
+	a.call()
+}
+
+// takeSlot waits for a slot. The coordinator counts free ones itself, so that there is one, but for the moment that a
+// handler takes to return after its lease was lost.
+func (w *Worker) takeSlot(a *attempt) bool {
+	timer := time.NewTimer(slotWait)
+	defer timer.Stop()
+	select {
+	case w.slots <- struct{}{}:
+		return true
+	case <-a.ctx.Done():
+		w.finish(a, nil, context.Cause(a.ctx))
+	case <-timer.C:
+		w.finish(a, nil, Release(0, "no free slot"))
+	}
+	return false
+}
+
+// beginHandler reports the start, unless the lease is gone. The Start acknowledges the grant as well (W5).
+func (w *Worker) beginHandler(a *attempt) bool {
+	w.lock()
+	defer w.unlock()
+	if a.lease.left(time.Now()) <= 0 {
+		w.loseLocked(a, ranOut())
+	}
+	if !a.held() {
+		return false
+	}
+	a.phase = executing
+	w.queueReportLocked(&report{a: a, item: a.start()})
+	w.armBeatLocked(a)
+	return true
+}
+
+// call runs the handler. The outcome is taken in a deferred function, because runtime.Goexit runs nothing else.
+func (a *attempt) call() {
+	var output []byte
+	err := error(&PanicError{}) // what stays when the handler ends its goroutine
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		a.w.finish(a, output, err)
+	}()
+	output, err = a.handler(a.ctx, a.task)
+}
+
+// finish turns what the handler returned into the attempt's one report, or discards it where the lease is lost (K2).
+func (w *Worker) finish(a *attempt, output []byte, err error) {
+	outcome := a.outcome(output, err)
+	w.lock()
+	defer w.unlock()
+	if a.lease.left(time.Now()) <= 0 {
+		w.loseLocked(a, ranOut())
+	}
+	if !a.held() {
+		w.noteLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
+		return
+	}
+	w.reportLocked(a, outcome)
+}
+
+// reportLocked ends the execution of a and queues its outcome.
+func (w *Worker) reportLocked(a *attempt, outcome *lessorv1.Report) {
+	a.phase = reporting
+	a.stopTimersLocked()
+	a.next.settle(ErrFinished)
+	w.queueReportLocked(w.fitting(&report{a: a, item: outcome}))
+}
+
+// leave ends the goroutine of an attempt.
+func (w *Worker) leave(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	a.stop(context.Canceled) // frees the context; a cause that came first stays
+	a.left = true
+	if a.stuckness != nil {
+		a.stuckness.Stop()
+	}
+	if a.stuck {
+		w.mu.stuck--
+		w.kick()
+	}
+	w.mu.handlers--
+	w.checkDrainedLocked()
+}

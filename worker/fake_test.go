@@ -1,0 +1,426 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// The times of the tests, as in T8.
+const (
+	interval = 30 * time.Second
+	ttl      = 90 * time.Second
+	grace    = 30 * time.Second
+)
+
+// coordinator is a scripted coordinator: each stream of the worker is handed to the test, which plays its part.
+type coordinator struct {
+	lessorv1.UnimplementedWorkerServiceServer
+	t       *testing.T
+	streams chan *stream
+	conn    *grpc.ClientConn
+	// refuse, where set, answers each opening instead of a test.
+	refuse func(*stream) error
+}
+
+// stream is one session as the coordinator sees it.
+type stream struct {
+	t    *testing.T
+	grpc grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	// frames are those of the worker; closed when it has no more.
+	frames chan *lessorv1.SessionRequest
+	// end takes what the RPC returns.
+	end    chan error
+	nextID int
+	// gate holds a token while frames are not read.
+	gate chan struct{}
+	// early is a frame with an outcome that came together with its Start.
+	early *lessorv1.SessionRequest
+	// handshake and register are the first two frames.
+	handshake *lessorv1.SessionRequest
+	register  *lessorv1.SessionRequest
+}
+
+// startCoordinator serves a scripted coordinator over an in-memory connection, inside the test's bubble.
+func startCoordinator(t *testing.T) *coordinator {
+	t.Helper()
+	c := &coordinator{t: t, streams: make(chan *stream, 16)}
+	listener := bufconn.Listen(1 << 16)
+	server := grpc.NewServer()
+	lessorv1.RegisterWorkerServiceServer(server, c)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///coordinator",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.conn = conn
+	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-served })
+	return c
+}
+
+// Session implements the service: it shakes hands and gives the stream to the test.
+func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
+	s := &stream{t: c.t, grpc: g, frames: make(chan *lessorv1.SessionRequest, 4096), end: make(chan error, 1), gate: make(chan struct{}, 1)}
+	if c.refuse != nil {
+		return c.refuse(s)
+	}
+	var err error
+	if s.handshake, err = g.Recv(); err != nil {
+		return err
+	}
+	s.send(&lessorv1.SessionResponse{Corr: s.handshake.GetId(), Payload: &lessorv1.SessionResponse_Accept{
+		Accept: &lessorv1.Accept{SessionId: "s", HeartbeatInterval: durationpb.New(interval)},
+	}})
+	if s.register, err = g.Recv(); err != nil {
+		return err
+	}
+	go s.receive()
+	c.streams <- s
+	select {
+	case err := <-s.end:
+		return err
+	case <-g.Context().Done():
+		return g.Context().Err()
+	}
+}
+
+func (s *stream) receive() {
+	defer close(s.frames)
+	for {
+		s.gate <- struct{}{}
+		<-s.gate
+		f, err := s.grpc.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				s.finish(nil) // as a coordinator ends a session after goodbye
+			}
+			return
+		}
+		s.frames <- f
+	}
+}
+
+// send stamps a frame and sends it; a stream that is gone is the worker's affair.
+func (s *stream) send(f *lessorv1.SessionResponse) string {
+	s.nextID++
+	f.Id = strconv.Itoa(s.nextID)
+	f.Ts = timestamppb.Now()
+	f.Sender = &lessorv1.Sender{Role: "coordinator", Id: "fake"}
+	_ = s.grpc.Send(f)
+	return f.GetId()
+}
+
+// pause stops reading what the worker sends; resume goes on.
+func (s *stream) pause() { s.gate <- struct{}{} }
+
+func (s *stream) resume() { <-s.gate }
+
+// finish ends the stream with err.
+func (s *stream) finish(err error) {
+	select {
+	case s.end <- err:
+	default:
+	}
+}
+
+// accept returns the worker's next stream.
+func (c *coordinator) accept() *stream {
+	c.t.Helper()
+	select {
+	case s := <-c.streams:
+		return s
+	case <-time.After(time.Hour):
+		c.t.Fatal("the worker opened no stream")
+		return nil
+	}
+}
+
+// next returns the worker's next frame for which want is true, and answers bare heartbeats on the way.
+func (s *stream) next(what string, want func(*lessorv1.SessionRequest) bool) *lessorv1.SessionRequest {
+	s.t.Helper()
+	timeout := time.After(time.Hour)
+	for {
+		select {
+		case f, ok := <-s.frames:
+			if !ok {
+				s.t.Fatalf("the stream ended before %s", what)
+			}
+			if want(f) {
+				return f
+			}
+		case <-timeout:
+			s.t.Fatalf("no %s came", what)
+		}
+	}
+}
+
+// quiet fails the test if a frame that is unwanted came until now.
+func (s *stream) quiet(what string, unwanted func(*lessorv1.SessionRequest) bool) {
+	s.t.Helper()
+	synctest.Wait()
+	for {
+		select {
+		case f, ok := <-s.frames:
+			if !ok {
+				return
+			}
+			if unwanted(f) {
+				s.t.Fatalf("%s: %v", what, f)
+			}
+		default:
+			return
+		}
+	}
+}
+
+func isReports(f *lessorv1.SessionRequest) bool { return f.GetReports() != nil }
+
+func isRenewal(f *lessorv1.SessionRequest) bool { return len(f.GetHeartbeat().GetLeases()) > 0 }
+
+func isOutcome(f *lessorv1.SessionRequest) bool {
+	return slices.ContainsFunc(f.GetReports().GetReports(), outcome)
+}
+
+func outcome(r *lessorv1.Report) bool { return r.GetStart() == nil }
+
+func isGoodbye(f *lessorv1.SessionRequest) bool { return f.GetGoodbye() != nil }
+
+func isDrain(f *lessorv1.SessionRequest) bool { return f.GetDrain() != nil }
+
+// reports returns the next frame of reports.
+func (s *stream) reports() *lessorv1.SessionRequest {
+	s.t.Helper()
+	return s.next("reports", isReports)
+}
+
+// renewal returns the next heartbeat that names leases.
+func (s *stream) renewal() *lessorv1.SessionRequest {
+	s.t.Helper()
+	return s.next("heartbeat", isRenewal)
+}
+
+// started awaits the Start of one task and commits it. A frame that has the outcome as well is left for outcome.
+func (s *stream) started(id string) {
+	s.t.Helper()
+	f := s.reports()
+	if got := f.GetReports().GetReports()[0].GetStart(); got.GetTaskId() != id || got.GetLeaseId() != "lease-"+id {
+		s.t.Fatalf("got %v, want the start of %s", f, id)
+	}
+	if isOutcome(f) {
+		s.early = f
+		return
+	}
+	s.commit(f)
+}
+
+// outcome awaits the outcome of one task and leaves it unanswered.
+func (s *stream) outcome() (*lessorv1.SessionRequest, *lessorv1.Report) {
+	s.t.Helper()
+	f := s.early
+	if s.early = nil; f == nil {
+		f = s.next("outcome", isOutcome)
+	}
+	reports := f.GetReports().GetReports()
+	return f, reports[slices.IndexFunc(reports, outcome)]
+}
+
+// assignment is a grant of the task named id.
+func assignment(id string) *lessorv1.Assignment {
+	return &lessorv1.Assignment{
+		Task: &lessorv1.Task{TaskId: id, TenantId: "default", Spec: &lessorv1.TaskSpec{
+			WorkspaceId: "default", Queue: "q", Type: "work", Payload: []byte("in-" + id),
+		}},
+		Attempt:           1,
+		AttemptId:         id + "/1",
+		LeaseId:           "lease-" + id,
+		FencingToken:      7,
+		ExpiresIn:         durationpb.New(ttl),
+		HeartbeatInterval: durationpb.New(interval),
+		HeartbeatTimeout:  durationpb.New(ttl),
+		CancelGrace:       durationpb.New(grace),
+		Checkpoint:        []byte("saved"),
+	}
+}
+
+// dispatch grants tasks.
+func (s *stream) dispatch(ids ...string) {
+	d := &lessorv1.Dispatch{}
+	for _, id := range ids {
+		d.Assignments = append(d.Assignments, assignment(id))
+	}
+	s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}})
+}
+
+// answer gives each report of a frame the verdict that judge makes.
+func (s *stream) answer(f *lessorv1.SessionRequest, judge func(*lessorv1.Report) *lessorv1.ReportVerdict) {
+	v := &lessorv1.Verdicts{}
+	for _, r := range f.GetReports().GetReports() {
+		verdict := judge(r)
+		verdict.TaskId, verdict.LeaseId, verdict.Kind = identity(r)
+		v.Verdicts = append(v.Verdicts, verdict)
+	}
+	s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: v}})
+}
+
+func identity(r *lessorv1.Report) (task, lease string, kind lessorv1.ReportKind) {
+	switch {
+	case r.GetStart() != nil:
+		return r.GetStart().GetTaskId(), r.GetStart().GetLeaseId(), lessorv1.ReportKind_REPORT_KIND_START
+	case r.GetComplete() != nil:
+		return r.GetComplete().GetTaskId(), r.GetComplete().GetLeaseId(), lessorv1.ReportKind_REPORT_KIND_COMPLETE
+	case r.GetFail() != nil:
+		return r.GetFail().GetTaskId(), r.GetFail().GetLeaseId(), lessorv1.ReportKind_REPORT_KIND_FAIL
+	}
+	return r.GetRelease().GetTaskId(), r.GetRelease().GetLeaseId(), lessorv1.ReportKind_REPORT_KIND_RELEASE
+}
+
+func committed(*lessorv1.Report) *lessorv1.ReportVerdict {
+	return &lessorv1.ReportVerdict{
+		Verdict:   lessorv1.Verdict_VERDICT_COMMITTED,
+		Reason:    lessorv1.Reason_REASON_NONE,
+		ExpiresIn: durationpb.New(ttl),
+	}
+}
+
+// verdict makes a judge that says the same of every report.
+func verdict(v lessorv1.Verdict, r lessorv1.Reason) func(*lessorv1.Report) *lessorv1.ReportVerdict {
+	return func(*lessorv1.Report) *lessorv1.ReportVerdict {
+		return &lessorv1.ReportVerdict{Verdict: v, Reason: r, Detail: "because", ShouldCancel: v == lessorv1.Verdict_VERDICT_CANCELLED}
+	}
+}
+
+// commit answers a frame of reports with COMMITTED.
+func (s *stream) commit(f *lessorv1.SessionRequest) { s.answer(f, committed) }
+
+// renew answers a heartbeat: each lease lives for another ttl.
+func (s *stream) renew(f *lessorv1.SessionRequest) {
+	s.acknowledge(f, &lessorv1.HeartbeatResponse{
+		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, Reason: lessorv1.Reason_REASON_NONE, ExpiresIn: durationpb.New(ttl),
+	})
+}
+
+// acknowledge answers a heartbeat, saying the same of each lease.
+func (s *stream) acknowledge(f *lessorv1.SessionRequest, h *lessorv1.HeartbeatResponse) {
+	ack := &lessorv1.HeartbeatAck{}
+	for _, l := range f.GetHeartbeat().GetLeases() {
+		ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{TaskId: l.GetTaskId(), LeaseId: l.GetLeaseId(), Heartbeat: h})
+	}
+	s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: ack}})
+}
+
+// cancel sends a cancel frame.
+func (s *stream) cancel(id string, reason lessorv1.Reason, grace time.Duration) {
+	s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Cancel{Cancel: &lessorv1.Cancel{
+		TaskId: id, LeaseId: "lease-" + id, Reason: reason, Detail: "because", Grace: durationpb.New(grace),
+	}}})
+}
+
+// running is a worker that a test has started.
+type running struct {
+	t     *testing.T
+	stop  context.CancelFunc
+	err   error
+	ended chan struct{}
+
+	mu       sync.Mutex
+	errors   []error
+	verdicts []*lessorv1.ReportVerdict
+	states   []worker.State
+}
+
+// run starts a worker whose tasks of type "work" are done by h.
+func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
+	c.t.Helper()
+	r := &running{t: c.t, ended: make(chan struct{})}
+	cfg.Name = "w1"
+	cfg.Concurrency = max(cfg.Concurrency, 1)
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Hooks = r.hooks()
+	w, err := worker.New(c.conn, []string{"q"}, cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	w.Handle("work", h)
+	ctx, cancel := context.WithCancel(c.t.Context())
+	r.stop = cancel
+	go func() { defer close(r.ended); r.err = w.Run(ctx) }()
+	c.t.Cleanup(func() { cancel(); <-r.ended })
+	return r
+}
+
+func (r *running) hooks() worker.Hooks {
+	return worker.Hooks{
+		OnError: func(err error) { r.mu.Lock(); defer r.mu.Unlock(); r.errors = append(r.errors, err) },
+		OnState: func(s worker.State) { r.mu.Lock(); defer r.mu.Unlock(); r.states = append(r.states, s) },
+		OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.verdicts = append(r.verdicts, v)
+		},
+	}
+}
+
+// done returns what Run returned.
+func (r *running) done() error {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+		return r.err
+	case <-time.After(time.Hour):
+		r.t.Fatal("Run did not return")
+		return nil
+	}
+}
+
+// shutdown stops an idle worker and fails the test if that leaves anything behind.
+func (r *running) shutdown() {
+	r.t.Helper()
+	r.stop()
+	if err := r.done(); err != nil {
+		r.t.Fatalf("Run: %v", err)
+	}
+}
+
+// seen reports whether an error of the kind came to the hook.
+func (r *running) seen(kind error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.errors, func(err error) bool { return errors.Is(err, kind) })
+}
+
+// errBroken ends a stream as a lost connection would.
+var errBroken = status.Error(codes.Unavailable, "broken")
+
+// echo is a handler that returns its input.
+func echo(_ context.Context, t *worker.Task) ([]byte, error) { return t.Payload, nil }
+
+// untilStopped is a handler that runs until its context ends and passes the cause on.
+func untilStopped(causes chan<- error) worker.Handler {
+	return func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}
+}

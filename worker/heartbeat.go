@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// renewal is what one heartbeat of one lease carries beside the lease, and who waits for its answer.
+type renewal struct {
+	checkpoint []byte
+	// waiters take one answer each; their channels have room for it.
+	waiters []chan error
+}
+
+// settle answers the waiters.
+func (r *renewal) settle(err error) {
+	for _, c := range r.waiters {
+		c <- err
+	}
+	*r = renewal{}
+}
+
+// merge puts an older renewal, which got no answer, back under a newer one: of two checkpoints the newer one counts.
+func (r *renewal) merge(older renewal) {
+	if r.checkpoint == nil {
+		r.checkpoint = older.checkpoint
+	}
+	r.waiters = append(older.waiters, r.waiters...)
+}
+
+// beatNow sends a heartbeat of a's lease as soon as the stream takes it, with a checkpoint where one is given, and waits
+// for the answer. It is repeated over broken streams for as long as the lease lives.
+func (w *Worker) beatNow(ctx context.Context, a *attempt, checkpoint []byte) error {
+	done := make(chan error, 1)
+	if err := w.askBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-a.lost:
+		return w.standing(a)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// askBeat queues a renewal.
+func (w *Worker) askBeat(a *attempt, r renewal) error {
+	w.lock()
+	defer w.unlock()
+	if err := a.standing(); err != nil {
+		return err
+	}
+	r.merge(a.next)
+	a.next = r
+	w.queueBeatLocked(a)
+	return nil
+}
+
+// standing is what became of a by now.
+func (w *Worker) standing(a *attempt) error {
+	w.lock()
+	defer w.unlock()
+	return a.standing()
+}
+
+// confirmed judges a lease that was answered as live a moment ago.
+func (w *Worker) confirmed(a *attempt, d time.Duration) error {
+	w.lock()
+	defer w.unlock()
+	if err := a.standing(); err != nil {
+		return err
+	}
+	if a.cancelled {
+		return &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: a.cancelReason}
+	}
+	if left := a.lease.left(time.Now()); left < d {
+		return fmt.Errorf("%w: %v left, %v asked for", ErrLeaseShort, left, d)
+	}
+	return nil
+}
+
+// heartbeat is the item that renews a's lease. The progress goes along: feedback may have been dropped.
+func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
+	return &lessorv1.HeartbeatRequest{
+		TaskId:      a.task.ID,
+		LeaseId:     a.leaseID,
+		Attempt:     a.task.Attempt,
+		WorkerId:    a.w.cfg.Name,
+		Traceparent: a.task.Traceparent,
+		Progress:    a.feedback.progress(),
+		Checkpoint:  a.next.checkpoint,
+	}
+}
+
+// queueBeatLocked lets the next frame renew a's lease.
+func (w *Worker) queueBeatLocked(a *attempt) {
+	if a.beatQueued || !a.held() {
+		return
+	}
+	a.beatQueued = true
+	w.mu.outbox.beats = append(w.mu.outbox.beats, a)
+	w.kick()
+}
+
+// beatDue runs when the heartbeat timer fires.
+func (w *Worker) beatDue(a *attempt) {
+	w.lock()
+	defer w.unlock()
+	if a.phase != executing {
+		return
+	}
+	w.queueBeatLocked(a)
+	w.armBeatLocked(a)
+}
+
+// armBeatLocked sets the timer to the next heartbeat. The previous one may still be unanswered: it is idempotent (V18).
+func (w *Worker) armBeatLocked(a *attempt) {
+	wait := untilBeat(time.Since(w.born), a.interval)
+	if a.beat == nil {
+		a.beat = time.AfterFunc(wait, func() { w.beatDue(a) })
+		return
+	}
+	a.beat.Reset(wait)
+}
+
+// untilBeat is the wait from now, told as the age of the worker, to the last shared instant within interval. It is more
+// than interval less one part of beatsPerInterval, and at most interval.
+func untilBeat(age, interval time.Duration) time.Duration {
+	part := max(interval/beatsPerInterval, 1)
+	return (age + interval).Truncate(part) - age
+}
+
+// retryBeatLocked puts back a renewal that got no verdict; its bound is the lease's end (K5).
+func (w *Worker) retryBeatLocked(a *attempt, r renewal, again repeat) {
+	if err := a.standing(); err != nil {
+		r.settle(err)
+		return
+	}
+	a.next.merge(r)
+	w.laterLocked(again(0), func() { w.queueBeatLocked(a) })
+}

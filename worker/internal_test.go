@@ -1,0 +1,269 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// A8: an answer counts from before its question; the dispatch's own span, which is too long, is forgotten at the first
+// answer; after that a lease only grows (A3). Equality is expired.
+func TestLeaseClock(t *testing.T) {
+	t0 := time.Now()
+	l := grantedLease(t0.Add(10*time.Second), 90*time.Second) // 10 s under way
+	check := func(what string, want time.Duration) {
+		t.Helper()
+		if got := l.left(t0); got != want {
+			t.Errorf("%s: %v left, want %v", what, got, want)
+		}
+	}
+	check("granted", 100*time.Second)
+	l.renew(t0.Add(5*time.Second), 90*time.Second)
+	check("first answer", 95*time.Second)
+	l.renew(t0, 90*time.Second)
+	check("an older answer", 95*time.Second)
+	l.renew(t0.Add(30*time.Second), 90*time.Second)
+	check("a newer answer", 120*time.Second)
+	if got := l.left(t0.Add(120 * time.Second)); got > 0 {
+		t.Errorf("at the deadline: %v left, want none", got)
+	}
+}
+
+// Waits double from least to most, each drawn from the upper half of its span, and never overflow.
+func TestBackoffWait(t *testing.T) {
+	for failures := range 100 {
+		span := time.Minute
+		if failures < 6 {
+			span = time.Second << failures
+		}
+		for range 20 {
+			if got := backoffWait(failures, time.Second, time.Minute); got < span/2 || got > span {
+				t.Fatalf("after %d failures: %v, want %v to %v", failures, got, span/2, span)
+			}
+		}
+	}
+}
+
+// Heartbeats fall on shared instants, never later than the interval and not much earlier (T8).
+func TestUntilBeat(t *testing.T) {
+	const interval = 30 * time.Second
+	instants := make(map[time.Duration]bool)
+	for age := time.Duration(0); age < interval; age += 77 * time.Millisecond {
+		wait := untilBeat(age, interval)
+		if wait > interval || wait <= interval-interval/beatsPerInterval {
+			t.Fatalf("at age %v: %v", age, wait)
+		}
+		instants[age+wait] = true
+	}
+	if len(instants) > beatsPerInterval+1 {
+		t.Errorf("%d instants in an interval, want %d", len(instants), beatsPerInterval)
+	}
+	if got := untilBeat(0, 1); got <= 0 {
+		t.Errorf("the least interval waits %v", got)
+	}
+}
+
+// W6: the last leases are known, and only those.
+func TestRecentLeases(t *testing.T) {
+	var r recentLeases
+	for i := range 3 * maxRecent {
+		if !r.add(fmt.Sprint(i)) {
+			t.Fatalf("%d is not new", i)
+		}
+		if r.add(fmt.Sprint(i)) || r.add(fmt.Sprint(max(0, i-maxRecent+1))) {
+			t.Fatalf("after %d: a recent lease is new again", i)
+		}
+	}
+	if len(r.known) != maxRecent || len(r.order) != maxRecent {
+		t.Errorf("%d known, %d in order, want %d", len(r.known), len(r.order), maxRecent)
+	}
+}
+
+// A frame takes items up to its limits, one always, and leaves the rest in order.
+func TestFill(t *testing.T) {
+	for _, test := range []struct {
+		sizes  []int
+		budget int
+		want   int
+	}{
+		{[]int{1, 2, 3}, 6, 3},
+		{[]int{1, 2, 3}, 5, 2},
+		{[]int{9, 1}, 5, 1},
+		{nil, 5, 0},
+		{slices.Repeat([]int{0}, maxItems+1), 1, maxItems},
+	} {
+		queue := slices.Clone(test.sizes)
+		var used []int
+		fill(&queue, test.budget, func(n int) int { return n }, func(n int) { used = append(used, n) })
+		if len(used) != test.want || !slices.Equal(append(used, queue...), test.sizes) {
+			t.Errorf("%.20v with budget %d: used %.20v, left %.20v", test.sizes, test.budget, used, queue)
+		}
+	}
+}
+
+// W11: output is bounded, the oldest goes first, indexes show the gap, and what is kept is whole runes.
+func TestFeedbackBound(t *testing.T) {
+	f := newFeedback(4*maxChunk, func() {})
+	text := strings.Repeat("xé", 10*maxChunk)
+	f.write("out", []byte(text))
+	if got := f.waiting(); got > 4*maxChunk || got <= 2*maxChunk {
+		t.Errorf("%d bytes kept of at most %d", got, 4*maxChunk)
+	}
+	item := f.take()
+	var kept strings.Builder
+	last := item.GetChunks()[0].GetIndex()
+	if last == 0 {
+		t.Error("the first chunk was kept")
+	}
+	for i, c := range item.GetChunks() {
+		if c.GetIndex() != last+uint64(i) || !utf8.ValidString(c.GetText()) || c.GetText() == "" {
+			t.Errorf("chunk %d = %d %.20q", i, c.GetIndex(), c.GetText())
+		}
+		kept.WriteString(c.GetText())
+	}
+	if !strings.HasSuffix(text, kept.String()) {
+		t.Error("what was kept is not the end of what was written")
+	}
+	if f.take() != nil {
+		t.Error("taken twice")
+	}
+	if dropped := f.close(); dropped != len(text)-kept.Len() {
+		t.Errorf("%d dropped, want %d", dropped, len(text)-kept.Len())
+	}
+}
+
+// Writes to two channels alternate without mixing.
+func TestFeedbackChannels(t *testing.T) {
+	f := newFeedback(4*maxChunk, func() {})
+	for _, w := range []string{"a", "a", "b", "a"} {
+		f.write(w, []byte(w))
+	}
+	var got []string
+	for _, c := range f.take().GetChunks() {
+		got = append(got, fmt.Sprintf("%s%d:%s", c.GetChannel(), c.GetIndex(), c.GetText()))
+	}
+	if want := []string{"a0:aa", "b0:b", "a1:a"}; !slices.Equal(got, want) {
+		t.Errorf("chunks = %v, want %v", got, want)
+	}
+	f.close()
+}
+
+// Texts are cut at a rune, and made valid.
+func TestClip(t *testing.T) {
+	for _, test := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aé", 2, "a"}, {"é", 1, ""}, {"\xff", 9, "\uFFFD"}, {"", 0, ""}, {"日本", 5, "日"},
+	} {
+		if got := clip(test.in, test.limit); got != test.want {
+			t.Errorf("clip(%q, %d) = %q, want %q", test.in, test.limit, got, test.want)
+		}
+	}
+}
+
+// Only a target on this machine goes without TLS (X1).
+func TestIsLocal(t *testing.T) {
+	for target, want := range map[string]bool{
+		"127.0.0.1:7420": true, "[::1]:7420": true, "localhost:7420": true, "localhost": true, "unix:///run/l": true,
+		"dns:///localhost:7420": true, "passthrough:///127.0.0.1:1": true, "dns:localhost:1": true,
+		"10.0.0.1:7420": false, "example.com:7420": false, "dns:///example.com": false, "localhost.example.com:1": false, "": false,
+		"dns://127.0.0.1/example.com:1": false,
+	} {
+		if got := isLocal(target); got != want {
+			t.Errorf("isLocal(%q) = %v, want %v", target, got, want)
+		}
+	}
+}
+
+// The zero Config is complete; a bad one is refused with the field's name.
+func TestConfig(t *testing.T) {
+	queues := []string{"q"}
+	if _, err := New(nil, queues, Config{}); err != nil {
+		t.Errorf("zero Config: %v", err)
+	}
+	for field, cfg := range map[string]Config{
+		"Name":            {Name: strings.Repeat("n", maxID+1)},
+		"Tenant":          {Tenant: "\xff"},
+		"Workspace":       {Workspace: strings.Repeat("w", maxID+1)},
+		"Concurrency":     {Concurrency: -1},
+		"DrainTimeout":    {DrainTimeout: -1},
+		"StopTimeout":     {StopTimeout: -1},
+		"MinBackoff":      {MinBackoff: -1},
+		"MaxBackoff":      {MinBackoff: 2, MaxBackoff: 1},
+		"ReportTries":     {ReportTries: -1},
+		"OutputBuffer":    {OutputBuffer: 1},
+		"MaxMessageBytes": {MaxMessageBytes: 1},
+	} {
+		if _, err := New(nil, queues, cfg); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("bad %s: %v", field, err)
+		}
+	}
+	for _, bad := range [][]string{nil, {""}, slices.Repeat(queues, maxQueues+1)} {
+		if _, err := New(nil, bad, Config{}); err == nil {
+			t.Errorf("queues %.3q: no error", bad)
+		}
+	}
+}
+
+// Handlers that cannot be meant are refused where they are registered.
+func TestHandlePanics(t *testing.T) {
+	h := func() *Worker {
+		w, err := New(nil, []string{"q"}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Handle("a", nothing)
+		w.HandleDefault(nothing)
+		return w
+	}
+	for name, call := range map[string]func(){
+		"nil":            func() { h().Handle("b", nil) },
+		"twice":          func() { h().Handle("a", nothing) },
+		"second default": func() { h().HandleDefault(nothing) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
+
+// nil stays nil, so that `return nil, Permanent(f())` works.
+func TestSteeringNil(t *testing.T) {
+	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil {
+		t.Error("a steered nil is an error")
+	}
+	if !errors.Is(Permanent(ErrStuck), ErrStuck) {
+		t.Error("a steered error hides what it wraps")
+	}
+}
+
+// Errors read well in a log.
+func TestErrorTexts(t *testing.T) {
+	for want, err := range map[string]error{
+		"lease lost: REASON_SUPERSEDED: attempt 2":         &StopError{ErrLeaseLost, lessorv1.Reason_REASON_SUPERSEDED, "attempt 2"},
+		"worker is draining: bye":                          &StopError{ErrDraining, 0, "bye"},
+		"rejected: REASON_INVALID_REQUEST":                 &RejectedError{Reason: lessorv1.Reason_REASON_INVALID_REQUEST},
+		"session refused: E.SESSION.DENIED: no (ask them)": &RefusedError{"E.SESSION.DENIED", "no", "ask them"},
+		"panic: x": &PanicError{Value: "x"},
+	} {
+		if err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// started returns a worker with one task that runs until its context ends, the stream, and where the cause goes.
+func startedTask(t *testing.T) (*running, *coordinator, *stream, chan error) {
+	t.Helper()
+	c := startCoordinator(t)
+	causes := make(chan error, 1)
+	r := c.run(worker.Config{}, untilStopped(causes))
+	s := c.accept()
+	s.dispatch("t1")
+	s.started("t1")
+	return r, c, s, causes
+}
+
+// wantLoss checks that the handler ended with ErrLeaseLost for the reason, and that nothing is reported (K2).
+func wantLoss(t *testing.T, r *running, s *stream, causes chan error, reason lessorv1.Reason) {
+	t.Helper()
+	cause := <-causes
+	var stop *worker.StopError
+	if !errors.Is(cause, worker.ErrLeaseLost) || !errors.As(cause, &stop) || stop.Reason != reason {
+		t.Errorf("cause = %v, want a lost lease for %v", cause, reason)
+	}
+	s.quiet("report after the lease was lost", isReports)
+	r.shutdown()
+}
+
+// A CANCELLED verdict on a heartbeat ends the attempt; its result is discarded and never reported (K2, V9).
+func TestLeaseLostByHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, s, causes := startedTask(t)
+		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED, ShouldCancel: true,
+		})
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_SUPERSEDED)
+	})
+}
+
+// The same on Start (V10).
+func TestLeaseLostByStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_DISPATCH_UNACKED))
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+	})
+}
+
+// A cancel frame without grace says that the lease is lost (W3).
+func TestLeaseLostByCancelFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, s, causes := startedTask(t)
+		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_REVOKED)
+	})
+}
+
+// A lease that is not renewed ends by the worker's own clock, exactly expires_in after the Start that renewed it last
+// (A3, A8).
+func TestLeaseLostByLocalExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		r, _, s, causes := startedTask(t)
+		cause := <-causes
+		if got := time.Since(begun); got != ttl {
+			t.Errorf("the context ended after %v, want %v", got, ttl)
+		}
+		causes <- cause
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
+	})
+}
+
+// Renewals carry a lease on; the heartbeats come at most an interval apart and name it (K4, W4, T8).
+func TestRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			select {
+			case <-time.After(10 * ttl):
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		last, beats := time.Now(), 0
+		for {
+			f := s.next("renewal or outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
+			if isOutcome(f) {
+				if f.GetReports().GetReports()[0].GetComplete() == nil {
+					t.Errorf("report = %v, want a complete", f)
+				}
+				s.commit(f)
+				break
+			}
+			if gap := time.Since(last); gap > interval || gap < interval/2 {
+				t.Errorf("heartbeat after %v, want about %v", gap, interval)
+			}
+			last = time.Now()
+			beats++
+			s.renew(f)
+		}
+		if want := int(10 * ttl / interval); beats < want-1 || beats > 2*want {
+			t.Errorf("%d heartbeats, want about %d", beats, want)
+		}
+		// K4: none after the handler has returned.
+		time.Sleep(5 * interval)
+		s.quiet("heartbeat after the end", isRenewal)
+		r.shutdown()
+	})
+}
+
+// A dispatch whose lease has run out by the time that it could start is never started (K2).
+func TestExpiredDispatchIsNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
+			t.Error("the handler was started")
+			return nil, nil
+		})
+		s := c.accept()
+		asg := assignment("t1")
+		asg.ExpiresIn = durationpb.New(0)
+		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{
+			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{asg}},
+		}})
+		s.quiet("report of an expired dispatch", isReports)
+		r.shutdown()
+	})
+}
+
+// A cancel leaves the handler its grace: the context ends at once, the lease lives on, and the end is reported as Fail
+// with category CANCELLED (T7, K6).
+func TestCancelWithGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			task.Progress(0.1, "", "uploading")
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrCancelled) || task.CancelReason() != "because" {
+				t.Errorf("cause = %v, reason = %q", cause, task.CancelReason())
+			}
+			time.Sleep(grace - time.Second) // cleans up
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
+		f, report := s.outcome()
+		got := report.GetFail()
+		if got.GetError().GetCategory() != worker.Cancelled || got.GetCancelledDuringPhase() != "uploading" {
+			t.Errorf("report = %v, want a fail with category CANCELLED", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A cancelled handler that finishes all the same completes the task (T7).
+func TestCancelledButComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			return []byte("done"), nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+			Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl),
+			TaskState: lessorv1.TaskState_TASK_STATE_CANCELLING, ShouldCancel: true, CancelReason: "by hand",
+		})
+		f, report := s.outcome()
+		if string(report.GetComplete().GetOutput()) != "done" {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A handler that outlives the grace has lost its lease: Task.Lost tells it, and nothing is reported (T7, K2).
+func TestCancelGraceOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		waited := make(chan time.Duration, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			begun := time.Now()
+			<-task.Lost()
+			waited <- time.Since(begun)
+			return []byte("too late"), nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
+		for done := false; !done; { // the lease is renewed meanwhile
+			select {
+			case got := <-waited:
+				if got != grace {
+					t.Errorf("the grace was %v, want %v", got, grace)
+				}
+				done = true
+			case f := <-s.frames:
+				if isRenewal(f) {
+					s.renew(f)
+				}
+			}
+		}
+		s.quiet("report after the grace", isReports)
+		r.shutdown()
+	})
+}
+
+// A handler that ignores the loss of its lease occupies a slot that the coordinator must not count on (W4), until it
+// returns.
+func TestStuckHandlerLessensCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 2}, func(context.Context, *worker.Task) ([]byte, error) {
+			<-release
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
+		isCapacity := func(f *lessorv1.SessionRequest) bool { return f.GetCapacity() != nil }
+		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 1 {
+			t.Errorf("capacity = %d, want 1", got)
+		}
+		close(release)
+		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 2 {
+			t.Errorf("capacity = %d, want 2", got)
+		}
+		s.quiet("report after the lease was lost", isReports)
+		r.shutdown()
+	})
+}
+
+// A task that the coordinator dispatches into a slot whose handler has lost its lease waits for that handler a moment,
+// and is given back, within the time for acknowledging it (W5), if it does not return.
+func TestNoFreeSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			if task.ID == "t1" {
+				<-release
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
+		begun := time.Now()
+		s.dispatch("t2")
+		f, report := s.outcome()
+		if report.GetRelease().GetTaskId() != "t2" || time.Since(begun) >= 5*time.Second {
+			t.Errorf("after %v: %v, want t2 released", time.Since(begun), report)
+		}
+		s.commit(f)
+		s.dispatch("t3")
+		close(release)
+		s.started("t3")
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}

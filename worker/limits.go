@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of the protocol (S7) and of this implementation. What a handler hands over is cut to them, so that one long
+// message cannot turn a good report into a REJECTED one.
+const (
+	// maxText is the longest message, reason or stack in a report, in bytes.
+	maxText = 64 << 10
+	// maxProgressText is the longest progress message or stage, in bytes: they are sent often.
+	maxProgressText = 1 << 10
+	// maxDelay is the longest delay of a release.
+	maxDelay = 24 * time.Hour
+	// maxParallel is the largest capacity of a session.
+	maxParallel = 10_000
+	// maxQueues is the largest number of queues of a session.
+	maxQueues = 100
+	// maxID is the longest name or queue, in bytes.
+	maxID = 256
+	// maxItems is the largest number of items in one frame.
+	maxItems = 1_000
+	// frameOverhead is room for what surrounds the items of a frame, in bytes.
+	frameOverhead = 4 << 10
+	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).
+	maxControl = 1_024
+	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).
+	maxRecent = 1_024
+)
+
+const (
+	// sendTimeout is how long the stream may refuse to take a frame before it counts as broken.
+	sendTimeout = 30 * time.Second
+	// answerTimeout is how long a frame that must be answered may go without before the stream counts as broken. A
+	// coordinator that was only stalled takes the repeats for what they are (V4).
+	answerTimeout = 30 * time.Second
+	// openTimeout is how long connecting and the handshake may take together.
+	openTimeout = 10 * time.Second
+	// goodbyeTimeout is how long the worker waits for the coordinator to close the stream after goodbye.
+	goodbyeTimeout = 2 * time.Second
+	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler
+	// whose lease was lost needs a moment to return. Shorter than the 5 s in which a dispatch must be acknowledged (W5).
+	slotWait = 3 * time.Second
+	// stuckAfter is how long a handler may outlive its lease before its slot is taken off the declared capacity.
+	stuckAfter = time.Second
+	// unknownTypeDelay keeps a task of a type without a handler from coming back at once.
+	unknownTypeDelay = 5 * time.Second
+	// flushDelay gathers writes to an output into one chunk.
+	flushDelay = 100 * time.Millisecond
+	// beatsPerInterval is the number of instants in each heartbeat interval on which heartbeats may fall due. Leases of
+	// like interval thus share frames, and the coordinator's commits.
+	beatsPerInterval = 8
+)
+
+// Defaults of T8, for an assignment that leaves them out.
+const (
+	defaultInterval = 30 * time.Second
+	defaultTTL      = 90 * time.Second
+	defaultGrace    = 30 * time.Second
+)
+
+// clip makes s valid UTF-8 of at most limit bytes.
+func clip(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	return s[:runeStart(s, limit)]
+}
+
+// runeStart returns the largest cut of s, at most limit, that splits no rune.
+func runeStart[T string | []byte](s T, limit int) int {
+	for cut := limit; cut > limit-utf8.UTFMax && cut >= 0; cut-- {
+		if utf8.RuneStart(s[cut]) {
+			return cut
+		}
+	}
+	return limit
+}

@@ -1,0 +1,174 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// read takes in frames until the stream ends, and leaves the reason in readErr.
+func (s *session) read() {
+	defer close(s.ended)
+	for {
+		f, err := s.stream.Recv()
+		if err != nil {
+			s.readErr = s.streamError(err)
+			return
+		}
+		if s.readErr = s.receive(f); s.readErr != nil {
+			return
+		}
+	}
+}
+
+// receive takes in one frame. An error ends the session.
+func (s *session) receive(f *lessorv1.SessionResponse) error {
+	if err := s.checkEnvelope(f); err != nil {
+		return err
+	}
+	if f.GetAck().GetRequest() {
+		s.reply(&lessorv1.SessionRequest{Ack: &lessorv1.Ack{For: f.GetId()}})
+	}
+	switch p := f.GetPayload().(type) {
+	case *lessorv1.SessionResponse_Error:
+		return s.errorFrame(f.GetCorr(), p.Error)
+	case *lessorv1.SessionResponse_Reset_:
+		return &resetError{p.Reset_}
+	case *lessorv1.SessionResponse_Dispatch:
+		s.w.dispatch(p.Dispatch.GetAssignments())
+	case *lessorv1.SessionResponse_Verdicts:
+		s.verdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
+	case *lessorv1.SessionResponse_HeartbeatAck:
+		s.heartbeatAck(f.GetCorr(), p.HeartbeatAck.GetLeases())
+	case *lessorv1.SessionResponse_Cancel:
+		s.w.cancel(p.Cancel)
+	case *lessorv1.SessionResponse_Drain:
+		s.drain(p.Drain, f.GetTs().AsTime())
+	case nil: // an acknowledgement, or a payload that is newer than this package
+	default:
+		s.unknown(f)
+	}
+	s.established = true
+	return nil
+}
+
+// checkEnvelope looks at the envelope before anything else: a frame of another tenant ends the session.
+func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
+	if t := f.GetTenant(); t != "" && t != s.w.cfg.Tenant {
+		return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)
+	}
+	if r := f.GetSender().GetRole(); r != "" && r != "coordinator" {
+		return fmt.Errorf("%w: sender %q", errDeniedFrame, r)
+	}
+	return nil
+}
+
+// reply queues an answer to a frame. While the stream is slow the oldest give way: what matters is sent again and then
+// answered again (W6).
+func (s *session) reply(f *lessorv1.SessionRequest) {
+	s.w.lock()
+	defer s.w.unlock()
+	if len(s.control) >= maxControl {
+		s.control = s.control[1:]
+	}
+	s.control = append(s.control, f)
+	s.w.kick()
+}
+
+// unknown answers a frame that means nothing here; it changes nothing (W1).
+func (s *session) unknown(f *lessorv1.SessionResponse) {
+	s.w.log.Warn("unexpected frame", "type", fmt.Sprintf("%T", f.GetPayload()))
+	s.reply(&lessorv1.SessionRequest{Corr: f.GetId(), Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
+		Code:    "E.CMD.UNKNOWN",
+		Message: fmt.Sprintf("the worker does not expect %T now", f.GetPayload()),
+	}}})
+}
+
+// errorFrame takes in that a frame of ours was wrong, or could not be handled. It is no verdict on what was in it.
+func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
+	err := &frameError{e}
+	if corr == s.registration {
+		return err
+	}
+	s.w.log.Error("the coordinator reports an error", "code", e.GetCode(), "message", e.GetMessage(), "frame", corr)
+	s.w.complain(err)
+	s.w.lock()
+	defer s.w.unlock()
+	if _, waits := s.sent[corr]; waits {
+		s.unansweredLocked(corr, err.Error(), s.w.retryAfter(e.GetRetryAfter()))
+	}
+	return nil
+}
+
+// verdicts settles the reports of the frame that is answered, item by item in their order (W3).
+func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
+	w := s.w
+	w.lock()
+	defer w.unlock()
+	sent := s.answeredLocked(corr)
+	for i, r := range sent.reports {
+		switch {
+		case i >= len(verdicts) || verdicts[i].GetLeaseId() != r.a.leaseID:
+			w.retryLocked(r, "the coordinator left it out of its answer", w.retryAfter(nil))
+		case verdicts[i].GetError() != nil || verdicts[i].GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
+			e := verdicts[i].GetError()
+			w.retryLocked(r, e.GetCode()+" "+e.GetMessage(), w.retryAfter(e.GetRetryAfter()))
+		default:
+			w.settleLocked(r, sent.at, verdicts[i])
+		}
+	}
+}
+
+// heartbeatAck settles the heartbeats of the frame that is answered.
+func (s *session) heartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
+	w := s.w
+	w.lock()
+	defer w.unlock()
+	sent := s.answeredLocked(corr)
+	for i, b := range sent.beats {
+		switch {
+		case i >= len(acks) || acks[i].GetLeaseId() != b.a.leaseID:
+			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(nil))
+		case acks[i].GetError() != nil || acks[i].GetHeartbeat().GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
+			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(acks[i].GetError().GetRetryAfter()))
+		default:
+			b.settle(w.judgeLocked(b.a, sent.at, answerOfHeartbeat(acks[i].GetHeartbeat())))
+		}
+	}
+}
+
+// answeredLocked takes the frame that is answered off those that wait; an empty one where there is none.
+func (s *session) answeredLocked(corr string) *sentFrame {
+	if f := s.sent[corr]; f != nil {
+		delete(s.sent, corr)
+		return f
+	}
+	return &sentFrame{}
+}
+
+// cancel takes in a cancel frame: with a grace the task is cancelled, without one the lease is lost.
+func (w *Worker) cancel(c *lessorv1.Cancel) {
+	w.lock()
+	defer w.unlock()
+	a := w.mu.attempts[c.GetLeaseId()]
+	if a == nil {
+		return
+	}
+	if grace := c.GetGrace().AsDuration(); grace > 0 && c.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED {
+		w.cancelLocked(a, c.GetDetail(), grace)
+		return
+	}
+	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
+}
+
+// drain takes in that the coordinator wants the worker to stop. The span that it gives is counted here, not by the clock
+// of this machine.
+func (s *session) drain(d *lessorv1.Drain, now time.Time) {
+	patience := s.w.cfg.DrainTimeout
+	if d.GetDeadline() != nil {
+		patience = min(patience, max(d.GetDeadline().AsTime().Sub(now), 0))
+	}
+	reason := "the coordinator asked: " + d.GetReason()
+	s.w.beginDrain(reason, patience, fmt.Errorf("%w: %s", ErrDraining, reason))
+}

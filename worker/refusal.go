@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Ends of a session that this side decides.
+var (
+	errOpenTimeout   = errors.New("no accept within the time for opening a session")
+	errSendTimeout   = errors.New("the stream took no frame within the time for sending")
+	errAnswerTimeout = errors.New("the coordinator left a frame unanswered")
+	errClosed        = errors.New("the coordinator closed the session")
+	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
+)
+
+// frameError is an error frame that ends the session.
+type frameError struct{ frame *lessorv1.Error }
+
+// Error names the code and the message.
+func (e *frameError) Error() string {
+	return fmt.Sprintf("%s: %s", e.frame.GetCode(), e.frame.GetMessage())
+}
+
+// resetError is a reset frame.
+type resetError struct{ frame *lessorv1.Reset }
+
+// Error names the code and the reason.
+func (e *resetError) Error() string {
+	return fmt.Sprintf("reset by the coordinator: %s: %s", e.frame.GetCode(), e.frame.GetReason())
+}
+
+// refusal tells an end that no reconnect can cure from one that it can; nil for the latter. Only the opening of a session
+// can be refused for good. One that was established and then ended is opened again, perhaps with renewed credentials,
+// and the opening tells.
+func refusal(err error, established bool) *RefusedError {
+	var e *frameError
+	if errors.As(err, &e) {
+		return refusalOfFrame(e.frame)
+	}
+	if st, ok := status.FromError(err); ok && !established {
+		return refusalOfStatus(st)
+	}
+	return nil
+}
+
+// refusalOfFrame: an error frame says by itself whether a repeat helps.
+func refusalOfFrame(e *lessorv1.Error) *RefusedError {
+	if e.GetRetryAfter() != nil {
+		return nil
+	}
+	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}
+}
+
+func refusalOfStatus(st *status.Status) *RefusedError {
+	switch st.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
+	default:
+		return nil
+	}
+	refused := &RefusedError{Code: st.Code().String(), Message: st.Message()}
+	if info := detail[*errdetails.ErrorInfo](st); info.GetMetadata()["code"] != "" {
+		refused.Code = info.GetMetadata()["code"]
+	}
+	return refused
+}
+
+// retryAfterOf is the wait that the coordinator asked for; 0 where it asked for none.
+func retryAfterOf(err error) time.Duration {
+	var failed *frameError
+	if errors.As(err, &failed) {
+		return failed.frame.GetRetryAfter().AsDuration()
+	}
+	var reset *resetError
+	if errors.As(err, &reset) {
+		return reset.frame.GetRetryAfter().AsDuration()
+	}
+	st, _ := status.FromError(err)
+	return detail[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
+}
+
+// detail returns the status's detail of type T; nil where there is none.
+func detail[T any](st *status.Status) (found T) {
+	for _, d := range st.Details() {
+		if t, ok := d.(T); ok {
+			return t
+		}
+	}
+	return found
+}

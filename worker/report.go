@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// report is a Start or an outcome on its way to a verdict. It is sent unchanged each time (K5).
+type report struct {
+	a    *attempt
+	item *lessorv1.Report
+	// size is the item's, in bytes.
+	size int
+	// seq is the order in which reports were queued: a Start goes before its outcome, also after a broken stream.
+	seq uint64
+	// tries counts how often it was sent.
+	tries int
+}
+
+// outcome reports whether r ends its attempt.
+func (r *report) outcome() bool { return r.item.GetStart() == nil }
+
+// moot reports whether nobody waits for r's verdict any more: its attempt has ended, or has sent the outcome, which says
+// all that its Start does.
+func (r *report) moot() bool {
+	return r.a.phase == over || (!r.outcome() && r.tries > 0 && r.a.phase == reporting)
+}
+
+// outbox is what waits for the stream, and survives it. Its size is bounded by the number of attempts: each has at most
+// two reports, one heartbeat and one feedback here.
+type outbox struct {
+	reports  []*report
+	nextSeq  uint64
+	beats    []*attempt
+	feedback []*attempt
+}
+
+// queueReportLocked lets the next frame carry r.
+func (w *Worker) queueReportLocked(r *report) {
+	r.seq = w.mu.outbox.nextSeq
+	r.size = proto.Size(r.item)
+	w.mu.outbox.nextSeq++
+	w.mu.outbox.reports = append(w.mu.outbox.reports, r)
+	w.kick()
+}
+
+// fitting replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
+func (w *Worker) fitting(r *report) *report {
+	if size, room := proto.Size(r.item), w.cfg.MaxMessageBytes-frameOverhead; size > room {
+		r.item = r.a.unreportable(fmt.Sprintf("it has %d bytes, and at most %d fit into a message", size, room))
+	}
+	return r
+}
+
+// settleLocked takes in the verdict on a report that was sent at the given time.
+func (w *Worker) settleLocked(r *report, sent time.Time, v *lessorv1.ReportVerdict) {
+	switch {
+	case r.a.phase == over:
+	case !r.outcome():
+		_ = w.judgeLocked(r.a, sent, answerOfStart(v))
+	default:
+		w.settleOutcomeLocked(r, v)
+	}
+}
+
+// settleOutcomeLocked ends an attempt by its verdict, whatever it is (K1-K3). Only where the outcome itself was
+// refused and the lease thus lives on (V1, V11), the failure to report it is reported in its place.
+func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
+	a := r.a
+	w.noteLocked(func() {
+		a.logVerdict(v)
+		if hook := w.cfg.Hooks.OnVerdict; hook != nil {
+			hook(a.task, v)
+		}
+	})
+	if r.item.GetComplete() != nil && refusedContent(v) {
+		w.queueReportLocked(&report{a: a, item: a.unreportable(joinReason("rejected", v.GetReason(), v.GetDetail()))})
+		return
+	}
+	w.endLocked(a)
+}
+
+// refusedContent reports whether v finds fault with what was reported, not with the right to report it.
+func refusedContent(v *lessorv1.ReportVerdict) bool {
+	return v.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED &&
+		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE || v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
+}
+
+// repeat is the wait before sending something again that has been sent tries times.
+type repeat func(tries int) time.Duration
+
+// atOnce is the repeat on a new stream: opening it took long enough.
+func atOnce(int) time.Duration { return 0 }
+
+// retryAfter is the repeat on the same stream: what the coordinator asks for, and a growing wait with jitter.
+func (w *Worker) retryAfter(asked *durationpb.Duration) repeat {
+	return func(tries int) time.Duration {
+		return asked.AsDuration() + backoffWait(tries, w.cfg.MinBackoff, w.cfg.MaxBackoff)
+	}
+}
+
+// retryLocked sends r again, unless it has been sent often enough (K5).
+func (w *Worker) retryLocked(r *report, why string, again repeat) {
+	switch {
+	case r.moot():
+	case r.tries >= w.cfg.ReportTries && r.outcome():
+		w.undeliveredLocked(r.a, why)
+	case r.tries >= w.cfg.ReportTries:
+		// A Start may be missing (V19); heartbeats keep the lease.
+	default:
+		w.laterLocked(again(r.tries), func() { w.requeueLocked(r) })
+	}
+}
+
+// laterLocked calls f with the mutex held, after the wait.
+func (w *Worker) laterLocked(wait time.Duration, f func()) {
+	if wait <= 0 {
+		f()
+		return
+	}
+	time.AfterFunc(wait, func() {
+		w.lock()
+		defer w.unlock()
+		f()
+	})
+}
+
+// requeueLocked puts r back into its old place.
+func (w *Worker) requeueLocked(r *report) {
+	queue := &w.mu.outbox.reports
+	at, _ := slices.BinarySearchFunc(*queue, r, func(a, b *report) int { return cmp.Compare(a.seq, b.seq) })
+	*queue = slices.Insert(*queue, at, r)
+	w.kick()
+}
+
+// undeliveredLocked gives an outcome up; its lease runs out by itself.
+func (w *Worker) undeliveredLocked(a *attempt, why string) {
+	err := undelivered(a, why)
+	w.noteLocked(func() {
+		a.log().Error("report given up", "error", err)
+		w.complain(err)
+	})
+	w.endLocked(a)
+}
+
+func undelivered(a *attempt, why string) error {
+	return fmt.Errorf("%w: task %s attempt %d: %s", ErrUndelivered, a.task.ID, a.task.Attempt, why)
+}

@@ -1,0 +1,303 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// A stream that breaks between report and verdict: the handler of the other task goes on, and the report is sent again,
+// unchanged, on the next stream (K5, W8).
+func TestReportIsSentAgainAfterReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		long := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 2}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			if task.ID == "long" {
+				<-long
+			}
+			return task.Payload, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("long")
+		s.started("long")
+		s.dispatch("t1")
+		s.started("t1")
+		_, first := s.outcome()
+		s.finish(errBroken)
+
+		s = c.accept()
+		if f := s.renewal(); f.GetHeartbeat().GetLeases()[0].GetLeaseId() != "lease-long" || len(f.GetHeartbeat().GetLeases()) != 1 {
+			t.Errorf("first heartbeat of the new stream = %v, want the lease that still runs", f)
+		}
+		s.finish(errBroken)
+		s = c.accept()
+		f, again := s.outcome()
+		if !proto.Equal(first, again) {
+			t.Errorf("sent %v, and then %v", first, again)
+		}
+		s.commit(f)
+		close(long)
+		f, report := s.outcome()
+		if report.GetComplete().GetTaskId() != "long" {
+			t.Errorf("report = %v, want long completed", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A Start that got no verdict is sent again as well, so that the grant is acknowledged (W5).
+func TestStartIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.reports()
+		s.finish(errBroken)
+		s = c.accept()
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
+		<-causes
+		r.shutdown()
+	})
+}
+
+// Each verdict is final, whatever it is: one report, one answer, no repeat (K1-K3).
+func TestVerdictsAreNotRetried(t *testing.T) {
+	for _, judge := range []func(*lessorv1.Report) *lessorv1.ReportVerdict{
+		committed,
+		verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_LEASE_EXPIRED),
+		verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT),
+		verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_UNKNOWN_TASK),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			r := c.run(worker.Config{}, echo)
+			s := c.accept()
+			s.dispatch("t1")
+			s.started("t1")
+			f, _ := s.outcome()
+			s.answer(f, judge)
+			time.Sleep(10 * ttl)
+			s.quiet("report after the verdict", isReports)
+			s.finish(errBroken)
+			s = c.accept()
+			s.quiet("report after the verdict, on a new stream", isReports)
+			if last := r.verdicts[len(r.verdicts)-1]; len(r.verdicts) != 1 || last.GetReason() != judge(nil).GetReason() {
+				t.Errorf("hook saw %v", r.verdicts)
+			}
+			r.shutdown()
+		})
+	}
+}
+
+// An item without a verdict is sent again, unchanged, no earlier than the coordinator asks (W3, K5), and given up in the
+// end.
+func TestItemErrorsAreRetriedBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{ReportTries: 3}, echo)
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		overloaded := func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Minute)}}
+		}
+		var first *lessorv1.Report
+		for try := range 3 {
+			begun := time.Now()
+			f, report := s.outcome()
+			if try == 0 {
+				first = report
+			}
+			if waited := time.Since(begun); try > 0 && waited < time.Minute {
+				t.Errorf("try %d came after %v", try, waited)
+			}
+			if !proto.Equal(first, report) {
+				t.Errorf("sent %v, and then %v", first, report)
+			}
+			s.answer(f, overloaded)
+		}
+		time.Sleep(ttl)
+		s.quiet("report after the last try", isReports)
+		if !r.seen(worker.ErrUndelivered) {
+			t.Errorf("errors = %v, want %v", r.errors, worker.ErrUndelivered)
+		}
+		r.shutdown()
+	})
+}
+
+// A frame that is answered by an error frame got no verdict either.
+func TestErrorFrameIsNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f, first := s.outcome()
+		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{
+			Error: &lessorv1.Error{Code: "E.QUOTA", RetryAfter: durationpb.New(time.Second)},
+		}})
+		f, again := s.outcome()
+		if !proto.Equal(first, again) {
+			t.Errorf("sent %v, and then %v", first, again)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A coordinator that never answers is left for a new stream, in bounded time.
+func TestUnansweredReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.outcome()
+		s = c.accept()
+		f, _ := s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// An output that the coordinator finds too large leaves the lease live (V11): the task fails for good instead of running
+// out again and again. One that fits no message is not even sent.
+func TestResultTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		size := make(chan int, 2)
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, <-size), nil })
+		s := c.accept()
+
+		size <- 2 << 20
+		s.dispatch("t1")
+		s.started("t1")
+		f, _ := s.outcome()
+		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_RESULT_TOO_LARGE))
+		f, report := s.outcome()
+		checkUnreportable(t, report, "REASON_RESULT_TOO_LARGE")
+		s.commit(f)
+
+		size <- 5 << 20
+		s.dispatch("t2")
+		s.started("t2")
+		f, report = s.outcome()
+		checkUnreportable(t, report, "bytes")
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
+	t.Helper()
+	failure := report.GetFail().GetError()
+	if failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
+		t.Errorf("report = %v, want a permanent failure that names %q", report, word)
+	}
+}
+
+// While the stream takes nothing, output is dropped oldest first and the handler does not wait (W11).
+func TestSlowStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		const chunks = 4096
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			out := task.Output("stdout")
+			for i := range chunks {
+				line := bytes.Repeat([]byte{'a' + byte(i%26)}, 8<<10)
+				if i == chunks-1 {
+					copy(line, "the end")
+				}
+				_, _ = out.Write(line)
+				time.Sleep(time.Millisecond)
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		s.pause()
+		s.dispatch("t1")
+		time.Sleep(10 * time.Second) // the handler is through, although nothing was read
+		s.resume()
+		kept, tail, f := s.outputUntilOutcome()
+		if kept >= chunks/2 || kept == 0 {
+			t.Errorf("%d of %d chunks came", kept, chunks)
+		}
+		if !strings.HasPrefix(tail, "the end") {
+			t.Errorf("the newest output was dropped: the tail is %.20q", tail)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// outputUntilOutcome counts chunks until the outcome comes, and returns the last one.
+func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv1.SessionRequest) {
+	s.t.Helper()
+	for {
+		f := s.next("output or outcome", func(f *lessorv1.SessionRequest) bool { return f.GetFeedback() != nil || isReports(f) })
+		for _, item := range f.GetFeedback().GetItems() {
+			for _, ch := range item.GetChunks() {
+				chunks, tail = chunks+1, ch.GetText()
+			}
+		}
+		if isOutcome(f) {
+			return chunks, tail, f
+		}
+		if isReports(f) {
+			s.commit(f)
+		}
+	}
+}
+
+// A stream that takes nothing for long counts as broken; what was on it goes over the next one.
+func TestBlockedStreamIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
+		blocked := c.accept()
+		blocked.pause()
+		defer blocked.resume()
+		blocked.dispatch("t1")
+		s := c.accept()
+		s.next("outcome", func(f *lessorv1.SessionRequest) bool {
+			if isReports(f) {
+				s.commit(f)
+			}
+			return isOutcome(f)
+		})
+		r.shutdown()
+	})
+}
+
+// A worker that has an open stream but is told of another tenant leaves it (section 6: the envelope is checked first).
+func TestForeignFrameEndsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		s.send(&lessorv1.SessionResponse{Tenant: "other", Payload: &lessorv1.SessionResponse_Dispatch{
+			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{assignment("t1")}},
+		}})
+		c.accept().quiet("report on a foreign dispatch", isReports)
+		r.shutdown()
+	})
+}
+
+var errHandler = errors.New("handler gave up")

@@ -1,0 +1,79 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Run connects, takes tasks and runs their handlers until ctx ends, and then drains: it takes no new work, lets running
+// handlers go on for Config.DrainTimeout and then ends their contexts with ErrDraining, waits at most Config.StopTimeout
+// more for handlers and verdicts, says goodbye and returns nil.
+//
+// A broken stream ends nothing: handlers go on while their leases live, and Run connects again with growing waits. Run
+// returns an error where it cannot go on, or where it had to leave something behind: a *RefusedError when the
+// coordinator refuses the worker for good; ErrDraining when the coordinator drained the worker; ErrStuck and
+// ErrUndelivered for what was still running or unanswered at the end; ErrAlreadyRun.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	defer w.setDrained()
+	stop := context.AfterFunc(ctx, func() { w.beginDrain("the worker is stopping", w.cfg.DrainTimeout, nil) })
+	defer stop()
+	err := w.serve()
+	w.setState(StateClosed)
+	return err
+}
+
+// begin makes the worker's one run.
+func (w *Worker) begin(ctx context.Context) error {
+	w.lock()
+	defer w.unlock()
+	if w.mu.begun {
+		return ErrAlreadyRun
+	}
+	if len(w.handlers) == 0 && w.fallback == nil {
+		return errors.New("worker: no handler was registered")
+	}
+	w.mu.begun = true
+	w.born = time.Now()
+	w.base = context.WithoutCancel(ctx)
+	w.drained, w.setDrained = context.WithCancel(w.base)
+	return nil
+}
+
+// serve runs one session after another until the worker is drained or refused.
+func (w *Worker) serve() error {
+	retry := backoff{least: w.cfg.MinBackoff, most: w.cfg.MaxBackoff}
+	for {
+		opened := time.Now()
+		err := w.session()
+		if w.drained.Err() != nil {
+			return w.farewell()
+		}
+		var refused *RefusedError
+		if errors.As(err, &refused) {
+			return w.abort(refused)
+		}
+		if time.Since(opened) > w.cfg.MaxBackoff {
+			retry.reset()
+		}
+		w.pause(err, max(retry.next(), retryAfterOf(err)))
+	}
+}
+
+// pause waits between two sessions.
+func (w *Worker) pause(cause error, wait time.Duration) {
+	w.setState(StateBackoff)
+	w.log.Warn("session ended, connecting again", "error", cause, "wait", wait)
+	w.complain(fmt.Errorf("session ended: %w", cause))
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.drained.Done():
+	}
+	w.setState(StateNew)
+}

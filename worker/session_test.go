@@ -1,0 +1,80 @@
+package worker_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// The whole loop once: handshake, register, start, complete, goodbye (section 6, W1, K1).
+func TestHappyPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Version: "1.2"}, echo)
+		s := c.accept()
+		checkOpening(t, s)
+
+		s.dispatch("t1")
+		s.started("t1")
+		f, report := s.outcome()
+		got := report.GetComplete()
+		if string(got.GetOutput()) != "in-t1" || got.GetAttempt() != 1 || got.GetWorkerId() != "w1" || got.GetLeaseId() != "lease-t1" {
+			t.Errorf("complete = %v", got)
+		}
+		s.commit(f)
+
+		r.stop()
+		s.next("goodbye", isGoodbye)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		want := []worker.State{
+			worker.StateHandshaking, worker.StateRegistered, worker.StateHeartbeating, worker.StateDraining, worker.StateClosed,
+		}
+		if !slices.Equal(r.states, want) {
+			t.Errorf("states = %v, want %v", r.states, want)
+		}
+	})
+}
+
+func checkOpening(t *testing.T, s *stream) {
+	t.Helper()
+	h := s.handshake
+	if h.GetTenant() != "default" || h.GetSender().GetRole() != "worker" || h.GetSender().GetId() != "w1" {
+		t.Errorf("envelope of the first frame = %v", h)
+	}
+	if i := h.GetHandshake(); i.GetProtocol() != 1 || i.GetWorker().GetName() != "w1" || i.GetWorker().GetVersion() != "1.2" {
+		t.Errorf("handshake = %v", i)
+	}
+	reg := s.register.GetRegister()
+	if !slices.Equal(reg.GetQueues(), []string{"q"}) || !slices.Equal(reg.GetCapabilities().GetTypes(), []string{"work"}) ||
+		reg.GetCapabilities().GetConcurrency().GetMaxParallel() != 1 {
+		t.Errorf("register = %v", reg)
+	}
+}
+
+// An idle worker shows at the interval of accept that it lives (W9).
+func TestIdleHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		isBeat := func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil }
+		s.next("first heartbeat", isBeat)
+		for range 3 {
+			before := time.Now()
+			f := s.next("heartbeat", isBeat)
+			if got := time.Since(before); got != interval {
+				t.Errorf("heartbeat after %v, want %v", got, interval)
+			}
+			if !f.GetHeartbeat().GetHealthy() {
+				t.Errorf("heartbeat = %v, want healthy", f)
+			}
+		}
+		r.shutdown()
+	})
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"errors"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Category tells the retry policy what kind of failure happened (T4).
+type Category = lessorv1.ErrorCategory
+
+// The categories, and what the default policy does with them.
+const (
+	// UserCode: the handler itself failed. Retried. A plain error has this category.
+	UserCode = lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE
+	// DataQuality: the input is bad. Not retried.
+	DataQuality = lessorv1.ErrorCategory_ERROR_CATEGORY_DATA_QUALITY
+	// Infrastructure: the machine or a service failed. Retried.
+	Infrastructure = lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE
+	// Configuration: something is missing or set wrongly. Not retried.
+	Configuration = lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION
+	// Timeout: the work took too long. Retried. context.DeadlineExceeded has this category.
+	Timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT
+	// Cancelled: the work stopped because of a cancel. Not retried. Any error after ErrCancelled has this category.
+	Cancelled = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
+)
+
+// steerError is an error together with what the handler wants to happen. Zero fields say nothing.
+type steerError struct {
+	error
+	category   Category
+	retryable  *bool
+	retryAfter time.Duration
+}
+
+// Unwrap returns the error that was steered.
+func (e *steerError) Unwrap() error { return e.error }
+
+// Permanent marks err as one that another attempt cannot cure: the task fails for good. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	retryable := false
+	return &steerError{error: err, retryable: &retryable}
+}
+
+// RetryAfter asks for another attempt after d instead of the policy's own wait, at most 24 h. The policy's limits on
+// the number of attempts still hold. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	retryable := true
+	return &steerError{error: err, retryable: &retryable, retryAfter: max(d, 0)}
+}
+
+// WithCategory says what kind of failure err is. It goes together with Permanent and RetryAfter; where two of them
+// disagree the outer one wins. WithCategory(c, nil) is nil.
+func WithCategory(c Category, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &steerError{error: err, category: c}
+}
+
+// releaseError asks to give the task back.
+type releaseError struct {
+	delay  time.Duration
+	reason string
+}
+
+// Error names the reason.
+func (e *releaseError) Error() string { return "released: " + e.reason }
+
+// Release is returned by a handler that cannot do the task here and now: the task goes back unharmed, counts no
+// failure, and is granted again after delay (0: at once; at most 24 h). From the third release in a row the coordinator
+// adds a wait of its own (T5).
+func Release(delay time.Duration, reason string) error {
+	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
+}
+
+// steering collects what the errors in err's chain ask for; the outermost word on each point counts.
+func steering(err error) steerError {
+	var sum steerError
+	for s := (*steerError)(nil); errors.As(err, &s); err = s.error {
+		if sum.category == 0 {
+			sum.category = s.category
+		}
+		if sum.retryable == nil {
+			sum.retryable, sum.retryAfter = s.retryable, s.retryAfter
+		}
+	}
+	return sum
+}

@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Task is one attempt at a task, as its handler sees it. The fields are the handler's to read; the methods may be
+// called from several goroutines, and do nothing after the handler has returned.
+type Task struct {
+	// ID is the task's identity, the same in every attempt.
+	ID string
+	// Attempt numbers the grants of the task: 1, 2, 3 ...
+	Attempt uint32
+	// AttemptID names this attempt in logs.
+	AttemptID string
+	// FencingToken rises with every grant of the task, for ever. Hand it to outside systems, so that they can refuse a
+	// holder that is older than one they have seen (A2).
+	FencingToken uint64
+
+	// Workspace, Queue and Type say where the task came from and what it is.
+	Workspace, Queue, Type string
+	// Payload is the input.
+	Payload []byte
+	// Labels are the producer's.
+	Labels map[string]string
+	// RunID, Key and AssetID are the producer's names for the run, the task in it, and what it makes; may be empty.
+	RunID, Key, AssetID string
+	// Deadline is the wall time after which the task fails; zero where there is none.
+	Deadline time.Time
+	// Checkpoint is what an earlier attempt saved last; empty where none did.
+	Checkpoint []byte
+	// Traceparent is the W3C trace context of the submit; empty where there was none.
+	Traceparent string
+	// CancelGrace is how long the handler may take to return once the task is cancelled.
+	CancelGrace time.Duration
+
+	a *attempt
+}
+
+// Artifact describes a result that lies elsewhere, for example a file that was uploaded.
+type Artifact struct {
+	// ResourceID is the identity of the result where it lies. Required; at most 256 bytes.
+	ResourceID string
+	// Type is what it is, for example a MIME type.
+	Type string
+	// Size in bytes; 0 is unknown or empty.
+	Size int64
+	// ExpiresAt is the wall time after which it may be gone; zero: not stated.
+	ExpiresAt time.Time
+	// Inline: the output of the task already contains it.
+	Inline bool
+	// Metadata is free text.
+	Metadata map[string]string
+}
+
+// newTask copies what a handler may see out of an assignment.
+func newTask(asg *lessorv1.Assignment) *Task {
+	spec := asg.GetTask().GetSpec()
+	t := &Task{
+		ID:           asg.GetTask().GetTaskId(),
+		Attempt:      asg.GetAttempt(),
+		AttemptID:    asg.GetAttemptId(),
+		FencingToken: asg.GetFencingToken(),
+		Workspace:    spec.GetWorkspaceId(),
+		Queue:        spec.GetQueue(),
+		Type:         spec.GetType(),
+		Payload:      spec.GetPayload(),
+		Labels:       spec.GetLabels(),
+		RunID:        spec.GetRunId(),
+		Key:          spec.GetTaskKey(),
+		AssetID:      spec.GetAssetId(),
+		Checkpoint:   asg.GetCheckpoint(),
+		Traceparent:  asg.GetTraceparent(),
+		CancelGrace:  spanOr(asg.GetCancelGrace(), defaultGrace),
+	}
+	if spec.GetDeadline() != nil {
+		t.Deadline = spec.GetDeadline().AsTime()
+	}
+	return t
+}
+
+// Progress tells how far the work has come: fraction from 0 to 1, a message for people, and the phase, for example
+// "uploading". It is cheap to call often: only the newest is sent, and it may be lost. Long texts are cut.
+func (t *Task) Progress(fraction float64, message, stage string) {
+	if !(fraction > 0) { // also NaN
+		fraction = 0
+	}
+	t.a.feedback.setProgress(&lessorv1.Progress{
+		Fraction: min(fraction, 1),
+		Message:  clip(message, maxProgressText),
+		Stage:    clip(stage, maxProgressText),
+	})
+}
+
+// Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the
+// task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and
+// never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
+func (t *Task) Output(channel string) io.Writer {
+	return outputWriter{feedback: t.a.feedback, channel: clip(channel, maxID)}
+}
+
+// SaveCheckpoint saves data durably with the coordinator and hands it to later attempts as Task.Checkpoint. It waits for
+// the answer: nil means that a crash of either side cannot undo it (A6). At most 64 KiB, and not empty. Errors: ctx's
+// cause; a *StopError where the lease is lost; a *RejectedError where data is too large; ErrFinished.
+func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
+	if room := t.a.w.cfg.MaxMessageBytes - frameOverhead; len(data) == 0 || len(data) > room {
+		return &RejectedError{
+			Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
+			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),
+		}
+	}
+	return t.a.w.beatNow(ctx, t.a, bytes.Clone(data))
+}
+
+// Confirm asks the coordinator whether this attempt still holds its lease, and waits for the answer. Call it right
+// before an effect on the outside that must not happen twice: nil means that for at least d from now nobody else is
+// granted the task, unless a person revokes the lease. Finish the effect within d, and pass FencingToken along where the
+// other side can check it.
+//
+// Errors: ctx's cause; a *StopError where the lease is lost or a cancel was asked; ErrLeaseShort where the lease has
+// less than d left, which is always so for d longer than the task's heartbeat_timeout; ErrFinished.
+func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
+	if err := t.a.w.beatNow(ctx, t.a, nil); err != nil {
+		return err
+	}
+	return t.a.w.confirmed(t.a, d)
+}
+
+// CancelReason is why the task was cancelled, in the words of whoever did it; empty while it was not.
+func (t *Task) CancelReason() string {
+	w := t.a.w
+	w.lock()
+	defer w.unlock()
+	return t.a.cancelReason
+}
+
+// Lost is closed when the attempt has lost its authority: from then on its outcome is discarded. Where the context ended
+// with ErrCancelled or ErrDraining this is the second stage, the end of the grace; with ErrLeaseLost both end together.
+func (t *Task) Lost() <-chan struct{} { return t.a.lost }
+
+// AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At
+// most 64 are allowed.
+func (t *Task) AddArtifact(artifact Artifact) {
+	w := t.a.w
+	w.lock()
+	defer w.unlock()
+	t.a.artifacts = append(t.a.artifacts, artifact.proto())
+}

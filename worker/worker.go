@@ -1,0 +1,201 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Handler does the work of one attempt. What it returns is the attempt's one report:
+//
+//   - an output and no error: Complete;
+//   - an error: Fail with category USER_CODE, or as Permanent, RetryAfter, WithCategory and Release ask;
+//   - context.DeadlineExceeded, wrapped or not: Fail with category TIMEOUT;
+//   - any other error after ctx ended with ErrCancelled: Fail with category CANCELLED;
+//   - any other error after ctx ended with ErrDraining: Release, so that another worker starts it at once;
+//   - a panic or runtime.Goexit: Fail with its stack;
+//   - anything after ErrLeaseLost: nothing, it is discarded.
+//
+// The coordinator alone decides whether there is another attempt.
+type Handler func(ctx context.Context, t *Task) (output []byte, err error)
+
+// Worker takes tasks from queues and runs their handlers. Make it with New, give it handlers, call Run once.
+type Worker struct {
+	cfg    Config
+	queues []string
+	// conn is what the streams are opened on; it is the caller's to close.
+	conn   grpc.ClientConnInterface
+	client lessorv1.WorkerServiceClient
+	// instance names this process among those of the same name.
+	instance string
+	log      *slog.Logger
+	// born is what the instants of heartbeats are counted from.
+	born time.Time
+
+	// handlers and fallback do not change once Run was called.
+	handlers map[string]Handler
+	fallback Handler
+
+	// base is the parent of all handler contexts: Run's context without its end.
+	base context.Context
+	// slots holds one token per running handler.
+	slots chan struct{}
+	// wake tells the writer that there is something to send.
+	wake chan struct{}
+	// drained ends when the worker was asked to drain and nothing is left to do.
+	drained    context.Context
+	setDrained context.CancelFunc
+
+	// mu guards all that changes, attempts included. It is taken by lock and given back by unlock, which then runs the
+	// notes: nothing of the caller's is called, and nothing is logged, with the mutex held.
+	mu struct {
+		sync.Mutex
+		notes []func()
+
+		state State
+		begun bool
+		// attempts holds, by lease id, what is held or reporting.
+		attempts map[string]*attempt
+		recent   recentLeases
+		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease.
+		handlers, stuck int
+		outbox          outbox
+		drain           drainState
+	}
+}
+
+// New makes a worker that takes tasks from the queues, 1 to 100, over conn. It connects when it runs. An error says
+// which field of cfg is wrong.
+func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := validateQueues(queues); err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		cfg:      cfg,
+		queues:   slices.Clone(queues),
+		conn:     conn,
+		client:   lessorv1.NewWorkerServiceClient(conn),
+		instance: rand.Text(),
+		log:      cfg.Logger.With("worker", cfg.Name),
+		handlers: make(map[string]Handler),
+		slots:    make(chan struct{}, cfg.Concurrency),
+		wake:     make(chan struct{}, 1),
+	}
+	w.mu.attempts = make(map[string]*attempt)
+	return w, nil
+}
+
+// Handle lets h do the tasks of the given type. It panics when the type has a handler already or the worker has run:
+// both are mistakes in the program.
+func (w *Worker) Handle(taskType string, h Handler) {
+	w.lock()
+	defer w.unlock()
+	w.checkHandlerLocked(h)
+	if _, taken := w.handlers[taskType]; taken {
+		panic(fmt.Sprintf("worker: type %q has a handler already", taskType))
+	}
+	w.handlers[taskType] = h
+}
+
+// HandleDefault lets h do the tasks of every type that has no handler of its own. It panics as Handle does.
+func (w *Worker) HandleDefault(h Handler) {
+	w.lock()
+	defer w.unlock()
+	w.checkHandlerLocked(h)
+	if w.fallback != nil {
+		panic("worker: there is a default handler already")
+	}
+	w.fallback = h
+}
+
+func (w *Worker) checkHandlerLocked(h Handler) {
+	if h == nil {
+		panic("worker: nil handler")
+	}
+	if w.mu.begun {
+		panic("worker: handler registered after Run")
+	}
+}
+
+// handlerFor returns the handler of a type; nil where there is none.
+func (w *Worker) handlerFor(taskType string) Handler {
+	if h, ok := w.handlers[taskType]; ok {
+		return h
+	}
+	return w.fallback
+}
+
+// types are what the worker registers; none means every type.
+func (w *Worker) types() []string {
+	if w.fallback != nil {
+		return nil
+	}
+	types := make([]string, 0, len(w.handlers))
+	for t := range w.handlers {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+func (w *Worker) lock() { w.mu.Lock() }
+
+// unlock gives the mutex back and runs what was noted while it was held.
+func (w *Worker) unlock() {
+	notes := w.mu.notes
+	w.mu.notes = nil
+	w.mu.Unlock()
+	for _, note := range notes {
+		note()
+	}
+}
+
+// noteLocked lets unlock call f.
+func (w *Worker) noteLocked(f func()) { w.mu.notes = append(w.mu.notes, f) }
+
+// kick wakes the writer.
+func (w *Worker) kick() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake, or about to be
+	}
+}
+
+func (w *Worker) setState(s State) {
+	w.lock()
+	defer w.unlock()
+	w.setStateLocked(s)
+}
+
+// setStateLocked moves the worker to a state. A worker that drains keeps to that while it is connected.
+func (w *Worker) setStateLocked(s State) {
+	if s == StateHeartbeating && w.mu.drain.asked {
+		s = StateDraining
+	}
+	if w.mu.state == s {
+		return
+	}
+	w.mu.state = s
+	if hook := w.cfg.Hooks.OnState; hook != nil {
+		w.noteLocked(func() { hook(s) })
+	}
+}
+
+// complain tells the operator of an error.
+func (w *Worker) complain(err error) {
+	if hook := w.cfg.Hooks.OnError; hook != nil {
+		hook(err)
+	}
+}

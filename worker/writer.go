@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// write sends what waits, and sleeps until something does. It returns nil when the reader has ended.
+func (s *session) write() error {
+	idle := time.NewTicker(s.beatInterval)
+	defer idle.Stop()
+	overdue := time.NewTicker(answerTimeout / 4)
+	defer overdue.Stop()
+	beat := true // says at once that we are here
+	for {
+		frames, last := s.collect(time.Now(), beat)
+		if err := s.sendAll(frames); err != nil {
+			return err
+		}
+		if last {
+			return s.finish()
+		}
+		beat = false
+		if len(frames) > 0 && !s.over() {
+			continue // more may have come while these were sent
+		}
+		select {
+		case <-s.w.wake:
+		case <-idle.C:
+			beat = true
+		case <-overdue.C:
+			if s.overdue(time.Now()) {
+				return errAnswerTimeout
+			}
+		case <-s.ended:
+			return nil
+		}
+	}
+}
+
+// sendAll sends frames, each within sendTimeout.
+func (s *session) sendAll(frames []*lessorv1.SessionRequest) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	broken := time.AfterFunc(sendTimeout, func() { s.cancel(errSendTimeout) })
+	defer broken.Stop()
+	for _, f := range frames {
+		broken.Reset(sendTimeout)
+		if err := s.send(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports whether the reader has ended.
+func (s *session) over() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// overdue reports whether a frame has waited for its answer for too long.
+func (s *session) overdue(now time.Time) bool {
+	s.w.lock()
+	defer s.w.unlock()
+	for _, f := range s.sent {
+		if now.Sub(f.at) >= answerTimeout {
+			return true
+		}
+	}
+	return false
+}
+
+// finish closes our side after goodbye, and gives the coordinator a moment to close its own.
+func (s *session) finish() error {
+	if err := s.stream.CloseSend(); err != nil {
+		return err
+	}
+	timer := time.NewTimer(goodbyeTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-timer.C:
+		return errClosed
+	}
+}
