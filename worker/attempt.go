@@ -46,9 +46,10 @@ type attempt struct {
 	// cancelled: a cancel was asked, and this is why.
 	cancelled    bool
 	cancelReason string
-	// next is what the next heartbeat carries; beatQueued: it waits in the outbox.
+	// next is what the next heartbeat carries; beatQueued: it waits in the outbox; bare: it leaves the progress out.
 	next       renewal
 	beatQueued bool
+	bare       bool
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
@@ -104,7 +105,8 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
 		return ErrFinished // our own report overtook the question
 	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED && ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST:
-		// What was sent was wrong; about the lease it says nothing (V1 is decided first).
+		// What was sent was wrong; about the lease it says nothing (V1 is decided first), and it has renewed nothing.
+		w.bareBeatLocked(a)
 		return w.rejectedLocked(a, ans.reason, ans.detail)
 	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
 		_ = w.rejectedLocked(a, ans.reason, ans.detail)
@@ -248,12 +250,11 @@ func (w *Worker) feedbackDue(a *attempt) {
 	w.kick()
 }
 
-// appendFeedback adds what a has to tell, if anything.
+// appendFeedback adds what a has to tell.
 func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt) []*lessorv1.FeedbackItem {
-	item := a.feedback.take()
-	if item == nil {
-		return items
+	for _, item := range a.feedback.take() {
+		item.TaskId, item.LeaseId = a.task.ID, a.leaseID
+		items = append(items, item)
 	}
-	item.TaskId, item.LeaseId = a.task.ID, a.leaseID
-	return append(items, item)
+	return items
 }

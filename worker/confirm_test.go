@@ -151,7 +151,9 @@ func TestSaveCheckpoint(t *testing.T) {
 func TestCheckpointRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
+		goOn := make(chan struct{})
 		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			task.Progress(0.5, "half", "running")
 			var rejected *worker.RejectedError
 			if err := task.SaveCheckpoint(ctx, nil); !errors.As(err, &rejected) {
 				t.Errorf("empty checkpoint: %v, want a RejectedError", err)
@@ -159,6 +161,7 @@ func TestCheckpointRejected(t *testing.T) {
 			if err := task.SaveCheckpoint(ctx, []byte("long")); !errors.As(err, &rejected) || rejected.Detail != "checkpoint: too long" {
 				t.Errorf("SaveCheckpoint = %v, want a RejectedError", err)
 			}
+			<-goOn
 			return nil, context.Cause(ctx)
 		})
 		s := c.accept()
@@ -167,6 +170,13 @@ func TestCheckpointRejected(t *testing.T) {
 		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
 			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: too long",
 		})
+		begun := time.Now()
+		f := s.renewal() // the rejected one renewed nothing
+		if bare := f.GetHeartbeat().GetLeases()[0]; time.Since(begun) > 0 || len(bare.GetCheckpoint()) > 0 || bare.GetProgress() != nil {
+			t.Errorf("after %v: %v, want a bare heartbeat at once", time.Since(begun), bare)
+		}
+		s.renew(f)
+		close(goOn)
 		f, report := s.outcome()
 		if report.GetComplete() == nil {
 			t.Errorf("report = %v, want a complete", report)

@@ -8,8 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxChunk is the size up to which writes to one channel are joined into one chunk.
-const maxChunk = 8 << 10
+// chunkOverhead is what a chunk costs beside its data, in bytes: many tiny ones are bounded as well.
+const chunkOverhead = 64
 
 // feedback is what one attempt has to tell and has not sent: its newest progress and its last output. It is bounded, and
 // full means that the oldest goes (W11), so that a handler never waits for the stream.
@@ -24,7 +24,7 @@ type feedback struct {
 		progress *lessorv1.Progress
 		// changed: progress has not been sent.
 		changed bool
-		// chunks is the output, oldest first; size is its sum.
+		// chunks is the output, oldest first; size is what it costs.
 		chunks []chunk
 		size   int
 		// next is the index of each channel's next chunk.
@@ -69,7 +69,6 @@ func (f *feedback) write(channel string, p []byte) {
 	if f.mu.closed || len(p) == 0 {
 		return
 	}
-	f.mu.size += len(p)
 	for len(p) > 0 {
 		p = f.fillLocked(channel, p)
 	}
@@ -83,6 +82,7 @@ func (f *feedback) fillLocked(channel string, p []byte) []byte {
 	if last < 0 || f.mu.chunks[last].channel != channel || len(f.mu.chunks[last].data) > maxChunk-utf8.UTFMax {
 		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.mu.next[channel]})
 		f.mu.next[channel]++
+		f.mu.size += chunkOverhead
 		last++
 	}
 	c := &f.mu.chunks[last]
@@ -91,6 +91,7 @@ func (f *feedback) fillLocked(channel string, p []byte) []byte {
 		cut = runeStart(p, free)
 	}
 	c.data = append(c.data, p[:cut]...)
+	f.mu.size += cut
 	return p[cut:]
 }
 
@@ -99,7 +100,7 @@ func (f *feedback) shrinkLocked() {
 	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
 		n := len(f.mu.chunks[0].data)
 		f.mu.chunks = f.mu.chunks[1:]
-		f.mu.size -= n
+		f.mu.size -= n + chunkOverhead
 		f.mu.dropped += n
 	}
 }
@@ -128,33 +129,40 @@ func (f *feedback) progress() *lessorv1.Progress {
 	return f.mu.progress
 }
 
-// waiting is the number of bytes that take would return.
+// waiting is about the number of bytes that take would return.
 func (f *feedback) waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mu.size
 }
 
-// take returns what is new and forgets it; nil where nothing is. From here on it may be lost with the stream.
-func (f *feedback) take() *lessorv1.FeedbackItem {
+// take returns what is new and forgets it; nothing where there is none. From here on it may be lost with the stream.
+func (f *feedback) take() (items []*lessorv1.FeedbackItem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.timer != nil {
 		f.mu.timer.Stop()
 		f.mu.timer = nil
 	}
-	if !f.mu.changed && len(f.mu.chunks) == 0 {
-		return nil
+	for f.mu.changed || len(f.mu.chunks) > 0 {
+		items = append(items, f.itemLocked())
 	}
+	f.mu.size = 0
+	return items
+}
+
+// itemLocked takes as much as one item may have. Each has the progress: absent would mean none.
+func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
+	n := min(len(f.mu.chunks), maxChunks)
 	item := &lessorv1.FeedbackItem{
 		Stage:    f.mu.progress.GetStage(),
 		Progress: f.mu.progress.GetFraction(),
 		Message:  f.mu.progress.GetMessage(),
 	}
-	for _, c := range f.mu.chunks {
+	for _, c := range f.mu.chunks[:n] {
 		item.Chunks = append(item.Chunks, c.proto())
 	}
-	f.mu.chunks, f.mu.size, f.mu.changed = nil, 0, false
+	f.mu.chunks, f.mu.changed = f.mu.chunks[n:], false
 	return item
 }
 

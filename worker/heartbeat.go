@@ -86,14 +86,26 @@ func (w *Worker) confirmed(a *attempt, d time.Duration) error {
 
 // heartbeat is the item that renews a's lease. The progress goes along: feedback may have been dropped.
 func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
-	return &lessorv1.HeartbeatRequest{
+	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
 		Attempt:     a.task.Attempt,
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
-		Progress:    a.feedback.progress(),
 		Checkpoint:  a.next.checkpoint,
+	}
+	if !a.bare {
+		hb.Progress = a.feedback.progress()
+	}
+	return hb
+}
+
+// bareBeatLocked renews a's lease with nothing else in the heartbeat, once, after one was rejected for what it carried:
+// neither a checkpoint nor a progress may cost the lease.
+func (w *Worker) bareBeatLocked(a *attempt) {
+	if !a.bare {
+		a.bare = true
+		w.queueBeatLocked(a)
 	}
 }
 

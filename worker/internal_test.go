@@ -116,7 +116,7 @@ func TestFeedbackBound(t *testing.T) {
 	if got := f.waiting(); got > 4*maxChunk || got <= 2*maxChunk {
 		t.Errorf("%d bytes kept of at most %d", got, 4*maxChunk)
 	}
-	item := f.take()
+	item := f.take()[0]
 	var kept strings.Builder
 	last := item.GetChunks()[0].GetIndex()
 	if last == 0 {
@@ -139,6 +139,26 @@ func TestFeedbackBound(t *testing.T) {
 	}
 }
 
+// Many tiny chunks are bounded too, and spread over items that the coordinator takes.
+func TestFeedbackTinyChunks(t *testing.T) {
+	f := newFeedback(8*maxChunk, func() {})
+	f.setProgress(&lessorv1.Progress{Fraction: 0.5})
+	for i := range 10_000 {
+		f.write([]string{"out", "err"}[i%2], []byte("x"))
+	}
+	chunks := 0
+	for _, item := range f.take() {
+		if n := len(item.GetChunks()); n > maxChunks || item.GetProgress() != 0.5 {
+			t.Errorf("an item has %d chunks, progress %v", n, item.GetProgress())
+		}
+		chunks += len(item.GetChunks())
+	}
+	if want := 8 * maxChunk / (chunkOverhead + 1); chunks != want {
+		t.Errorf("%d chunks kept, want %d", chunks, want)
+	}
+	f.close()
+}
+
 // Writes to two channels alternate without mixing.
 func TestFeedbackChannels(t *testing.T) {
 	f := newFeedback(4*maxChunk, func() {})
@@ -146,7 +166,7 @@ func TestFeedbackChannels(t *testing.T) {
 		f.write(w, []byte(w))
 	}
 	var got []string
-	for _, c := range f.take().GetChunks() {
+	for _, c := range f.take()[0].GetChunks() {
 		got = append(got, fmt.Sprintf("%s%d:%s", c.GetChannel(), c.GetIndex(), c.GetText()))
 	}
 	if want := []string{"a0:aa", "b0:b", "a1:a"}; !slices.Equal(got, want) {

@@ -11,7 +11,7 @@ import (
 const (
 	// maxText is the longest message, reason or stack in a report, in bytes.
 	maxText = 64 << 10
-	// maxProgressText is the longest progress message or stage, in bytes: they are sent often.
+	// maxProgressText is the longest progress message, in bytes: it is sent often.
 	maxProgressText = 1 << 10
 	// maxDelay is the longest delay of a release.
 	maxDelay = 24 * time.Hour
@@ -19,10 +19,14 @@ const (
 	maxParallel = 10_000
 	// maxQueues is the largest number of queues of a session.
 	maxQueues = 100
-	// maxID is the longest name or queue, in bytes.
+	// maxID is the longest name, queue or stage, in bytes.
 	maxID = 256
 	// maxItems is the largest number of items in one frame.
 	maxItems = 1_000
+	// maxChunks is the largest number of chunks in one item of feedback.
+	maxChunks = 256
+	// maxChunk is the size up to which writes to one output are joined into one chunk, in bytes.
+	maxChunk = 8 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.
 	frameOverhead = 4 << 10
 	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).

@@ -51,9 +51,12 @@ func refusal(err error, established bool) *RefusedError {
 	return nil
 }
 
+// codeInternal: nothing was decided, and a repeat helps.
+const codeInternal = "E.INTERNAL"
+
 // refusalOfFrame: an error frame says by itself whether a repeat helps.
 func refusalOfFrame(e *lessorv1.Error) *RefusedError {
-	if e.GetRetryAfter() != nil {
+	if e.GetRetryAfter() != nil || e.GetCode() == codeInternal {
 		return nil
 	}
 	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}

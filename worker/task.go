@@ -94,7 +94,7 @@ func (t *Task) Progress(fraction float64, message, stage string) {
 	t.a.feedback.setProgress(&lessorv1.Progress{
 		Fraction: min(fraction, 1),
 		Message:  clip(message, maxProgressText),
-		Stage:    clip(stage, maxProgressText),
+		Stage:    clip(stage, maxID),
 	})
 }
 
