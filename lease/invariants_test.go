@@ -1,0 +1,262 @@
+package lease_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// watcher checks what has to hold whatever the commands are: A1-A5, and that no version of a task is ever written to again. It
+// knows nothing of the rules that lead there.
+type watcher struct {
+	current map[lease.TaskID]frozen
+	older   [64]frozen // some versions that have been replaced
+	next    int
+
+	ended    map[held]lease.Reason     // A4: leases that are over, and why
+	outcomes map[roundOf]committedTask // A5
+	tokens   map[lease.TaskID]uint64   // A2: highest so far; outlives a restore
+	reported map[string]bool           // A5: lease ids that had a report COMMITTED; outlives a restore
+}
+
+// held names a lease.
+type held struct {
+	task    lease.TaskID
+	attempt uint32
+	nonce   uint64
+}
+
+type roundOf struct {
+	task  lease.TaskID
+	round uint32
+}
+
+type committedTask struct {
+	outcome lease.Committed
+	state   lease.State
+}
+
+func newWatcher() *watcher {
+	w := &watcher{tokens: map[lease.TaskID]uint64{}, reported: map[string]bool{}}
+	w.restore(nil)
+	return w
+}
+
+// restore forgets what never happened.
+func (w *watcher) restore(tasks map[lease.TaskID]*lease.Task) {
+	w.current, w.ended, w.outcomes = map[lease.TaskID]frozen{}, map[held]lease.Reason{}, map[roundOf]committedTask{}
+	for id, t := range tasks {
+		w.current[id] = freeze(t)
+	}
+}
+
+// check looks at one change before it is stored.
+func (w *watcher) check(c *lease.Change, epoch uint32) error {
+	id := taskOf(c)
+	was := w.current[id]
+	if c.Old != was.version {
+		return fmt.Errorf("Old is not the version that was found")
+	}
+	if c.Old != nil {
+		if err := was.intact(); err != nil {
+			return fmt.Errorf("Old was written to: %w", err)
+		}
+		w.older[w.next%len(w.older)] = was
+		w.next++
+	}
+	if err := w.older[(w.next*7)%len(w.older)].intact(); err != nil {
+		return fmt.Errorf("an older version was written to: %w", err)
+	}
+	if err := w.checkLease(c, epoch); err != nil {
+		return err
+	}
+	if c.New == nil {
+		delete(w.current, id)
+		return nil
+	}
+	w.current[id] = freeze(c.New)
+	if c.Old != nil && !c.Row && !reflect.DeepEqual(row(c.Old), row(c.New)) {
+		return fmt.Errorf("Row is not set, yet more than the lease changed")
+	}
+	if err := w.checkOutcome(c.New); err != nil {
+		return err
+	}
+	return checkHistory(c.Old, c.New)
+}
+
+// checkLease holds A1 to A4.
+func (w *watcher) checkLease(c *lease.Change, epoch uint32) error {
+	before, after := liveLease(c.Old), liveLease(c.New)
+	id := taskOf(c)
+	switch {
+	case before != nil && after != nil && before.Attempt == after.Attempt:
+		return checkRenewal(before, after)
+	case before != nil:
+		if err := w.leaseEnded(c, before); err != nil {
+			return err
+		}
+	case c.Lost != nil:
+		return fmt.Errorf("a lease is lost that was not live")
+	}
+	if after == nil {
+		return nil
+	}
+	name := held{id, after.Attempt, after.Nonce}
+	if cause, over := w.ended[name]; over {
+		return fmt.Errorf("A4: a lease that ended %v lives again", cause)
+	}
+	if after.Attempt != c.Old.Attempt()+1 {
+		return fmt.Errorf("A2: attempt %d follows attempt %d", after.Attempt, c.Old.Attempt())
+	}
+	token := lease.FencingToken(epoch, after.Attempt)
+	if token <= w.tokens[id] {
+		return fmt.Errorf("A2: token %d follows token %d", token, w.tokens[id])
+	}
+	w.tokens[id] = token
+	return nil
+}
+
+func liveLease(t *lease.Task) *lease.Lease {
+	if t == nil {
+		return nil
+	}
+	return t.Lease
+}
+
+// checkRenewal holds A3 for a lease that lives on.
+func checkRenewal(before, after *lease.Lease) error {
+	switch {
+	case after.Nonce != before.Nonce:
+		return fmt.Errorf("A1: attempt %d is held by two leases", after.Attempt)
+	case after.ExpiresAt < before.ExpiresAt:
+		return fmt.Errorf("A3: expires_at went back from %d to %d", before.ExpiresAt, after.ExpiresAt)
+	case after.AttemptBy != before.AttemptBy:
+		return fmt.Errorf("A3: attempt_timeout moved from %d to %d", before.AttemptBy, after.AttemptBy)
+	}
+	return nil
+}
+
+// leaseEnded holds A3: an end has a cause, which does not drift, and the holder is told unless it was the one who said so.
+func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
+	cause := c.LostTo
+	if c.New != nil && c.New.Last.Attempt == l.Attempt {
+		cause = c.New.Last.Cause
+	}
+	saidByHolder := cause == lease.Reported || cause == lease.TaskCancelled
+	told := c.Lost != nil && c.Lost.Attempt == l.Attempt && c.LostTo == cause
+	if told == saidByHolder {
+		return fmt.Errorf("the lease of attempt %d ended %v; the holder is told: %v", l.Attempt, cause, told)
+	}
+	w.ended[held{taskOf(c), l.Attempt, l.Nonce}] = cause
+	return nil
+}
+
+// checkOutcome holds A5, and that the cause of the last lease has not drifted (A3).
+func (w *watcher) checkOutcome(t *lease.Task) error {
+	last := held{t.ID, t.Last.Attempt, t.Last.Nonce}
+	if cause, known := w.ended[last]; known && cause != t.Last.Cause {
+		return fmt.Errorf("A3: the cause drifted from %v to %v", cause, t.Last.Cause)
+	}
+	key := roundOf{t.ID, t.Round}
+	first, had := w.outcomes[key]
+	switch {
+	case t.Outcome == nil && had:
+		return fmt.Errorf("A5: the outcome of round %d is gone", t.Round)
+	case t.Outcome == nil:
+		return nil
+	case !t.State().Final():
+		return fmt.Errorf("A5: there is an outcome, yet the task is %v", t.State())
+	case had && first != committedTask{*t.Outcome, t.State()}:
+		return fmt.Errorf("A5: the outcome of round %d changed", t.Round)
+	}
+	w.outcomes[key] = committedTask{*t.Outcome, t.State()}
+	return nil
+}
+
+// checkAnswer holds A5 for the holder: one report per lease is COMMITTED for the first time.
+func (w *watcher) checkAnswer(r *lease.Report, a lease.Answer) error {
+	if a.Verdict != lease.VerdictCommitted || !r.Kind.Closes() || a.Replayed {
+		return nil
+	}
+	if w.reported[r.LeaseID] {
+		return fmt.Errorf("A5: a second report was COMMITTED under one lease")
+	}
+	w.reported[r.LeaseID] = true
+	return nil
+}
+
+// checkHistory holds T10.
+func checkHistory(before, after *lease.Task) error {
+	if len(after.History) > lease.MaxHistory {
+		return fmt.Errorf("T10: %d events are kept", len(after.History))
+	}
+	events := after.Events()
+	if !slices.IsSortedFunc(events, func(a, b lease.Event) int { return int(int64(a.Seq) - int64(b.Seq)) }) {
+		return fmt.Errorf("T10: the events are out of order")
+	}
+	if after.LastSeq() != max(events[len(events)-1].Seq, after.ID.Seq) {
+		return fmt.Errorf("T10: the last sequence is %d", after.LastSeq())
+	}
+	if before != nil && count(after) < count(before) {
+		return fmt.Errorf("T10: %d events became %d", count(before), count(after))
+	}
+	return nil
+}
+
+func count(t *lease.Task) int { return int(t.Dropped) + len(t.Events()) }
+
+// row is a task without its lease and its slices.
+func row(t *lease.Task) lease.Task {
+	c := *t
+	c.Lease, c.History = nil, nil
+	return c
+}
+
+// frozen is a version of a task with a deep copy of what it was when it was made.
+type frozen struct {
+	version *lease.Task
+	task    lease.Task
+	history []lease.Event
+	lease   *lease.Lease
+	events  []lease.Event
+}
+
+func freeze(t *lease.Task) frozen {
+	f := frozen{version: t, task: row(t), history: slices.Clone(t.History)}
+	if t.Cancel != nil {
+		c := *t.Cancel
+		f.task.Cancel = &c
+	}
+	if t.Outcome != nil {
+		o := *t.Outcome
+		f.task.Outcome = &o
+	}
+	if t.Lease != nil {
+		l := *t.Lease
+		f.lease, f.events, l.Events = &l, slices.Clone(l.Events), nil
+	}
+	return f
+}
+
+// intact tells what has been written to since.
+func (f frozen) intact() error {
+	t := f.version
+	switch {
+	case t == nil:
+		return nil
+	case !reflect.DeepEqual(row(t), f.task):
+		return fmt.Errorf("%+v became %+v", f.task, row(t))
+	case !slices.Equal(t.History, f.history):
+		return fmt.Errorf("its history changed")
+	case f.lease == nil:
+		return nil
+	}
+	l := *t.Lease
+	l.Events = nil
+	if !reflect.DeepEqual(l, *f.lease) || !slices.Equal(t.Lease.Events, f.events) {
+		return fmt.Errorf("its lease changed")
+	}
+	return nil
+}

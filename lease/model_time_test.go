@@ -1,0 +1,142 @@
+package lease_test
+
+import "github.com/lessor-dev/lessor/lease"
+
+// event is something that time does to a task: due on the one clock or the other.
+type event struct {
+	serving lease.Instant
+	wall    lease.Wall // used where serving is 0
+	happens func(at lease.Now)
+}
+
+// settle lets everything happen that is due, that which is longest due first, at the time at which it was due (A3).
+func (m *model) settle(t *modelTask) {
+	for !t.gone {
+		var first *event
+		var longest lease.Instant
+		events := m.events(t)
+		for i := range events {
+			lag := m.lag(events[i])
+			if lag >= 0 && (first == nil || lag > longest) {
+				first, longest = &events[i], lag
+			}
+		}
+		if first == nil {
+			return
+		}
+		at := lease.Now{Serving: m.now.Serving, Wall: first.wall}
+		if first.serving != 0 {
+			at = lease.Now{Serving: first.serving, Wall: m.now.Wall - lease.Wall(longest)}
+		}
+		first.happens(at)
+	}
+}
+
+func (m *model) lag(e event) lease.Instant {
+	if e.serving != 0 {
+		return m.now.Serving - e.serving
+	}
+	return lease.Instant(m.now.Wall - e.wall)
+}
+
+// events lists what may happen; of two that are due together the first happens.
+func (m *model) events(t *modelTask) []event {
+	if t.state.Final() {
+		return []event{{wall: t.finishedAt + lease.Wall(t.spec.Retention), happens: func(lease.Now) { m.remove(t) }}}
+	}
+	var all []event
+	if t.deadline != 0 && !t.cancelAsked {
+		all = append(all, event{wall: t.deadline, happens: func(at lease.Now) {
+			if t.live != nil {
+				t.end(lease.DeadlineExceeded)
+			}
+			t.finish(lease.Failed, lease.DeadlineExceeded, at.Wall)
+		}})
+	}
+	switch {
+	case t.live != nil:
+		return append(all, m.leaseEvents(t)...)
+	case t.state == lease.Scheduled:
+		return append(all, event{serving: t.retryAt, wall: t.runAt, happens: func(at lease.Now) { t.ready(at.Serving) }})
+	case t.spec.StartTimeout != 0:
+		return append(all, event{serving: t.readyAt + lease.Instant(t.spec.StartTimeout), happens: func(at lease.Now) {
+			t.finish(lease.Failed, lease.StartTimeout, at.Wall)
+		}})
+	}
+	return all
+}
+
+func (m *model) leaseEvents(t *modelTask) []event {
+	var all []event
+	l := t.live
+	if l.attemptBy != 0 && !t.cancelAsked {
+		all = append(all, event{serving: l.attemptBy, happens: func(at lease.Now) {
+			t.end(lease.DeadlineExceeded)
+			m.failed(t, &lease.Failure{Category: lease.Timeout}, at)
+			if t.state == lease.Failed {
+				t.reason = lease.DeadlineExceeded
+			}
+		}})
+	}
+	if t.cancelAsked {
+		all = append(all, event{serving: l.cancelBy, happens: func(at lease.Now) {
+			t.end(lease.CancelTimeout)
+			t.finish(lease.Failed, lease.CancelTimeout, at.Wall)
+		}})
+	}
+	if l.ackBy != 0 && !l.acked {
+		all = append(all, event{serving: l.ackBy, happens: func(at lease.Now) { m.silent(t, lease.DispatchUnacked, at) }})
+	}
+	return append(all, event{serving: l.expires, happens: func(at lease.Now) { m.silent(t, lease.LeaseExpired, at) }})
+}
+
+// silent ends the lease of a holder that let it go (T5, T7, W5).
+func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
+	l := t.end(cause)
+	switch {
+	case t.cancelAsked:
+		t.finish(lease.Cancelled, lease.TaskCancelled, at.Wall)
+	case !l.acked:
+		m.undelivered(t, l, at)
+	default:
+		m.lost(t, at)
+	}
+}
+
+func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
+	if l.session == "" || l.session != t.unackedBy {
+		t.unacked++
+		t.unackedBy = l.session
+	}
+	if t.unacked >= 6 {
+		t.finish(lease.Failed, lease.DispatchUnavailable, at.Wall)
+		return
+	}
+	t.ready(at.Serving)
+}
+
+func (m *model) lost(t *modelTask, at lease.Now) {
+	t.releases = 0
+	t.losses++
+	switch {
+	case t.losses >= t.spec.Retry.MaxLosses:
+		t.finish(lease.Failed, lease.HeartbeatTimeout, at.Wall)
+	case t.losses == 1:
+		t.ready(at.Serving)
+	default:
+		t.schedule(at.Serving + m.backoff(t, t.losses-2))
+	}
+}
+
+// due is when time next does something to the task, on each clock; 0 is never.
+func (m *model) due(t *modelTask) (serving lease.Instant, wall lease.Wall) {
+	for _, e := range m.events(t) {
+		if e.serving != 0 && (serving == 0 || e.serving < serving) {
+			serving = e.serving
+		}
+		if e.serving == 0 && (wall == 0 || e.wall < wall) {
+			wall = e.wall
+		}
+	}
+	return serving, wall
+}

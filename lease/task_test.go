@@ -1,0 +1,82 @@
+package lease_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// T10: a task keeps its newest events and counts those that fell off.
+func TestHistoryIsBounded(t *testing.T) {
+	n := newNarrator(t)
+	n.run("submit t1 backoff=1s max_backoff=1s")
+	all := 1 // the submit
+	for range 60 {
+		n.run("grant t1 w1")
+		n.run("start t1")
+		n.run("release t1")
+		n.run("advance 2s")
+		all += 4 // and READY
+	}
+	n.run("expire t1")
+	task := n.store.Task(n.tasks["t1"])
+	all -= lease.FreeReleases // these did not wait
+	if got := int(task.Dropped) + len(task.Events()); got != all-1 {
+		t.Errorf("%d dropped and %d kept, want %d in all but the submit", task.Dropped, len(task.Events()), all-1)
+	}
+	if len(task.Events()) != lease.MaxHistory {
+		t.Errorf("%d events are kept, want %d", len(task.Events()), lease.MaxHistory)
+	}
+	newest := task.Events()[lease.MaxHistory-1]
+	if newest.Type != lease.EventReady || newest.Seq != task.LastSeq() {
+		t.Errorf("the newest event is %+v, of sequence %d", newest, task.LastSeq())
+	}
+}
+
+// A2: a task whose attempt numbers are used up ends; a token that wrapped around would be below the older ones.
+func TestGrantStopsAtTheLastAttempt(t *testing.T) {
+	n := newNarrator(t)
+	n.run("submit t1")
+	id := n.tasks["t1"]
+	worn := *n.store.Task(id)
+	worn.Attempts = lease.MaxAttempt - 1
+	n.store.tasks[id] = &worn
+	n.run("grant t1 w1")
+	n.run("release t1")
+	n.run("grant t1 w1")
+	if task := n.store.Task(id); task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
+		t.Errorf("after %d attempts the task is %v, %v", task.Attempts, task.State(), task.Reason)
+	}
+}
+
+// T8: what an index of timers keeps is computed from the task alone.
+func TestDue(t *testing.T) {
+	start := lease.Instant(time.Hour)
+	at := func(d time.Duration) lease.Instant { return start.Add(d) }
+	wall := func(d time.Duration) lease.Wall { return lease.WallOf(firstDay).Add(d) }
+	for _, c := range []struct {
+		name    string
+		run     []string
+		serving lease.Instant
+		wall    lease.Wall
+	}{
+		{"READY", []string{"submit t1"}, 0, 0},
+		{"READY, limited", []string{"submit t1 start_timeout=10s deadline=1m"}, at(10 * time.Second), wall(time.Minute)},
+		{"SCHEDULED by the calendar", []string{"submit t1 run_at=5s deadline=1m"}, 0, wall(5 * time.Second)},
+		{"SCHEDULED after a failure", []string{"submit t1 deadline=1m", "grant t1 w1", "fail t1"}, at(time.Second), wall(time.Minute)},
+		{"LEASED on a stream", []string{"submit t1", "grant t1 w1 session=s1"}, at(5 * time.Second), 0},
+		{"LEASED, acknowledged", []string{"submit t1", "grant t1 w1 session=s1", "ack t1"}, at(90 * time.Second), 0},
+		{"CANCELLING", []string{"submit t1 deadline=1m", "grant t1 w1", "cancel t1"}, at(30 * time.Second), 0},
+		{"COMPLETED", []string{"submit t1 retention=1h", "grant t1 w1", "complete t1"}, 0, wall(time.Hour)},
+	} {
+		n := newNarrator(t)
+		for _, line := range c.run {
+			n.run(line)
+		}
+		serving, wall := n.store.Task(n.tasks["t1"]).Due()
+		if serving != c.serving || wall != c.wall {
+			t.Errorf("%s: due at %v and %v, want %v and %v", c.name, serving, wall, c.serving, c.wall)
+		}
+	}
+}
