@@ -1,0 +1,172 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// grammarOfTest has every kind of flag: of the application, shared, of a command, of a command below a command.
+type grammarOfTest struct {
+	Config File `env:"LESSOR_CONFIG"`
+
+	Serve struct {
+		Data string `env:"LESSOR_DATA" default:"/default"`
+		Size int
+	} `cmd:""`
+	Get struct {
+		Addr string `shared:"" default:"default:1"`
+	} `cmd:""`
+	Worker struct {
+		Run struct {
+			Addr  string `shared:"" default:"default:1"`
+			Queue []string
+			Wait  time.Duration
+			Label map[string]string
+			Loud  bool
+		} `cmd:""`
+	} `cmd:""`
+}
+
+func parseTest(t *testing.T, file string, args ...string) (*grammarOfTest, error) {
+	t.Helper()
+	if file != "" {
+		name := filepath.Join(t.TempDir(), "lessor.yaml")
+		if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"--config", name}, args...)
+	}
+	g := &grammarOfTest{}
+	parser, err := kong.New(g, Environment("LESSOR"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parser.Parse(args)
+	return g, err
+}
+
+func TestTheCommandLineWinsThenTheEnvironmentThenTheFile(t *testing.T) {
+	const file = "serve: {data: /file}\naddr: file:1\n"
+	for name, test := range map[string]struct {
+		env, flag, file, want string
+	}{
+		"default":          {want: "/default"},
+		"file":             {file: file, want: "/file"},
+		"environment":      {file: file, env: "/env", want: "/env"},
+		"command line":     {file: file, env: "/env", flag: "/flag", want: "/flag"},
+		"flag over file":   {file: file, flag: "/flag", want: "/flag"},
+		"env over default": {env: "/env", want: "/env"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"serve"}
+			if test.env != "" {
+				t.Setenv("LESSOR_DATA", test.env)
+			}
+			if test.flag != "" {
+				args = append(args, "--data", test.flag)
+			}
+			g, err := parseTest(t, test.file, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Serve.Data != test.want {
+				t.Errorf("got %q, want %q", g.Serve.Data, test.want)
+			}
+		})
+	}
+}
+
+func TestEnvironmentNamesFollowThePath(t *testing.T) {
+	t.Setenv("LESSOR_WORKER_RUN_WAIT", "3s")
+	t.Setenv("LESSOR_ADDR", "env:1")
+	t.Setenv("LESSOR_WORKER_RUN_QUEUE", "a,b")
+	g, err := parseTest(t, "", "worker", "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := g.Worker.Run
+	if run.Wait != 3*time.Second || run.Addr != "env:1" || len(run.Queue) != 2 {
+		t.Errorf("got %+v", run)
+	}
+}
+
+func TestTheFileHoldsEveryKindOfValue(t *testing.T) {
+	g, err := parseTest(t, `
+# a comment
+addr: file:1
+worker:
+  run:
+    queue: [a, "b,c"]
+    wait: 1m
+    label: {team: blue, size: 3}
+    loud: true
+`, "worker", "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := g.Worker.Run
+	if run.Addr != "file:1" || len(run.Queue) != 2 || run.Queue[1] != "b,c" || run.Wait != time.Minute ||
+		run.Label["size"] != "3" || !run.Loud {
+		t.Errorf("got %+v", run)
+	}
+}
+
+func TestTheFileIsNamedByTheEnvironment(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lessor.yaml")
+	if err := os.WriteFile(name, []byte("addr: file:1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LESSOR_CONFIG", name)
+	g, err := parseTest(t, "", "get")
+	if err != nil || g.Get.Addr != "file:1" {
+		t.Errorf("got %q, %v", g.Get.Addr, err)
+	}
+}
+
+func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
+	for name, test := range map[string]struct{ file, want string }{
+		"unknown key":           {"addr: x\nadr: y\n", `lessor.yaml:2: unknown key "adr"`},
+		"unknown key deeper":    {"worker:\n  run:\n    jobz: 4\n", `lessor.yaml:3: unknown key "worker.run.jobz"`},
+		"of another command":    {"worker: {run: {wait: soon}}", `lessor.yaml:1: key "worker.run.wait": expected duration but got "soon": time: invalid duration "soon"`},
+		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
+		"no value":              {"addr:\n", `lessor.yaml:1: key "addr": has no value`},
+		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" is there twice`},
+		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
+		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
+		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},
+		"the file names itself": {"config: other.yaml\n", `lessor.yaml:1: unknown key "config"`},
+		"not YAML":              {"a: b: c\n", `lessor.yaml: not YAML: mapping values are not allowed in this context`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseTest(t, test.file, "get")
+			var broken *Error
+			if !errors.As(err, &broken) {
+				t.Fatalf("got %v", err)
+			}
+			broken.File = filepath.Base(broken.File)
+			if broken.Error() != test.want {
+				t.Errorf("got  %s\nwant %s", broken, test.want)
+			}
+		})
+	}
+}
+
+func TestAMissingFileIsNamed(t *testing.T) {
+	_, err := parseTest(t, "", "--config", "no-such.yaml", "get")
+	var broken *Error
+	if !errors.As(err, &broken) || broken.Error() != "no-such.yaml: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEmptyFileSaysNothing(t *testing.T) {
+	g, err := parseTest(t, "# nothing yet\n", "get")
+	if err != nil || g.Get.Addr != "default:1" {
+		t.Errorf("got %q, %v", g.Get.Addr, err)
+	}
+}

@@ -1,0 +1,206 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+// File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
+type File string
+
+// BeforeResolve reads the file and gives its values to the flags that were not set otherwise. It returns a *Error.
+func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
+	name, _ := ctx.FlagValue(trace.Flag).(File)
+	if name == "" {
+		return nil
+	}
+	root, err := parse(string(name))
+	if err != nil {
+		return err
+	}
+	g := newGrammar(ctx.Model.Node, trace.Flag)
+	given := make(values)
+	if err := g.read(root, nil, given); err != nil {
+		err.File = string(name)
+		return err
+	}
+	ctx.AddResolver(given)
+	return nil
+}
+
+// Error says what is wrong with a configuration file.
+type Error struct {
+	File    string
+	Line    int // 0: the file as a whole
+	Problem string
+}
+
+// Error begins with the place, as compilers do.
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Problem
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
+}
+
+// parse returns the top mapping of a file, nil for an empty one.
+func parse(name string) (*yaml.Node, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, &Error{File: name, Problem: withoutPath(err)}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, &Error{File: name, Problem: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+func withoutPath(err error) string {
+	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+		return pathErr.Err.Error()
+	}
+	return err.Error()
+}
+
+// grammar is what a file may say.
+type grammar struct {
+	flags    map[string][]*kong.Flag // by joined path; a shared flag is there once per command
+	sections map[string]bool
+}
+
+func newGrammar(root *kong.Node, own *kong.Flag) grammar {
+	g := grammar{flags: make(map[string][]*kong.Flag), sections: map[string]bool{"": true}}
+	_ = eachFlag(root, func(node *kong.Node, flag *kong.Flag) {
+		if flag == own {
+			return
+		}
+		path := flagPath(node, flag)
+		g.flags[join(path)] = append(g.flags[join(path)], flag)
+		for i := range path[1:] {
+			g.sections[join(path[:i+1])] = true
+		}
+	})
+	return g
+}
+
+func join(path []string) string { return strings.Join(path, ".") }
+
+// read takes the values of the section at path into given. The *Error that it returns has no file name.
+func (g grammar) read(section *yaml.Node, path []string, given values) *Error {
+	if section == nil {
+		return nil
+	}
+	if section.Kind != yaml.MappingNode {
+		return &Error{Line: section.Line, Problem: fmt.Sprintf("%s must hold keys and values", nameOf(path))}
+	}
+	seen := make(map[string]bool)
+	for i := 0; i < len(section.Content); i += 2 {
+		key, value := section.Content[i], section.Content[i+1]
+		if seen[key.Value] {
+			return &Error{Line: key.Line, Problem: fmt.Sprintf("key %q is there twice", key.Value)}
+		}
+		seen[key.Value] = true
+		if err := g.readKey(key, value, append(path[:len(path):len(path)], key.Value), given); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nameOf(path []string) string {
+	if len(path) == 0 {
+		return "the file"
+	}
+	return fmt.Sprintf("section %q", join(path))
+}
+
+func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Error {
+	name := join(path)
+	if g.sections[name] {
+		return g.read(value, path, given)
+	}
+	flags := g.flags[name]
+	if flags == nil {
+		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name)}
+	}
+	for _, flag := range flags {
+		if err := given.set(flag, value); err != nil {
+			return &Error{Line: value.Line, Problem: fmt.Sprintf("key %q: %v", name, err)}
+		}
+	}
+	return nil
+}
+
+// values are what a file says, and the resolver that hands it to kong.
+type values map[*kong.Flag]any
+
+// set takes a value in if the flag can hold it, so that a bad value is reported with its line, whatever the command.
+func (v values) set(flag *kong.Flag, node *yaml.Node) error {
+	value, err := decode(node)
+	if err != nil {
+		return err
+	}
+	trial := reflect.New(flag.Target.Type()).Elem()
+	scan := kong.Scan().PushTyped(value, kong.FlagValueToken)
+	if err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, trial); err != nil {
+		return err
+	}
+	v[flag] = value
+	return nil
+}
+
+// decode turns a scalar into a string, a sequence into []any of strings and a mapping into map[string]any of strings: the
+// forms that kong's mappers take.
+func decode(node *yaml.Node) (any, error) {
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
+		return node.Value, nil
+	case node.Kind == yaml.SequenceNode:
+		var list []string
+		if err := node.Decode(&list); err != nil {
+			return nil, errors.New("must be a list of plain values")
+		}
+		out := make([]any, len(list))
+		for i, item := range list {
+			out[i] = item
+		}
+		return out, nil
+	case node.Kind == yaml.MappingNode:
+		var table map[string]string
+		if err := node.Decode(&table); err != nil {
+			return nil, errors.New("must be a table of plain values")
+		}
+		out := make(map[string]any, len(table))
+		for key, item := range table {
+			out[key] = item
+		}
+		return out, nil
+	}
+	return nil, errors.New("has no value")
+}
+
+// Validate has nothing left to do: the whole file was checked when it was read.
+func (v values) Validate(*kong.Application) error { return nil }
+
+// Resolve returns the value of a flag, unless the environment has one, which wins.
+func (v values) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	for _, env := range flag.Tag.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return nil, nil
+		}
+	}
+	if value, ok := v[flag]; ok {
+		return value, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Environment returns the option that names the environment variable of every flag, prefix first.
+func Environment(prefix string) kong.Option {
+	return kong.PostBuild(func(k *kong.Kong) error {
+		return eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
+			if len(flag.Envs) > 0 {
+				return
+			}
+			name := envName(prefix, flagPath(node, flag))
+			flag.Envs, flag.Tag.Envs = []string{name}, []string{name}
+		})
+	})
+}
+
+// envName joins a path to LESSOR_WORKER_RUN_JOBS.
+func envName(prefix string, path []string) string {
+	name := prefix + "_" + strings.Join(path, "_")
+	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// eachFlag visits the flags below node that can be configured.
+func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag)) error {
+	return kong.Visit(node, func(n kong.Visitable, next kong.Next) error {
+		if node, ok := n.(*kong.Node); ok {
+			for _, flag := range node.Flags {
+				if flag.Name != "help" {
+					visit(node, flag)
+				}
+			}
+		}
+		return next(nil)
+	})
+}
+
+// flagPath returns the keys that lead to a flag of node.
+func flagPath(node *kong.Node, flag *kong.Flag) []string {
+	if flag.Tag.Has("shared") {
+		return []string{flag.Name}
+	}
+	return append(commandPath(node), flag.Name)
+}
+
+// commandPath returns the names of the commands that lead to node, the application left out.
+func commandPath(node *kong.Node) []string {
+	var path []string
+	for ; node != nil && node.Type == kong.CommandNode; node = node.Parent {
+		path = append(path, node.Name)
+	}
+	slices.Reverse(path)
+	return path
+}

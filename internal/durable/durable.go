@@ -1,0 +1,41 @@
+// Package durable changes files so that a change that was reported survives a power cut.
+package durable
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Keep makes the contents of f durable, closes it and gives it the name path, which lies in the same directory. After a
+// crash, path has its old contents or all of the new.
+func Keep(f *os.File, path string) error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// WriteFile replaces the file at path.
+func WriteFile(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return Keep(f, path)
+}
+
+// SyncDir makes the names in dir durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

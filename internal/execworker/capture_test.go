@@ -1,0 +1,91 @@
+package execworker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func newCapture(t *testing.T, limit int) *capture {
+	return &capture{spool: NewSpool(filepath.Join(t.TempDir(), "spool")), name: SpoolName("t1", 2), limit: limit}
+}
+
+func TestCaptureKeepsSmallOutputInMemory(t *testing.T) {
+	c := newCapture(t, 8)
+	write(t, c, "1234", "5678")
+	if !c.inline() || c.memory.String() != "12345678" {
+		t.Errorf("inline %v, holds %q", c.inline(), c.memory.String())
+	}
+	if _, err := os.Stat(c.spool.dir); !os.IsNotExist(err) {
+		t.Errorf("the spool was made for nothing: %v", err)
+	}
+}
+
+func TestCaptureSpillsLargeOutputWhole(t *testing.T) {
+	c := newCapture(t, 8)
+	write(t, c, "1234", "56789", "ab")
+	if c.inline() {
+		t.Fatal("11 bytes are inline at a limit of 8")
+	}
+	if err := c.keep(); err != nil {
+		t.Fatal(err)
+	}
+	c.discard() // the deferred end of every attempt: must not take the kept file
+	got, err := os.ReadFile(c.spool.Path("t1.2"))
+	if err != nil || string(got) != "123456789ab" || c.size != 11 {
+		t.Errorf("got %q, size %d, %v", got, c.size, err)
+	}
+}
+
+func TestCaptureLeavesNothingBehindUnlessKept(t *testing.T) {
+	c := newCapture(t, 1)
+	write(t, c, "1234")
+	c.discard()
+	if left, _ := os.ReadDir(c.spool.dir); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+func TestCaptureFailsWhenTheSpoolDoes(t *testing.T) {
+	c := newCapture(t, 1)
+	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("1234")); err == nil || !strings.Contains(err.Error(), "spooling the output") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSpoolNamesStayInTheSpool(t *testing.T) {
+	if name := SpoolName("../../etc/passwd", 1); strings.ContainsRune(name, filepath.Separator) {
+		t.Errorf("got %q", name)
+	}
+}
+
+func TestCleanRemovesWhatWasBeingWritten(t *testing.T) {
+	c := newCapture(t, 1)
+	write(t, c, "killed while writing")
+	kept := newCapture(t, 1)
+	kept.spool, kept.name = c.spool, "t1.1"
+	write(t, kept, "kept")
+	if err := kept.keep(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.spool.Clean(); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := os.ReadDir(c.spool.dir)
+	if len(left) != 1 || left[0].Name() != "t1.1" {
+		t.Errorf("left %v", left)
+	}
+}
+
+func write(t *testing.T, c *capture, pieces ...string) {
+	t.Helper()
+	for _, p := range pieces {
+		if _, err := c.Write([]byte(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

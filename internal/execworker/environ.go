@@ -1,0 +1,32 @@
+package execworker
+
+import (
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// environment is the worker's own with the task in it. Variables that have nothing to say are empty, so that a worker
+// that is itself a task hands none of its own on.
+func environment(t *worker.Task) []string {
+	deadline := ""
+	if !t.Deadline.IsZero() {
+		deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return append(os.Environ(),
+		"LESSOR_TASK_ID="+t.ID,
+		"LESSOR_ATTEMPT="+strconv.FormatUint(uint64(t.Attempt), 10),
+		"LESSOR_ATTEMPT_ID="+t.AttemptID,
+		"LESSOR_FENCING_TOKEN="+strconv.FormatUint(t.FencingToken, 10),
+		"LESSOR_WORKSPACE="+t.Workspace,
+		"LESSOR_QUEUE="+t.Queue,
+		"LESSOR_TYPE="+t.Type,
+		"LESSOR_RUN_ID="+t.RunID,
+		"LESSOR_TASK_KEY="+t.Key,
+		"LESSOR_ASSET_ID="+t.AssetID,
+		"LESSOR_DEADLINE="+deadline,
+		"TRACEPARENT="+t.Traceparent,
+	)
+}

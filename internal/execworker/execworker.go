@@ -1,0 +1,186 @@
+package execworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+const (
+	// DefaultInlineLimit is the largest output that a coordinator takes inside of a report unless configured otherwise
+	// (S7), in bytes.
+	DefaultInlineLimit = 1 << 20
+	// lostGrace is how long a command may take to stop once its task is somebody else's (K2).
+	lostGrace = 500 * time.Millisecond
+	// maxMargin is the longest time that a cancelled command is killed before its grace ends, so that its end can still
+	// be reported.
+	maxMargin = time.Second
+)
+
+// Config is how commands are run.
+type Config struct {
+	// Command to run. Required.
+	Command Command
+	// Arguments: the payload goes into the arguments of Command (see Command.Fill) instead of standard input.
+	Arguments bool
+	// Spool takes outputs over InlineLimit. Required.
+	Spool Spool
+	// InlineLimit is the largest output that is reported as such, in bytes; beyond it, the output is an artifact that
+	// lies in Spool. Default DefaultInlineLimit.
+	InlineLimit int
+	// KeepFailed: keep in Spool what a failed command printed, if anything.
+	KeepFailed bool
+	// Stderr gets the standard error of all commands, line by line, beside the coordinator. It must take concurrent
+	// writes. Nil: nobody else gets it.
+	Stderr io.Writer
+	// StopTimeout is how long commands may take to stop when the worker has to; it must be shorter than the worker's
+	// own. Default 4 s.
+	StopTimeout time.Duration
+	// Kill ends all commands at once. Nil: never.
+	Kill <-chan struct{}
+}
+
+const defaultStopTimeout = 4 * time.Second
+
+// Handler returns the handler that runs the command for each task.
+func (c Config) Handler() (worker.Handler, error) {
+	if err := c.Command.Check(); err != nil {
+		return nil, err
+	}
+	if c.InlineLimit == 0 {
+		c.InlineLimit = DefaultInlineLimit
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = defaultStopTimeout
+	}
+	return c.handle, nil
+}
+
+func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
+	out := &capture{spool: c.Spool, name: SpoolName(t.ID, t.Attempt), limit: c.InlineLimit}
+	defer out.discard()
+	err := c.run(ctx, t, out)
+	switch {
+	case err != nil && c.KeepFailed && out.size > 0 && ctx.Err() == nil:
+		return nil, c.keepFailed(err, out)
+	case err != nil:
+		return nil, err
+	case out.inline():
+		return out.memory.Bytes(), nil
+	}
+	return nil, c.attach(t, out)
+}
+
+// run runs the command. Once it was told to stop, even a success is a failure: many programs end a SIGTERM with code 0,
+// their work half done.
+func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
+	last := &tail{}
+	sinks := []io.Writer{last, t.Output("stderr")}
+	if c.Stderr != nil {
+		lines := &lineWriter{to: c.Stderr}
+		defer lines.flush()
+		sinks = append(sinks, lines)
+	}
+	p := c.process(t)
+	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
+	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) { c.stop(ctx, t, exited, signal) }
+	state, err := p.run()
+	switch {
+	case closed(c.Kill):
+		return worker.Release(0, "the worker was told to stop at once")
+	case ctx.Err() != nil:
+		return stopped(context.Cause(ctx), state)
+	case err != nil && state == nil:
+		return err
+	case err != nil:
+		return worker.WithCategory(worker.Infrastructure, err)
+	}
+	return exitFailure(state, last.lastLine())
+}
+
+func (c Config) process(t *worker.Task) *process {
+	p := &process{args: c.Command, env: environment(t), stdin: t.Payload, pipeDelay: pipeDelay}
+	if c.Arguments {
+		p.args, p.stdin = c.Command.Fill(string(t.Payload)), nil
+	}
+	return p
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func stopped(cause error, state *os.ProcessState) error {
+	if state == nil {
+		return cause
+	}
+	return fmt.Errorf("%w; the command was stopped: %v", cause, state)
+}
+
+// stop ends the command when its context does.
+func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}, signal func(syscall.Signal)) {
+	select {
+	case <-exited:
+		return
+	case <-c.Kill:
+		signal(syscall.SIGKILL)
+		return
+	case <-ctx.Done():
+	}
+	signal(syscall.SIGTERM)
+	wait, lost := c.patience(context.Cause(ctx), t)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-exited:
+		return
+	case <-timer.C:
+	case <-lost:
+	case <-c.Kill:
+	}
+	signal(syscall.SIGKILL)
+}
+
+// patience is the time between SIGTERM and SIGKILL, and what cuts it short.
+func (c Config) patience(cause error, t *worker.Task) (wait time.Duration, lost <-chan struct{}) {
+	switch {
+	case errors.Is(cause, worker.ErrCancelled):
+		return t.CancelGrace - min(t.CancelGrace/10, maxMargin), t.Lost()
+	case errors.Is(cause, worker.ErrDraining):
+		return c.StopTimeout, t.Lost()
+	}
+	return lostGrace, nil
+}
+
+// attach makes the output an artifact.
+func (c Config) attach(t *worker.Task, out *capture) error {
+	if err := out.keep(); err != nil {
+		return worker.WithCategory(worker.Infrastructure, err)
+	}
+	t.AddArtifact(worker.Artifact{
+		ResourceID: out.name,
+		Type:       "application/octet-stream",
+		Size:       out.size,
+		Metadata:   map[string]string{"path": c.Spool.Path(out.name), "channel": "stdout"},
+	})
+	return nil
+}
+
+// keepFailed keeps the output of a failed attempt; the failure stays the same whether that works or not.
+func (c Config) keepFailed(failure error, out *capture) error {
+	if err := out.keep(); err != nil {
+		return fmt.Errorf("%w (its output was lost: %v)", failure, err)
+	}
+	return failure
+}

@@ -1,0 +1,73 @@
+package execworker
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// TestExitCodesMapToCategories runs real commands, since only the system makes a process state.
+func TestExitCodesMapToCategories(t *testing.T) {
+	for script, want := range map[string]worker.Category{
+		"exit 1":        worker.UserCode,
+		"exit 64":       worker.Configuration,
+		"exit 65":       worker.DataQuality,
+		"exit 66":       worker.DataQuality,
+		"exit 69":       worker.Infrastructure,
+		"exit 75":       worker.Infrastructure,
+		"exit 77":       worker.Configuration,
+		"exit 78":       worker.Configuration,
+		"exit 124":      worker.Timeout,
+		"exit 126":      worker.Configuration,
+		"exit 127":      worker.Configuration,
+		"exit 128":      worker.UserCode,
+		"exit 137":      worker.Infrastructure, // a shell's word for SIGKILL
+		"exit 139":      worker.UserCode,       // and for SIGSEGV
+		"exit 255":      worker.UserCode,
+		"kill -KILL $$": worker.Infrastructure, // the OOM killer
+		"kill -TERM $$": worker.Infrastructure,
+		"kill -SEGV $$": worker.UserCode,
+	} {
+		cmd := exec.Command("sh", "-c", script)
+		if err := cmd.Run(); err == nil {
+			t.Fatalf("%q succeeded", script)
+		}
+		if got := categoryOf(cmd.ProcessState); got != want {
+			t.Errorf("%q: got %v, want %v", script, got, want)
+		}
+	}
+}
+
+func TestStartFailuresMapToCategories(t *testing.T) {
+	for _, test := range []struct {
+		args Command
+		want worker.Category
+	}{
+		{Command{"no-such-program-anywhere"}, worker.Configuration},
+		{Command{t.TempDir()}, worker.Configuration},                          // EACCES
+		{Command{"sh", "-c", strings.Repeat("x", 1<<20)}, worker.DataQuality}, // E2BIG
+		{Command{"sh", "-c", ":", "a line with a \x00"}, worker.DataQuality},  // EINVAL
+	} {
+		startErr := exec.Command(test.args[0], test.args[1:]...).Start()
+		if got := categoryOfStart(startErr); got != test.want {
+			t.Errorf("%.40q: %v: got %v, want %v", test.args, startErr, got, test.want)
+		}
+	}
+	if got := categoryOfStart(syscall.EAGAIN); got != worker.Infrastructure {
+		t.Errorf("EAGAIN: got %v", got)
+	}
+}
+
+func TestFailureNamesTheExitAndTheLastLine(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "exit 3")
+	_ = cmd.Run()
+	if got := exitFailure(cmd.ProcessState, "no such user").Error(); got != "exit status 3: no such user" {
+		t.Errorf("got %q", got)
+	}
+	if got := exitFailure(cmd.ProcessState, "").Error(); got != "exit status 3" {
+		t.Errorf("got %q", got)
+	}
+}

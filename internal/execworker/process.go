@@ -1,0 +1,163 @@
+package execworker
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const pipeDelay = time.Second
+
+// process is one run of a command.
+type process struct {
+	args   Command
+	env    []string
+	stdin  []byte // empty: nothing
+	stdout io.Writer
+	stderr io.Writer
+	// pipeDelay is how long the end of the output is waited for when a process that left the group still holds it open.
+	pipeDelay time.Duration
+	// stops tells when to stop. It is asked in a goroutine of its own, which ends with exited.
+	stops func(exited <-chan struct{}, signal func(syscall.Signal))
+}
+
+// run starts the command and waits for its end. The error is one of starting or of taking in the output; how the
+// command ended is the state, nil where it did not start.
+func (p *process) run() (*os.ProcessState, error) {
+	// The kernel sends the signal of Pdeathsig when the thread that started the command ends, not when the process does.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	cmd := exec.Command(p.args[0], p.args[1:]...)
+	cmd.Env = p.env
+	cmd.SysProcAttr = ownGroup()
+	pipes, err := p.connect(cmd)
+	if err != nil {
+		return nil, err
+	}
+	err = cmd.Start()
+	pipes.started()
+	if err != nil {
+		_ = pipes.wait(p.pipeDelay) // the start says what went wrong
+		return nil, startFailure(p.args[0], err)
+	}
+	p.await(cmd)
+	return cmd.ProcessState, pipes.wait(p.pipeDelay)
+}
+
+// await waits for the end of the command, stops it when asked to, and then ends what it left in its group.
+func (p *process) await(cmd *exec.Cmd) {
+	group := cmd.Process.Pid
+	signal := func(s syscall.Signal) { _ = syscall.Kill(-group, s) } // ESRCH: it has just ended
+	exited := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { p.stops(exited, signal) })
+	_ = cmd.Wait() // the state tells it, too
+	close(exited)
+	watching.Wait()
+	signal(syscall.SIGKILL)
+}
+
+// connect makes the pipes of the command. Files, not writers, are given to it, so that cmd.Wait does not wait for
+// whatever inherited them.
+func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
+	pl := &plumbing{}
+	if len(p.stdin) > 0 {
+		end, err := pl.feed(p.stdin)
+		if err != nil {
+			return nil, pl.abandon(err)
+		}
+		cmd.Stdin = end
+	}
+	out, err := pl.drain(p.stdout)
+	if err != nil {
+		return nil, pl.abandon(err)
+	}
+	errs, err := pl.drain(p.stderr)
+	if err != nil {
+		return nil, pl.abandon(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, errs
+	return pl, nil
+}
+
+// plumbing are the pipes between the worker and one command.
+type plumbing struct {
+	theirs []*os.File // ends of the command; the worker closes its copies after the start
+	ours   []*os.File
+	copies sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		err error // first error of taking output in
+	}
+}
+
+// feed makes a pipe that data comes out of. A command need not read its input.
+func (pl *plumbing) feed(data []byte) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	pl.theirs, pl.ours = append(pl.theirs, r), append(pl.ours, w)
+	pl.copies.Go(func() {
+		_, _ = io.Copy(w, bytes.NewReader(data))
+		_ = w.Close()
+	})
+	return r, nil
+}
+
+// drain makes a pipe whose contents go to sink. When the sink fails, the pipe is closed, and the command with it.
+func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	pl.theirs, pl.ours = append(pl.theirs, w), append(pl.ours, r)
+	pl.copies.Go(func() {
+		_, err := io.Copy(sink, r)
+		_ = r.Close()
+		if err != nil && !errors.Is(err, os.ErrClosed) {
+			pl.mu.Lock()
+			defer pl.mu.Unlock()
+			pl.mu.err = errors.Join(pl.mu.err, err)
+		}
+	})
+	return w, nil
+}
+
+// started closes the command's ends.
+func (pl *plumbing) started() {
+	for _, end := range pl.theirs {
+		_ = end.Close()
+	}
+}
+
+// wait returns when all output is in, at the latest after the delay.
+func (pl *plumbing) wait(delay time.Duration) error {
+	late := time.AfterFunc(delay, pl.hangUp)
+	defer late.Stop()
+	pl.copies.Wait()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.mu.err
+}
+
+func (pl *plumbing) hangUp() {
+	for _, end := range pl.ours {
+		_ = end.Close()
+	}
+}
+
+// abandon gives up a half-made plumbing.
+func (pl *plumbing) abandon(err error) error {
+	pl.started()
+	pl.hangUp()
+	pl.copies.Wait()
+	return err
+}

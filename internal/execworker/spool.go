@@ -1,0 +1,72 @@
+package execworker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/lessor-dev/lessor/internal/durable"
+)
+
+// Spool is a directory for outputs that are too large to travel inside of a report.
+type Spool struct {
+	dir string
+}
+
+// partial marks a file that is being written.
+const partial = ".part"
+
+// NewSpool names a directory; it is made when the first file is.
+func NewSpool(dir string) Spool { return Spool{dir: dir} }
+
+// Path returns where the file of that name lies.
+func (s Spool) Path(name string) string { return filepath.Join(s.dir, name) }
+
+// SpoolName is the name of the file for one attempt.
+func SpoolName(taskID string, attempt uint32) string {
+	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
+}
+
+// Remove removes a file, if it is there.
+func (s Spool) Remove(name string) error {
+	if err := os.Remove(s.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Clean removes what was being written when its worker died. Nobody else may be using the spool.
+func (s Spool) Clean() error {
+	left, err := filepath.Glob(filepath.Join(s.dir, "*"+partial))
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		if err := s.Remove(filepath.Base(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create begins the file of that name.
+func (s Spool) create(name string) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+}
+
+// keep finishes f, begun by create, and makes it durable, name included: the report that follows says that it is there.
+func (s Spool) keep(f *os.File, name string) error {
+	return durable.Keep(f, s.Path(name))
+}
+
+// discard gives f up.
+func (s Spool) discard(f *os.File, name string) {
+	_ = f.Close()
+	_ = s.Remove(name + partial)
+}

@@ -1,0 +1,27 @@
+package execworker
+
+import (
+	"bytes"
+	"strings"
+)
+
+// tailBytes is how much of standard error is looked at for its last line.
+const tailBytes = 8 << 10
+
+// tail keeps the end of what is written to it.
+type tail struct{ buf []byte }
+
+// Write never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p[max(0, len(p)-tailBytes):]...)
+	if over := len(t.buf) - tailBytes; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+// lastLine returns the last line that is not blank; empty where there is none.
+func (t *tail) lastLine() string {
+	text := bytes.TrimSpace(t.buf)
+	return strings.ToValidUTF8(string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])), "\uFFFD")
+}

@@ -1,0 +1,48 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// barText is the progress bar in at most width columns:
+//
+//	[#########           ] 45 %  450/1000 done, 2 failed, 5 retried, 12.3/s, 45s left
+func barText(lines int64, c counts, rate float64, width int) string {
+	share := 1.0
+	if lines > 0 {
+		share = min(float64(c.ended())/float64(lines), 1)
+	}
+	text := fmt.Sprintf("%3.0f %%  %d/%d done, %d failed, %d retried", share*100, c.done, lines, c.failed, c.retried)
+	if rate > 0 {
+		left := time.Duration(float64(lines-c.ended()) / rate * float64(time.Second))
+		text += fmt.Sprintf(", %s/s, %s left", rateText(rate), spanText(max(left, 0)))
+	}
+	const most = 30
+	if room := min(width-len(text)-4, most); room > 4 {
+		filled := int(share * float64(room))
+		text = "[" + strings.Repeat("#", filled) + strings.Repeat(" ", room-filled) + "] " + text
+	}
+	return text[:max(min(len(text), width-1), 0)]
+}
+
+func rateText(rate float64) string {
+	if rate < 100 {
+		return fmt.Sprintf("%.1f", rate)
+	}
+	return fmt.Sprintf("%.0f", rate)
+}
+
+// spanText is a span without more digits than anybody believes.
+func spanText(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
+	case d < 100*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%.0f days", d.Hours()/24)
+}

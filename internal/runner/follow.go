@@ -1,0 +1,167 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// maxPage is the largest page that a coordinator gives.
+const maxPage = 1000
+
+// follower prints the lines of a run until all have ended.
+type follower struct {
+	*printer
+	ended     <-chan string   // tasks that may have ended
+	doubt     <-chan struct{} // signalled when events may be missing
+	submitted <-chan struct{} // closed when every line is a task
+}
+
+// asTheyEnd prints the lines in the order in which they end.
+//
+// Events tell which. Where an earlier process began the run, and where events may be missing, a look at all tasks takes
+// their place. If that look comes after the last submit and finds nothing that can still end, then the lines that were
+// not printed have no tasks any more: somebody deleted them.
+func (f *follower) asTheyEnd(ctx context.Context) error {
+	sweep, early := f.job.Resumed, false
+	submitted := f.submitted
+	for f.printed.left() > 0 {
+		if sweep {
+			early = !closed(f.submitted)
+			open, err := f.sweep(ctx)
+			if err != nil || open == 0 && !early {
+				return err
+			}
+			sweep = false
+		}
+		select {
+		case id := <-f.ended:
+			known, err := f.look(ctx, id)
+			if err != nil {
+				return err
+			}
+			sweep = !known
+		case <-f.doubt:
+			sweep = true
+		case <-submitted:
+			submitted, sweep = nil, early
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// sweep prints every task that has ended and returns the number of those that have not.
+func (f *follower) sweep(ctx context.Context) (open int64, err error) {
+	err = f.each(ctx, func(task *lessorv1.Task) error {
+		if !final(task.GetState()) {
+			open++
+			return nil
+		}
+		if f.printed.has(lineOf(task)) {
+			return nil
+		}
+		_, err := f.look(ctx, task.GetTaskId())
+		return err
+	})
+	return open, err
+}
+
+// look prints a task if it has ended. It reports whether the coordinator knows the task.
+func (f *follower) look(ctx context.Context, taskID string) (known bool, err error) {
+	task, err := f.get(ctx, taskID)
+	if errors.Is(err, errGone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.print(task)
+}
+
+// inOrder prints the lines in the order of the input, waiting for each.
+func (f *follower) inOrder(ctx context.Context) error {
+	select {
+	case <-f.submitted: // the list has all tasks from here on
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return f.each(ctx, func(task *lessorv1.Task) error { return f.settle(ctx, task.GetTaskId()) })
+}
+
+// settle waits until a task has ended and prints it.
+func (f *follower) settle(ctx context.Context, taskID string) error {
+	for {
+		task, err := f.get(ctx, taskID)
+		if errors.Is(err, errGone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if final(task.GetState()) {
+			return f.print(task)
+		}
+		if err := persist(ctx, func() error { return f.await(ctx, taskID) }); err != nil {
+			return err
+		}
+	}
+}
+
+// await returns when a task has ended or is gone.
+func (f *follower) await(ctx context.Context, taskID string) error {
+	stream, err := f.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := stream.Recv()
+		if errors.Is(err, io.EOF) || status.Code(err) == codes.NotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// each visits the tasks of the run in the order of the input.
+func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
+	req := &lessorv1.ListTasksRequest{
+		Filter:   &lessorv1.TaskFilter{WorkspaceId: f.job.manifest.Options.Workspace, RunId: f.job.RunID()},
+		PageSize: maxPage,
+	}
+	for {
+		var page *lessorv1.ListTasksResponse
+		err := persist(ctx, func() (err error) {
+			page, err = f.tasks.ListTasks(ctx, req)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, task := range page.GetTasks() {
+			if err := visit(task); err != nil {
+				return err
+			}
+		}
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return nil
+		}
+	}
+}

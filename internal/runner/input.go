@@ -1,0 +1,127 @@
+package runner
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/lessor-dev/lessor/internal/durable"
+)
+
+// MaxLine is the longest line, in bytes: the payload limit of a coordinator (S7).
+const MaxLine = 1 << 20
+
+// Input identifies the lines of a run.
+type Input struct {
+	Lines  int64  `json:"lines"`
+	SHA256 string `json:"sha256"` // of the lines, each with its separator
+}
+
+// LineTooLongError names the first line that is over MaxLine.
+type LineTooLongError struct{ Line int64 }
+
+func (e *LineTooLongError) Error() string {
+	return fmt.Sprintf("line %d has more than %d bytes", e.Line, MaxLine)
+}
+
+// separators of lines.
+const (
+	newline = '\n'
+	null    = 0
+)
+
+// separator of the lines of an input.
+func separator(nulls bool) byte {
+	if nulls {
+		return null
+	}
+	return newline
+}
+
+// copyInput copies the lines of r to the file at path, durably. Empty lines are left out, as xargs does, unless the
+// lines are separated by NUL.
+func copyInput(path string, r io.Reader, nulls bool) (Input, error) {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Input{}, err
+	}
+	in, err := copyLines(f, r, nulls)
+	if err != nil {
+		return Input{}, errors.Join(err, f.Close())
+	}
+	return in, durable.Keep(f, path)
+}
+
+func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
+	digest := sha256.New()
+	to := bufio.NewWriter(io.MultiWriter(w, digest))
+	from := newLineReader(r, nulls)
+	for {
+		line, err := from.next()
+		if errors.Is(err, io.EOF) {
+			err = to.Flush()
+			return Input{Lines: from.number, SHA256: hex.EncodeToString(digest.Sum(nil))}, err
+		}
+		if err != nil {
+			return Input{}, err
+		}
+		_, _ = to.Write(line) // an error stays, and Flush returns it
+		_ = to.WriteByte(separator(nulls))
+	}
+}
+
+// lineReader reads the lines of an input.
+type lineReader struct {
+	r         *bufio.Reader
+	separator byte
+	number    int64 // of the line read last: 1, 2, 3 ...
+	line      []byte
+}
+
+func newLineReader(r io.Reader, nulls bool) *lineReader {
+	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), separator: separator(nulls)}
+}
+
+// next returns the next line, good until the next call, or io.EOF.
+func (l *lineReader) next() ([]byte, error) {
+	for {
+		line, err := l.raw()
+		if err != nil {
+			return nil, err
+		}
+		if len(line) > 0 || l.separator == null {
+			l.number++
+			return line, nil
+		}
+	}
+}
+
+// raw returns the next line, empty or not, without its separator. The last line needs none.
+func (l *lineReader) raw() ([]byte, error) {
+	l.line = l.line[:0]
+	for {
+		piece, err := l.r.ReadSlice(l.separator)
+		l.line = append(l.line, piece...)
+		switch {
+		case err == nil:
+			return l.checked(l.line[:len(l.line)-1])
+		case errors.Is(err, io.EOF) && len(l.line) > 0:
+			return l.checked(l.line)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(l.line) > MaxLine:
+			return nil, &LineTooLongError{Line: l.number + 1}
+		}
+	}
+}
+
+func (l *lineReader) checked(line []byte) ([]byte, error) {
+	if len(line) > MaxLine {
+		return nil, &LineTooLongError{Line: l.number + 1}
+	}
+	return line, nil
+}

@@ -1,0 +1,162 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/lessor-dev/lessor/internal/execworker"
+)
+
+// Job is a run with its data directory, held by this process.
+type Job struct {
+	dir      string
+	lock     *os.File
+	manifest *manifest
+	// Resumed: an earlier process worked on the run.
+	Resumed bool
+}
+
+// ChangedError means that the data directory holds another run.
+type ChangedError struct {
+	Dir     string
+	Changes []string
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("data directory %s holds another run; %s", e.Dir, strings.Join(e.Changes, "; "))
+}
+
+// Open takes the data directory dir for a run with these options over the lines of input, which is read to its end. A
+// run that is there already is resumed if it is the same; else the error is a *ChangedError, or, with force, it is thrown
+// away. Other errors are *InUseError, *LineTooLongError, ctx's cause and those of the file system.
+func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	j := &Job{dir: dir}
+	lock, err := lockDir(dir, j.path("lock"))
+	if err != nil {
+		return nil, err
+	}
+	j.lock = lock
+	if err := j.prepare(ctx, opts, input, force); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force bool) error {
+	arrived := j.path("input.arrived")
+	in, err := awaitInput(ctx, func() (Input, error) { return copyInput(arrived, input, opts.Nulls) })
+	if err != nil {
+		return err
+	}
+	known, err := readManifest(j.path("run.json"))
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		changes := known.changes(opts, in)
+		if len(changes) == 0 {
+			j.manifest, j.Resumed = known, true
+			return errors.Join(os.Remove(arrived), j.Spool().Clean())
+		}
+		if !force {
+			return errors.Join(&ChangedError{Dir: j.dir, Changes: changes}, os.Remove(arrived))
+		}
+	}
+	return j.begin(opts, in, arrived)
+}
+
+// awaitInput runs read, but does not wait for it when ctx ends: nothing can interrupt a read from a terminal or pipe.
+func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
+	type result struct {
+		in  Input
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		in, err := read()
+		done <- result{in, err}
+	}()
+	select {
+	case r := <-done:
+		return r.in, r.err
+	case <-ctx.Done():
+		return Input{}, context.Cause(ctx)
+	}
+}
+
+// begin makes a new run. The manifest goes first and comes last, so that a crash in between leaves no run.
+func (j *Job) begin(opts Options, in Input, arrived string) error {
+	for _, name := range []string{"run.json", "cursor", "store", "spool", "socket"} {
+		if err := os.RemoveAll(j.path(name)); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(arrived, j.path("input")); err != nil {
+		return err
+	}
+	j.manifest = &manifest{
+		Version: manifestVersion,
+		RunID:   "run-" + strings.ToLower(rand.Text()),
+		Options: opts,
+		Input:   in,
+	}
+	return j.manifest.write(j.path("run.json"))
+}
+
+func (j *Job) path(name string) string { return filepath.Join(j.dir, name) }
+
+// RunID names the run; it is also the name of its queue.
+func (j *Job) RunID() string { return j.manifest.RunID }
+
+// Lines is the number of lines.
+func (j *Job) Lines() int64 { return j.manifest.Input.Lines }
+
+// StoreDir is for the store of an embedded coordinator.
+func (j *Job) StoreDir() string { return j.path("store") }
+
+// SocketDir is where an embedded coordinator may listen: nobody else can reach into it.
+func (j *Job) SocketDir() string { return j.path("socket") }
+
+// Spool takes the outputs that do not fit into a report.
+func (j *Job) Spool() execworker.Spool { return execworker.NewSpool(j.path("spool")) }
+
+// submitted notes that every line was submitted.
+func (j *Job) submitted() error {
+	j.manifest.Submitted = true
+	return j.manifest.write(j.path("run.json"))
+}
+
+// cursor is the sequence of an event before which a later process need not watch, since it looks at all tasks anyway; 0
+// where none was noted.
+func (j *Job) cursor() uint64 {
+	data, err := os.ReadFile(j.path("cursor"))
+	if err != nil {
+		return 0
+	}
+	sequence, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return sequence
+}
+
+// noteCursor saves time only: what is lost of it costs nothing but that.
+func (j *Job) noteCursor(sequence uint64) {
+	_ = os.WriteFile(j.path("cursor"), []byte(strconv.FormatUint(sequence, 10)+"\n"), 0o600)
+}
+
+// Close lets the data directory go.
+func (j *Job) Close() error { return j.lock.Close() }
+
+// Remove lets the data directory go and removes it with all that is in it.
+func (j *Job) Remove() error { return errors.Join(os.RemoveAll(j.dir), j.Close()) }

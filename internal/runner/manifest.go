@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lessor-dev/lessor/internal/durable"
+)
+
+// Options are what makes two runs the same run, beside the input.
+type Options struct {
+	// Command is the command line, quoted; see QuoteCommand.
+	Command string `json:"command"`
+	// Nulls: lines are separated by NUL, not newline.
+	Nulls bool `json:"nulls,omitempty"`
+	// MaxAttempts is the number of failures after which a line has failed for good; 0 is the coordinator's default.
+	MaxAttempts uint32 `json:"max_attempts,omitempty"`
+	// Timeout is the longest time of one attempt; 0 is no limit.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
+	// Addr is the coordinator; empty is an embedded one.
+	Addr string `json:"addr,omitempty"`
+	// Workspace of the tasks; empty is "default".
+	Workspace string `json:"workspace,omitempty"`
+}
+
+// QuoteCommand writes a command line so that different ones read differently.
+func QuoteCommand(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = arg
+		if q := strconv.Quote(arg); arg == "" || q[1:len(q)-1] != arg || strings.ContainsAny(arg, " '$`*?~#&;|<>()") {
+			quoted[i] = q
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// manifest is the durable description of a run.
+type manifest struct {
+	Version int     `json:"version"`
+	RunID   string  `json:"run_id"`
+	Options Options `json:"options"`
+	Input   Input   `json:"input"`
+	// Submitted: every line was submitted, durably.
+	Submitted bool `json:"submitted"`
+}
+
+// manifestVersion is the only one so far.
+const manifestVersion = 1
+
+// readManifest returns the manifest at path, nil where there is none.
+func readManifest(path string) (*manifest, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var m manifest
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields() // of a newer version; what it means is not known here
+	if err := decoder.Decode(&m); err != nil {
+		return nil, fmt.Errorf("%s is damaged or of a newer version: %w", path, err)
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("%s has version %d; this program knows version %d", path, m.Version, manifestVersion)
+	}
+	return &m, nil
+}
+
+func (m *manifest) write(path string) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(path, append(data, '\n'))
+}
+
+// changes tells people how the run that is there differs from the one that is asked for; none where it is the same.
+func (m *manifest) changes(opts Options, in Input) []string {
+	var list []string
+	differ := func(what string, before, now any) {
+		if before != now {
+			list = append(list, fmt.Sprintf("%s: %v before, %v now", what, before, now))
+		}
+	}
+	was := m.Options
+	differ("the command", was.Command, opts.Command)
+	differ("--null", was.Nulls, opts.Nulls)
+	differ("--max-attempts", was.MaxAttempts, opts.MaxAttempts)
+	differ("--timeout", was.Timeout, opts.Timeout)
+	differ("--addr", was.Addr, opts.Addr)
+	differ("--workspace", was.Workspace, opts.Workspace)
+	if m.Input != in {
+		list = append(list, fmt.Sprintf("the input: %v before, %v now", m.Input, in))
+	}
+	return list
+}
+
+// String is short: enough to see that two inputs differ.
+func (in Input) String() string {
+	const shown = 12
+	return fmt.Sprintf("%d lines (sha256 %s…)", in.Lines, in.SHA256[:min(shown, len(in.SHA256))])
+}

@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/execworker"
+)
+
+// printer prints every line that has ended, once.
+type printer struct {
+	job    *Job
+	tasks  lessorv1.TaskServiceClient
+	screen *Screen
+	tally  *tally
+	// record, where not nil, writes a task in place of its output.
+	record func(io.Writer, *lessorv1.Task) error
+
+	printed *marks
+	summary Summary
+}
+
+// errGone means that the coordinator does not know the task any more.
+var errGone = errors.New("the task is gone")
+
+// get returns a task with its output, or errGone.
+func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error) {
+	var answer *lessorv1.GetTaskResponse
+	err := persist(ctx, func() (err error) {
+		answer, err = p.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})
+		return err
+	})
+	if status.Code(err) == codes.NotFound {
+		return nil, errGone
+	}
+	return answer.GetTask(), err
+}
+
+// print prints a task that has ended, unless it was printed before. Its state decides, not the event that led here: by
+// now somebody may have opened a new round.
+func (p *printer) print(task *lessorv1.Task) error {
+	if !final(task.GetState()) || !p.printed.mark(lineOf(task)) {
+		return nil
+	}
+	p.summary.add(task)
+	p.tally.print(task)
+	if err := p.forget(task); err != nil {
+		return err
+	}
+	if p.record != nil {
+		return p.screen.output(func(w io.Writer) error { return p.record(w, task) })
+	}
+	if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return p.failure(task)
+	}
+	return p.success(task)
+}
+
+// forget removes what earlier attempts of a task left in the spool.
+func (p *printer) forget(task *lessorv1.Task) error {
+	for attempt := uint32(1); attempt < task.GetAttempt(); attempt++ {
+		if err := p.job.Spool().Remove(execworker.SpoolName(task.GetTaskId(), attempt)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lineOf is the number of a task's line; 0 for a task that is none of ours.
+func lineOf(task *lessorv1.Task) int64 {
+	line, err := strconv.ParseInt(task.GetSpec().GetTaskKey(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return line
+}
+
+func (p *printer) success(task *lessorv1.Task) error {
+	for _, artifact := range task.GetArtifacts() {
+		if artifact.GetInline() {
+			continue
+		}
+		err := p.file(artifact.GetResourceId())
+		if errors.Is(err, fs.ErrNotExist) {
+			p.summary.Unprinted++
+			p.screen.note("line %d: its output is not here: %s of worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.screen.output(func(w io.Writer) error {
+		_, err := w.Write(task.GetOutput())
+		return err
+	})
+}
+
+// failure prints what the last attempt printed, as any shell would have, and why it failed.
+func (p *printer) failure(task *lessorv1.Task) error {
+	err := p.file(execworker.SpoolName(task.GetTaskId(), task.GetAttempt()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p.screen.note("line %d %s: %s", lineOf(task), strings.ToLower(strings.TrimPrefix(task.GetState().String(), "TASK_STATE_")), whyFailed(task))
+	return nil
+}
+
+// file copies a file of the spool to the output.
+func (p *printer) file(name string) error {
+	f, err := os.Open(p.job.Spool().Path(name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return p.screen.output(func(w io.Writer) error {
+		_, err := io.Copy(w, f)
+		return err
+	})
+}
+
+func whyFailed(task *lessorv1.Task) string {
+	const shown = 60
+	line := []rune(strings.ToValidUTF8(string(task.GetSpec().GetPayload()), "\uFFFD"))
+	text := fmt.Sprintf("%q", string(line[:min(len(line), shown)]))
+	if message := task.GetError().GetMessage(); message != "" {
+		text += ": " + message
+	}
+	if r := task.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED {
+		text += ": " + strings.TrimPrefix(r.String(), "REASON_")
+	}
+	return fmt.Sprintf("%s (attempt %d)", text, task.GetAttempt())
+}
+
+// Summary is how a run ended.
+type Summary struct {
+	Lines     int64 `json:"lines"`
+	Done      int64 `json:"done"`
+	Failed    int64 `json:"failed"`    // cancelled ones included
+	Retried   int64 `json:"retried"`   // attempts beyond the first of each line
+	Missing   int64 `json:"missing"`   // lines whose tasks somebody deleted
+	Unprinted int64 `json:"unprinted"` // done, but their outputs lie with another worker
+}
+
+func (s *Summary) add(task *lessorv1.Task) {
+	c := counts{s.Done, s.Failed, s.Retried}
+	c.add(task)
+	s.Done, s.Failed, s.Retried = c.done, c.failed, c.retried
+}
+
+// OK reports whether every line is done and printed.
+func (s Summary) OK() bool { return s.Done == s.Lines && s.Unprinted == 0 }
+
+// String is one line for people.
+func (s Summary) String() string {
+	text := fmt.Sprintf("%d lines: %d done, %d failed, %d retried", s.Lines, s.Done, s.Failed, s.Retried)
+	if s.Missing > 0 {
+		text += fmt.Sprintf(", %d deleted by somebody", s.Missing)
+	}
+	if s.Unprinted > 0 {
+		text += fmt.Sprintf(", %d without their output", s.Unprinted)
+	}
+	return text
+}

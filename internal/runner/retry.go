@@ -1,0 +1,48 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// patience is how long the coordinator may be out of reach before a run gives up.
+	patience = 2 * time.Minute
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// persist makes a call until it is answered, with growing pauses, for as long as the coordinator may be away. Only calls
+// that may be repeated are made like this.
+func persist(ctx context.Context, call func() error) error {
+	var since time.Time
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := call()
+		if !transient(err) || ctx.Err() != nil {
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) > patience {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// transient reports whether err says that there was no answer, rather than what the answer was.
+func transient(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Aborted:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// barInterval is how often the progress bar is drawn.
+const barInterval = 200 * time.Millisecond
+
+// Config is how a run is followed.
+type Config struct {
+	// Conn leads to the coordinator. Required.
+	Conn grpc.ClientConnInterface
+	// Screen to write to. Required.
+	Screen *Screen
+	// KeepOrder prints the lines in the order of the input, not in that of their ends.
+	KeepOrder bool
+	// Record, where not nil, writes a task that has ended in place of its output.
+	Record func(io.Writer, *lessorv1.Task) error
+	// BarWidth returns the columns that the progress bar may have. Nil: no bar.
+	BarWidth func() int
+}
+
+// errOver ends what goes on beside the printing.
+var errOver = errors.New("the run is over")
+
+// Run submits the lines and prints each when it has ended, all of them in every process: also those that were done
+// before it. It returns when nothing is left to print, with ctx's cause when that ends first. Workers are the
+// caller's affair.
+func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errOver)
+	r := j.newRun(cfg)
+	var beside sync.WaitGroup
+	for _, part := range []func(context.Context) error{r.submit.run, r.watch.run, r.showBar} {
+		beside.Go(func() {
+			if err := part(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	follow := r.follow.asTheyEnd
+	if cfg.KeepOrder {
+		follow = r.follow.inOrder
+	}
+	err := follow(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause // and not what it made of the calls under way
+	}
+	cancel(errOver)
+	beside.Wait()
+	summary := r.follow.summary
+	summary.Lines, summary.Missing = j.Lines(), r.follow.printed.left()
+	return summary, err
+}
+
+// run is what works on a job at once.
+type run struct {
+	submit *submitter
+	watch  *watcher
+	follow *follower
+	tally  *tally
+	cfg    Config
+}
+
+func (j *Job) newRun(cfg Config) *run {
+	tasks := lessorv1.NewTaskServiceClient(cfg.Conn)
+	t := &tally{lines: j.Lines()}
+	ended, doubt := make(chan string), make(chan struct{}, 1)
+	r := &run{
+		submit: newSubmitter(j, tasks),
+		watch:  &watcher{job: j, tasks: tasks, doubt: doubt, tally: t, sequence: j.cursor()},
+		tally:  t,
+		cfg:    cfg,
+	}
+	if !cfg.KeepOrder {
+		r.watch.ended = ended
+	}
+	r.watch.begun = r.submit.begun
+	r.follow = &follower{
+		printer:   &printer{job: j, tasks: tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
+		ended:     ended,
+		doubt:     doubt,
+		submitted: r.submit.done,
+	}
+	return r
+}
+
+// showBar draws the progress bar until ctx ends.
+func (r *run) showBar(ctx context.Context) error {
+	if r.cfg.BarWidth == nil {
+		return nil
+	}
+	defer r.cfg.Screen.setBar("")
+	ticker := time.NewTicker(barInterval)
+	defer ticker.Stop()
+	for {
+		counts, rate := r.tally.now(time.Now())
+		r.cfg.Screen.setBar(barText(r.tally.lines, counts, rate, r.cfg.BarWidth()))
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

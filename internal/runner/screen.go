@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Screen is where a run writes: outputs to Out, everything for people to Err. It keeps the progress bar out of the way of
+// both. All methods may be called at once.
+type Screen struct {
+	out, err io.Writer
+	// outShown: out is a terminal too, so that it shows the bar.
+	outShown bool
+
+	mu  sync.Mutex
+	bar string
+	// torn: out's terminal is in the middle of a line.
+	torn bool
+}
+
+// NewScreen makes a screen. outShown says that out is shown on the same terminal as err.
+func NewScreen(out, err io.Writer, outShown bool) *Screen {
+	return &Screen{out: out, err: err, outShown: outShown}
+}
+
+// output lets write write to Out.
+func (s *Screen) output(write func(io.Writer) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.outShown {
+		return write(s.out)
+	}
+	s.hideLocked()
+	last := &lastByte{to: s.out}
+	err := write(last)
+	if last.any {
+		s.torn = last.byte != '\n'
+	}
+	s.showLocked()
+	return err
+}
+
+// Write writes whole lines to Err.
+func (s *Screen) Write(lines []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hideLocked()
+	if s.torn {
+		fmt.Fprintln(s.err)
+		s.torn = false
+	}
+	defer s.showLocked()
+	return s.err.Write(lines)
+}
+
+// note writes one line to Err.
+func (s *Screen) note(format string, args ...any) {
+	fmt.Fprintf(s, format+"\n", args...)
+}
+
+// setBar shows text as the progress bar; empty takes it away.
+func (s *Screen) setBar(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == s.bar {
+		return
+	}
+	s.hideLocked()
+	s.bar = text
+	s.showLocked()
+}
+
+// hideLocked clears the bar's line.
+func (s *Screen) hideLocked() {
+	if s.bar != "" && !s.torn {
+		fmt.Fprint(s.err, "\r\x1b[K")
+	}
+}
+
+// showLocked draws the bar again. It waits while an output has not finished its line, which it would spoil.
+func (s *Screen) showLocked() {
+	if s.bar != "" && !s.torn {
+		fmt.Fprint(s.err, s.bar)
+	}
+}
+
+// lastByte remembers how what was written ended.
+type lastByte struct {
+	to   io.Writer
+	any  bool
+	byte byte
+}
+
+func (l *lastByte) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		l.any, l.byte = true, p[len(p)-1]
+	}
+	return l.to.Write(p)
+}

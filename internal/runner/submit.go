@@ -1,0 +1,146 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// TaskType is the type of the tasks of every run.
+const TaskType = "lessor-run"
+
+const (
+	// maxBatch and maxBatchBytes bound one submit, well below the limits of a coordinator (S7).
+	maxBatch      = 500
+	maxBatchBytes = 1 << 20
+)
+
+// How long the tasks of a run are kept after their end: a run is resumed on the word of the coordinator alone. The store
+// of an embedded coordinator holds nothing else.
+const (
+	embeddedRetention = 10 * 365 * 24 * time.Hour
+	sharedRetention   = 30 * 24 * time.Hour
+)
+
+// Heartbeats on a shared coordinator: when the process of a run is killed and started again, the lines that were under
+// way wait for the end of their leases.
+const (
+	sharedHeartbeatInterval = 5 * time.Second
+	sharedHeartbeatTimeout  = 20 * time.Second
+)
+
+// submitter submits the lines of a job.
+type submitter struct {
+	job   *Job
+	tasks lessorv1.TaskServiceClient
+
+	begun chan struct{} // closed when the coordinator has the first task
+	done  chan struct{} // closed when it has all
+
+	batch []*lessorv1.TaskSpec
+	bytes int
+}
+
+func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient) *submitter {
+	s := &submitter{job: j, tasks: tasks, begun: make(chan struct{}), done: make(chan struct{})}
+	if j.manifest.Submitted {
+		close(s.begun)
+		close(s.done)
+	}
+	return s
+}
+
+// run submits every line that may not have been submitted before, in order.
+func (s *submitter) run(ctx context.Context) error {
+	if s.job.manifest.Submitted {
+		return nil
+	}
+	if err := s.submitAll(ctx); err != nil {
+		return err
+	}
+	if err := s.job.submitted(); err != nil {
+		return err
+	}
+	close(s.done)
+	return nil
+}
+
+func (s *submitter) submitAll(ctx context.Context) error {
+	f, err := os.Open(s.job.path("input"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := newLineReader(f, s.job.manifest.Options.Nulls)
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return s.flush(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.add(ctx, lines.number, line); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *submitter) add(ctx context.Context, number int64, line []byte) error {
+	if len(s.batch) == maxBatch || s.bytes+len(line) > maxBatchBytes {
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	s.batch = append(s.batch, s.job.spec(number, line))
+	s.bytes += len(line)
+	return nil
+}
+
+// flush submits the batch. Its tasks have idempotency keys, so that it may be repeated (T1).
+func (s *submitter) flush(ctx context.Context) error {
+	if len(s.batch) == 0 {
+		return nil
+	}
+	err := persist(ctx, func() error {
+		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: s.batch})
+		return err
+	})
+	if err == nil && !closed(s.begun) {
+		close(s.begun)
+	}
+	s.batch, s.bytes = s.batch[:0], 0
+	return err
+}
+
+// spec is the task of one line. It must come out the same in every process that works on the run.
+func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
+	m, key := j.manifest, strconv.FormatInt(number, 10)
+	spec := &lessorv1.TaskSpec{
+		WorkspaceId:    m.Options.Workspace,
+		Queue:          m.RunID,
+		Type:           TaskType,
+		Payload:        append([]byte(nil), line...),
+		RunId:          m.RunID,
+		TaskKey:        key,
+		IdempotencyKey: m.RunID + "/" + key,
+		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts},
+		Retention:      durationpb.New(embeddedRetention),
+	}
+	if m.Options.Timeout > 0 {
+		spec.AttemptTimeout = durationpb.New(m.Options.Timeout)
+	}
+	if m.Options.Addr != "" {
+		spec.Retention = durationpb.New(sharedRetention)
+		spec.HeartbeatInterval = durationpb.New(sharedHeartbeatInterval)
+		spec.HeartbeatTimeout = durationpb.New(sharedHeartbeatTimeout)
+	}
+	return spec
+}

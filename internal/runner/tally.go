@@ -1,0 +1,97 @@
+package runner
+
+import (
+	"sync"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// rateWindow is the time over which the rate is taken.
+const rateWindow = 20 * time.Second
+
+// tally counts what becomes of the lines, for the progress bar. Events may be missed or told twice, so that it is no
+// more than that; the Summary is exact.
+type tally struct {
+	lines int64
+
+	mu struct {
+		sync.Mutex
+		heard   counts // by events
+		printed counts // by what was printed
+		samples []sample
+	}
+}
+
+// counts are numbers of lines.
+type counts struct{ done, failed, retried int64 }
+
+func (c counts) ended() int64 { return c.done + c.failed }
+
+// sample is how many lines had ended at a time.
+type sample struct {
+	at    time.Time
+	ended int64
+}
+
+// event takes in an event of a task.
+func (t *tally) event(e *lessorv1.HistoryEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	heard := &t.mu.heard
+	switch e.GetTaskState() {
+	case lessorv1.TaskState_TASK_STATE_COMPLETED:
+		heard.done++
+	case lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
+		heard.failed++
+	case lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_SCHEDULED:
+		if attemptEnded(e.GetType()) {
+			heard.retried++
+		}
+	}
+}
+
+func attemptEnded(e lessorv1.HistoryEventType) bool {
+	return e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED || e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED
+}
+
+// print takes in a line that was printed.
+func (t *tally) print(task *lessorv1.Task) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.printed.add(task)
+}
+
+// add counts a task that has ended.
+func (c *counts) add(task *lessorv1.Task) {
+	if task.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED {
+		c.done++
+	} else {
+		c.failed++
+	}
+	c.retried += int64(max(task.GetAttempt(), 1) - 1)
+}
+
+// now returns the counts so far and the number of lines that end per second, 0 where it is not known.
+func (t *tally) now(at time.Time) (c counts, rate float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c = t.mu.heard
+	if t.mu.printed.ended() > c.ended() {
+		c = t.mu.printed
+	}
+	return c, t.rateLocked(at, c.ended())
+}
+
+func (t *tally) rateLocked(at time.Time, ended int64) float64 {
+	samples := append(t.mu.samples, sample{at: at, ended: ended})
+	for len(samples) > 2 && at.Sub(samples[1].at) >= rateWindow {
+		samples = samples[1:]
+	}
+	t.mu.samples = samples
+	span := at.Sub(samples[0].at).Seconds()
+	if span <= 0 {
+		return 0
+	}
+	return float64(ended-samples[0].ended) / span
+}

@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// watcher follows the events of a run.
+type watcher struct {
+	job   *Job
+	tasks lessorv1.TaskServiceClient
+	// begun is closed when the run has its first task; before, there is nothing to watch.
+	begun <-chan struct{}
+	// ended gets the tasks that reached a final state; nil where nobody wants to know. A slow reader slows the stream.
+	ended chan<- string
+	// doubt is signalled when events may be missing.
+	doubt chan<- struct{}
+	// tally counts for the progress bar.
+	tally *tally
+
+	sequence uint64    // of the last durable event
+	saved    time.Time // when it was noted last
+}
+
+// noteInterval is how often the place in the stream is noted for a later process.
+const noteInterval = time.Second
+
+// run follows the stream, and opens it again where it broke, until ctx ends or the coordinator stays away.
+func (w *watcher) run(ctx context.Context) error {
+	select {
+	case <-w.begun:
+	case <-ctx.Done():
+	}
+	for ctx.Err() == nil {
+		err := persist(ctx, func() error { return w.follow(ctx) })
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow takes in one stream. Once it had an event, its end is no reason to wait before the next.
+func (w *watcher) follow(ctx context.Context) error {
+	stream, err := w.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{
+		RunId:         w.job.RunID(),
+		WorkspaceId:   w.job.manifest.Options.Workspace,
+		AfterSequence: w.sequence,
+	})
+	if err != nil {
+		return err
+	}
+	for got := false; ; got = true {
+		event, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = status.Error(codes.Unavailable, "the coordinator ended the watch")
+		}
+		if err != nil && got && transient(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.take(ctx, event)
+	}
+}
+
+func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
+	w.sequence = max(w.sequence, e.GetSequence())
+	if now := time.Now(); now.Sub(w.saved) > noteInterval {
+		w.saved = now
+		w.job.noteCursor(w.sequence)
+	}
+	switch event := e.GetEvent().(type) {
+	case *lessorv1.WatchTaskResponse_History:
+		w.tally.event(event.History)
+		if w.ended != nil && final(event.History.GetTaskState()) {
+			w.end(ctx, e.GetTaskId())
+		}
+	case *lessorv1.WatchTaskResponse_Missed:
+		if event.Missed.GetDurable() > 0 {
+			w.raiseDoubt()
+		}
+	case *lessorv1.WatchTaskResponse_Deleted:
+		w.raiseDoubt()
+	}
+}
+
+func (w *watcher) end(ctx context.Context, taskID string) {
+	select {
+	case w.ended <- taskID:
+	case <-ctx.Done():
+	}
+}
+
+func (w *watcher) raiseDoubt() {
+	select {
+	case w.doubt <- struct{}{}:
+	default: // there is doubt already
+	}
+}
+
+// final reports whether a task in this state will move no more.
+func final(s lessorv1.TaskState) bool {
+	switch s {
+	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
+		return true
+	}
+	return false
+}
