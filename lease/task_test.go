@@ -43,7 +43,7 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	worn.Attempts = lease.MaxAttempt - 1
 	n.store.tasks[id] = &worn
 	n.run("grant t1 w1")
-	n.run("release t1")
+	n.run("release t1 lease=t1/2097151")
 	n.run("grant t1 w1")
 	if task := n.store.Task(id); task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
 		t.Errorf("after %d attempts the task is %v, %v", task.Attempts, task.State(), task.Reason)
