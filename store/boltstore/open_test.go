@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,7 +182,7 @@ func TestFileThatIsNoStore(t *testing.T) {
 // the process by a fault.
 func TestFileThatWasCutOff(t *testing.T) {
 	whole := read(t, filled(t))
-	meta, found := newestMeta(bytes.NewReader(whole))
+	meta, found := newestMeta(whole)
 	if !found {
 		t.Fatal("no meta page in a good store")
 	}
@@ -191,6 +192,56 @@ func TestFileThatWasCutOff(t *testing.T) {
 	}
 	dir := dirWith(t, whole[:used])
 	mustOpen(t, dir)
+}
+
+// A page that the disk lost or swapped is noticed where it matters. It must neither end the process in a goroutine of bbolt
+// nor leave the lock behind.
+func TestFileWithALostPage(t *testing.T) {
+	whole := read(t, filled(t))
+	meta, _ := newestMeta(whole)
+	whole = whole[:meta.pages*meta.pageSize]
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	lose := map[string]func(page, next []byte){
+		"zero":    func(page, _ []byte) { clear(page) },
+		"half":    func(page, _ []byte) { clear(page[len(page)/2:]) },
+		"another": func(page, next []byte) { copy(page, next) },
+		"byte":    func(page, _ []byte) { page[rnd.IntN(headerSize+8*elementSize)]++ },
+		"type":    func(page, _ []byte) { page[8] = 0x10 },
+	}
+	for name, lose := range lose {
+		damaged := 0
+		for n := uint64(2); n < meta.pages; n++ {
+			content := bytes.Clone(whole)
+			at, next := n*meta.pageSize, (n+1)*meta.pageSize
+			lose(content[at:next], content[next:])
+			damaged += openLost(t, content, whole)
+		}
+		if damaged < int(meta.pages)/4 { // some changes hit values, which only their seals can judge
+			t.Errorf("%s: noticed on %d of %d pages", name, damaged, meta.pages)
+		}
+	}
+}
+
+// openLost opens content, and then the same file made whole again. It returns 1 if damage was noticed.
+func openLost(t *testing.T, content, whole []byte) int {
+	t.Helper()
+	dir := dirWith(t, content)
+	s, err := Open(dir, Options{LockTimeout: time.Millisecond})
+	if err == nil {
+		_ = s.Close()
+		return 0
+	}
+	damage, record := new(store.DamagedError), new(store.CorruptError) // the second of the format record
+	if !errors.As(err, &damage) && !errors.As(err, &record) {
+		t.Errorf("Open = %v, want a DamagedError or a CorruptError", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileName), whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+	return 1
 }
 
 func wantDamaged(t *testing.T, content []byte) {

@@ -1,0 +1,212 @@
+package boltstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// checkFile reads all that bbolt reads when it opens file, and returns a *store.DamagedError if that is not a sound tree of
+// pages. bbolt makes the same search for the pages that are free, but in a goroutine of its own, where a lost page or the
+// end of the file is a panic that nobody can recover, and a failed Open keeps the lock. The caller holds the lock.
+func checkFile(file *os.File) (err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 {
+		return &store.DamagedError{Path: file.Name(), Problem: "it is empty"}
+	}
+	data, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", file.Name(), err)
+	}
+	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
+	if problem := checkData(data); problem != nil {
+		return &store.DamagedError{Path: file.Name(), Problem: problem.Error()}
+	}
+	return nil
+}
+
+// checkData is checkFile on the bytes of the file. What the disk can not read is a fault of the memory map.
+func checkData(data []byte) (problem error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			problem = fmt.Errorf("it can not be read: %v", fault)
+		}
+	}()
+	m, found := newestMeta(data)
+	switch {
+	case !found:
+		return errors.New("it has no valid meta page")
+	case uint64(len(data))/m.pageSize < m.pages:
+		return errors.New("it was cut off")
+	}
+	c := &checker{meta: m, data: data, seen: make([]bool, m.pages)}
+	return errors.Join(c.freeList(), c.tree(m.root, span{}))
+}
+
+// checker walks the trees of a file.
+type checker struct {
+	meta
+	data []byte
+	seen []bool // by page
+}
+
+// span is the range of keys [from, to) that a page may hold; nil is no limit.
+type span struct{ from, to []byte }
+
+func (s span) holds(key []byte) bool {
+	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
+}
+
+func (c *checker) freeList() error {
+	if c.free == noFreePage {
+		return nil
+	}
+	page, err := c.page(c.free)
+	if err == nil && pageType(page) != freePage {
+		return fmt.Errorf("page %d is no list of free pages", c.free)
+	}
+	return err
+}
+
+// page returns page id with all that belongs to it. Each may be asked for once.
+func (c *checker) page(id uint64) ([]byte, error) {
+	if id < 2 || id >= c.pages {
+		return nil, fmt.Errorf("page %d is outside of the file", id)
+	}
+	page := c.data[id*c.pageSize:]
+	if own := order.Uint64(page); own != id {
+		return nil, fmt.Errorf("page %d says that it is page %d", id, own)
+	}
+	end := id + 1 + uint64(order.Uint32(page[12:]))
+	if end > c.pages {
+		return nil, fmt.Errorf("page %d reaches out of the file", id)
+	}
+	for n := id; n < end; n++ {
+		if c.seen[n] {
+			return nil, fmt.Errorf("page %d is used twice", n)
+		}
+		c.seen[n] = true
+	}
+	return page[:(end-id)*c.pageSize], nil
+}
+
+// tree checks the tree that begins at page id.
+func (c *checker) tree(id uint64, keys span) error {
+	page, err := c.page(id)
+	if err != nil {
+		return err
+	}
+	if err := c.elements(page, keys); err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	return nil
+}
+
+func (c *checker) elements(page []byte, keys span) error {
+	if size := headerSize + elementSize*count(page); len(page) < size {
+		return fmt.Errorf("%d elements do not fit", count(page))
+	}
+	switch pageType(page) {
+	case branchPage:
+		return c.branch(page, keys)
+	case leafPage:
+		return c.leaf(page, keys)
+	}
+	return fmt.Errorf("unknown type %#x", pageType(page))
+}
+
+const elementSize = 16
+
+func pageType(page []byte) uint16 { return order.Uint16(page[8:]) }
+
+func count(page []byte) int { return int(order.Uint16(page[10:])) }
+
+// branch checks a page of children. An element is the place and the size of the child's first key (4 bytes each), and the
+// child's page (8 bytes).
+func (c *checker) branch(page []byte, keys span) error {
+	n := count(page)
+	if n == 0 {
+		return errors.New("it has no children")
+	}
+	first := make([][]byte, n+1) // and where the last child's keys end
+	first[n] = keys.to
+	for i := range n {
+		var err error
+		if first[i], err = element(page, i, 0, 0); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		child := span{first[i], first[i+1]}
+		if !keys.holds(child.from) || !child.holds(child.from) {
+			return fmt.Errorf("key %d is out of order", i)
+		}
+		if err := c.tree(order.Uint64(page[headerSize+elementSize*i+8:]), child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf checks a page of keys and values. An element is its flags, the place of the key, and the sizes of key and value (4
+// bytes each); the value follows the key.
+func (c *checker) leaf(page []byte, keys span) error {
+	var last []byte
+	for i := range count(page) {
+		at := headerSize + elementSize*i
+		pair, err := element(page, i, 4, uint64(order.Uint32(page[at+12:])))
+		if err != nil {
+			return err
+		}
+		key, value := split(pair, order.Uint32(page[at+8:]))
+		if !keys.holds(key) || i > 0 && bytes.Compare(key, last) <= 0 {
+			return fmt.Errorf("key %d is out of order", i)
+		}
+		last = key
+		const isBucket = 1
+		if order.Uint32(page[at:])&isBucket != 0 {
+			if err := c.bucket(value); err != nil {
+				return fmt.Errorf("bucket %q: %w", key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// bucket checks a bucket in the value of a leaf: the page of its tree and a sequence (8 bytes each). A small bucket has no
+// page of its own, 0, and its only leaf follows.
+func (c *checker) bucket(value []byte) error {
+	if len(value) < 16 {
+		return errors.New("it is too short")
+	}
+	if root := order.Uint64(value); root != 0 {
+		return c.tree(root, span{})
+	}
+	if inline := value[16:]; len(inline) >= headerSize && pageType(inline) == leafPage {
+		return c.elements(inline, span{})
+	}
+	return errors.New("it has no leaf")
+}
+
+// element returns the key of element i and the extra bytes behind it. Its place, counted from the element, and its size lie
+// at field.
+func element(page []byte, i, field int, extra uint64) ([]byte, error) {
+	at := headerSize + elementSize*i
+	from := uint64(at) + uint64(order.Uint32(page[at+field:]))
+	to := from + uint64(order.Uint32(page[at+field+4:])) + extra
+	if to > uint64(len(page)) {
+		return nil, fmt.Errorf("element %d reaches out of it", i)
+	}
+	return page[from:to], nil
+}
+
+func split(pair []byte, keySize uint32) (key, value []byte) { return pair[:keySize], pair[keySize:] }
