@@ -15,9 +15,9 @@ type grammarOfTest struct {
 	Config File `env:"LESSOR_CONFIG"`
 
 	Serve struct {
-		Data string `env:"LESSOR_DATA" default:"/default"`
+		Data string `default:"/default"`
 		Size int
-	} `cmd:""`
+	} `cmd:"" bare:""`
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
 	} `cmd:""`

@@ -6,6 +6,6 @@
 //	in the file         worker: {run: {jobs: 4}}
 //	in the environment  LESSOR_WORKER_RUN_JOBS
 //
-// A flag tagged shared:"" belongs to several commands and has its name alone as path; a flag with an env tag of its own
-// keeps that name in the environment.
+// A flag tagged shared:"" belongs to several commands and has its name alone as path. The name of a command tagged bare:""
+// is left out of its environment variables, and a flag with an env tag of its own keeps that name.
 package config

@@ -14,7 +14,11 @@ func Environment(prefix string) kong.Option {
 			if len(flag.Envs) > 0 {
 				return
 			}
-			name := envName(prefix, flagPath(node, flag))
+			path := flagPath(node, flag)
+			if node.Tag != nil && node.Tag.Has("bare") {
+				path = []string{flag.Name}
+			}
+			name := envName(prefix, path)
 			flag.Envs, flag.Tag.Envs = []string{name}, []string{name}
 		})
 	})

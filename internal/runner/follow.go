@@ -25,19 +25,23 @@ type follower struct {
 // asTheyEnd prints the lines in the order in which they end.
 //
 // Events tell which. Where an earlier process began the run, and where events may be missing, a look at all tasks takes
-// their place. If that look comes after the last submit and finds nothing that can still end, then the lines that were
-// not printed have no tasks any more: somebody deleted them.
+// their place. What it finds neither printed nor open has no task any more, since somebody deleted it; that can be said
+// only once every line was submitted.
 func (f *follower) asTheyEnd(ctx context.Context) error {
-	sweep, early := f.job.Resumed, false
-	submitted := f.submitted
-	for f.printed.left() > 0 {
+	sweep, submitted := f.job.Resumed, f.submitted
+	early, gone := false, int64(0)
+	for f.printed.left() > gone {
 		if sweep {
 			early = !closed(f.submitted)
 			open, err := f.sweep(ctx)
-			if err != nil || open == 0 && !early {
+			if err != nil {
 				return err
 			}
+			if !early {
+				gone = f.printed.left() - open
+			}
 			sweep = false
+			continue
 		}
 		select {
 		case id := <-f.ended:

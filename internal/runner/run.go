@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -17,8 +15,8 @@ const barInterval = 200 * time.Millisecond
 
 // Config is how a run is followed.
 type Config struct {
-	// Conn leads to the coordinator. Required.
-	Conn grpc.ClientConnInterface
+	// Tasks is the coordinator. Required.
+	Tasks lessorv1.TaskServiceClient
 	// Screen to write to. Required.
 	Screen *Screen
 	// KeepOrder prints the lines in the order of the input, not in that of their ends.
@@ -72,21 +70,15 @@ type run struct {
 }
 
 func (j *Job) newRun(cfg Config) *run {
-	tasks := lessorv1.NewTaskServiceClient(cfg.Conn)
 	t := &tally{lines: j.Lines()}
 	ended, doubt := make(chan string), make(chan struct{}, 1)
-	r := &run{
-		submit: newSubmitter(j, tasks),
-		watch:  &watcher{job: j, tasks: tasks, doubt: doubt, tally: t, sequence: j.cursor()},
-		tally:  t,
-		cfg:    cfg,
-	}
+	r := &run{submit: newSubmitter(j, cfg.Tasks), tally: t, cfg: cfg}
+	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, doubt: doubt, tally: t, sequence: j.cursor()}
 	if !cfg.KeepOrder {
 		r.watch.ended = ended
 	}
-	r.watch.begun = r.submit.begun
 	r.follow = &follower{
-		printer:   &printer{job: j, tasks: tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
+		printer:   &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
 		ended:     ended,
 		doubt:     doubt,
 		submitted: r.submit.done,

@@ -1,0 +1,480 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// fakeCoordinator holds tasks and plays the worker, too: a test says what becomes of each line, and when.
+type fakeCoordinator struct {
+	lessorv1.TaskServiceClient // the calls that a run does not make
+
+	mu       sync.Mutex
+	tasks    []*lessorv1.Task // nil: deleted
+	keys     map[string]int   // by idempotency key
+	sequence uint64
+	watches  []*fakeWatch
+	// broken makes so many calls fail with UNAVAILABLE.
+	broken int
+	// calls counts those of a kind.
+	calls map[string]int
+}
+
+func newFakeCoordinator() *fakeCoordinator {
+	return &fakeCoordinator{keys: make(map[string]int), calls: make(map[string]int)}
+}
+
+func (f *fakeCoordinator) count(call string) error {
+	f.calls[call]++
+	if f.broken > 0 {
+		f.broken--
+		return status.Error(codes.Unavailable, "gone for a moment")
+	}
+	return nil
+}
+
+func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.count("submit"); err != nil {
+		return nil, err
+	}
+	for _, spec := range req.GetTasks() {
+		if _, there := f.keys[spec.GetIdempotencyKey()]; there {
+			continue
+		}
+		f.keys[spec.GetIdempotencyKey()] = len(f.tasks)
+		f.tasks = append(f.tasks, &lessorv1.Task{
+			TaskId: fmt.Sprintf("t%d", len(f.tasks)+1), Spec: proto.CloneOf(spec), State: lessorv1.TaskState_TASK_STATE_READY,
+		})
+	}
+	return &lessorv1.BatchSubmitTasksResponse{}, nil
+}
+
+// find returns the index of a task, or NOT_FOUND.
+func (f *fakeCoordinator) find(id string) (int, error) {
+	n, _ := strconv.Atoi(strings.TrimPrefix(id, "t"))
+	if n < 1 || n > len(f.tasks) || f.tasks[n-1] == nil {
+		return 0, status.Error(codes.NotFound, "no such task")
+	}
+	return n - 1, nil
+}
+
+func (f *fakeCoordinator) GetTask(_ context.Context, req *lessorv1.GetTaskRequest, _ ...grpc.CallOption) (*lessorv1.GetTaskResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.count("get"); err != nil {
+		return nil, err
+	}
+	i, err := f.find(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	return &lessorv1.GetTaskResponse{Task: proto.CloneOf(f.tasks[i])}, nil
+}
+
+// ListTasks gives pages of two.
+func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.count("list"); err != nil {
+		return nil, err
+	}
+	from, _ := strconv.Atoi(req.GetPageToken())
+	to := min(from+2, len(f.tasks))
+	page := &lessorv1.ListTasksResponse{}
+	for _, task := range f.tasks[from:to] {
+		if task != nil {
+			page.Tasks = append(page.Tasks, proto.CloneOf(task))
+		}
+	}
+	if to < len(f.tasks) {
+		page.NextPageToken = strconv.Itoa(to)
+	}
+	return page, nil
+}
+
+// fakeWatch is one stream of events, of a task or of all.
+type fakeWatch struct {
+	grpc.ClientStream
+	ctx    context.Context
+	task   string
+	events chan *lessorv1.WatchTaskResponse
+	broken bool // set before events is closed
+}
+
+func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
+	select {
+	case e, ok := <-w.events:
+		switch {
+		case !ok && w.broken:
+			return nil, status.Error(codes.Unavailable, "the stream broke")
+		case !ok:
+			return nil, io.EOF
+		}
+		return e, nil
+	case <-w.ctx.Done():
+		return nil, status.FromContextError(w.ctx.Err()).Err()
+	}
+}
+
+// WatchTask tells only what happens from now on: what happened before has to be found otherwise.
+func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.count("watch"); err != nil {
+		return nil, err
+	}
+	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), events: make(chan *lessorv1.WatchTaskResponse, 100)}
+	if w.task != "" {
+		if i, err := f.find(w.task); err != nil || final(f.tasks[i].GetState()) {
+			close(w.events)
+			return w, err
+		}
+	}
+	f.watches = append(f.watches, w)
+	return w, nil
+}
+
+// tell sends the last event of a task to those who watch it or the run.
+func (f *fakeCoordinator) tell(e *lessorv1.WatchTaskResponse) {
+	f.sequence++
+	e.Sequence = f.sequence
+	f.watches = slices.DeleteFunc(f.watches, func(w *fakeWatch) bool {
+		if w.task == "" || w.task == e.GetTaskId() {
+			w.events <- e
+		}
+		ended := w.task == e.GetTaskId()
+		if ended {
+			close(w.events)
+		}
+		return ended
+	})
+}
+
+// end lets a line end.
+func (f *fakeCoordinator) end(line int, state lessorv1.TaskState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	task := f.tasks[line-1]
+	task.State, task.Attempt = state, task.Attempt+1
+	kind := lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED
+	if state == lessorv1.TaskState_TASK_STATE_COMPLETED {
+		task.Output = fmt.Appendf(nil, "<%s>", task.GetSpec().GetPayload())
+	} else {
+		kind, task.Error = lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, &lessorv1.TaskError{Message: "exit status 1"}
+	}
+	f.tell(&lessorv1.WatchTaskResponse{TaskId: task.GetTaskId(), TaskState: state, Event: &lessorv1.WatchTaskResponse_History{
+		History: &lessorv1.HistoryEvent{Type: kind, TaskState: state},
+	}})
+}
+
+// remove lets somebody delete the task of a line.
+func (f *fakeCoordinator) remove(line int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := f.tasks[line-1].GetTaskId()
+	f.tasks[line-1] = nil
+	f.tell(&lessorv1.WatchTaskResponse{TaskId: id, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}})
+}
+
+// breakStreams ends all streams, as a restart does.
+func (f *fakeCoordinator) breakStreams() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.watches {
+		w.broken = true
+		close(w.events)
+	}
+	f.watches = nil
+}
+
+const (
+	completed = lessorv1.TaskState_TASK_STATE_COMPLETED
+	failed    = lessorv1.TaskState_TASK_STATE_FAILED
+)
+
+// theRun is a run over the lines a, b, c ... in a bubble.
+type theRun struct {
+	t         *testing.T
+	fake      *fakeCoordinator
+	dir       string
+	job       *Job
+	out, errs bytes.Buffer
+	summary   Summary
+	err       error
+	cancel    context.CancelCauseFunc
+	done      chan struct{}
+}
+
+func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOrder bool) *theRun {
+	t.Helper()
+	var input strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&input, "%c\n", 'a'+i)
+	}
+	r := &theRun{t: t, fake: fake, dir: dir, done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.cancel = cancel
+	job, err := Open(ctx, dir, optionsOfTest, strings.NewReader(input.String()), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.job = job
+	go func() {
+		defer close(r.done)
+		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Screen: NewScreen(&r.out, &r.errs, false), KeepOrder: keepOrder})
+	}()
+	synctest.Wait()
+	return r
+}
+
+// finish waits for the end of the run and checks what it printed.
+func (r *theRun) finish(want string) {
+	r.t.Helper()
+	<-r.done
+	if err := r.job.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if got := r.out.String(); got != want {
+		r.t.Errorf("printed %s, want %s", got, want)
+	}
+}
+
+func TestLinesArePrintedAsTheyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 4, false)
+		for _, line := range []int{3, 1, 4, 2} {
+			fake.end(line, completed)
+		}
+		r.finish("<c><a><d><b>")
+		if !r.summary.OK() || r.err != nil || fake.calls["list"] > 0 {
+			t.Errorf("%v, %v, %d lists", r.summary, r.err, fake.calls["list"])
+		}
+	})
+}
+
+func TestKeepOrderPrintsInTheOrderOfTheInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 5, true)
+		for _, line := range []int{3, 5, 1, 4, 2} {
+			fake.end(line, completed)
+			synctest.Wait()
+			if line == 1 && r.out.String() != "<a>" {
+				t.Errorf("after the first line: %s", r.out.String())
+			}
+		}
+		r.finish("<a><b><c><d><e>")
+		if !r.summary.OK() || r.err != nil {
+			t.Errorf("%v, %v", r.summary, r.err)
+		}
+	})
+}
+
+func TestFailedLinesAreToldAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 2, false)
+		fake.end(1, failed)
+		fake.end(2, completed)
+		r.finish("<b>")
+		if r.summary.OK() || r.summary != (Summary{Lines: 2, Done: 1, Failed: 1}) {
+			t.Errorf("%+v", r.summary)
+		}
+		if got, want := r.errs.String(), "line 1 failed: \"a\": exit status 1 (attempt 1)\n"; got != want {
+			t.Errorf("said %q, want %q", got, want)
+		}
+	})
+}
+
+// A second process prints everything, submits nothing again and waits only for what is left.
+func TestAResumedRunPrintsAllLines(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, dir := newFakeCoordinator(), t.TempDir()
+			first := startRun(t, fake, dir, 5, keepOrder)
+			fake.end(2, completed)
+			fake.end(5, failed)
+			synctest.Wait()
+			first.cancel(errKilled)
+			<-first.done
+			_ = first.job.Close()
+			fake.end(4, completed) // and nobody was watching
+
+			second := startRun(t, fake, dir, 5, keepOrder)
+			fake.end(3, completed)
+			fake.end(1, completed)
+			if keepOrder {
+				second.finish("<a><b><c><d>")
+			} else {
+				second.finish("<b><d><c><a>")
+			}
+			if fake.calls["submit"] != 1 || second.summary != (Summary{Lines: 5, Done: 4, Failed: 1}) {
+				t.Errorf("%d submits, %+v", fake.calls["submit"], second.summary)
+			}
+		})
+	}
+}
+
+var errKilled = fmt.Errorf("killed")
+
+// A process that died while it submitted has left some of the tasks: submitting all again makes none twice.
+func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, dir := newFakeCoordinator(), t.TempDir()
+		first := startRun(t, fake, dir, 3, false)
+		first.cancel(errKilled)
+		<-first.done
+		first.job.manifest.Submitted = false
+		if err := first.job.manifest.write(first.job.path("run.json")); err != nil {
+			t.Fatal(err)
+		}
+		_ = first.job.Close()
+
+		second := startRun(t, fake, dir, 3, false)
+		for line := range 3 {
+			fake.end(line+1, completed)
+		}
+		second.finish("<a><b><c>")
+		if fake.calls["submit"] != 2 || len(fake.tasks) != 3 {
+			t.Errorf("%d submits, %d tasks", fake.calls["submit"], len(fake.tasks))
+		}
+	})
+}
+
+func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
+			fake.end(1, completed)
+			fake.remove(2)
+			synctest.Wait()
+			fake.end(3, completed)
+			r.finish("<a><c>")
+			if r.summary.OK() || r.summary != (Summary{Lines: 3, Done: 2, Missing: 1}) {
+				t.Errorf("%+v", r.summary)
+			}
+		})
+	}
+}
+
+// Between two streams, and with a coordinator that is away for a moment, nothing is lost.
+func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
+			fake.end(1, completed)
+			synctest.Wait()
+			fake.mu.Lock()
+			fake.broken = 3
+			fake.mu.Unlock()
+			fake.breakStreams()
+			time.Sleep(10 * time.Second) // of the bubble: longer than the pauses
+			synctest.Wait()
+			fake.end(2, completed)
+			fake.end(3, completed)
+			r.finish("<a><b><c>")
+			if !r.summary.OK() || r.err != nil {
+				t.Errorf("%v, %v", r.summary, r.err)
+			}
+		})
+	}
+}
+
+func TestARunGivesUpWhenTheCoordinatorStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 1, false)
+		fake.mu.Lock()
+		fake.broken = 1 << 30
+		fake.mu.Unlock()
+		fake.breakStreams()
+		r.finish("")
+		if status.Code(r.err) != codes.Unavailable {
+			t.Errorf("got %v", r.err)
+		}
+	})
+}
+
+func TestARunEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startRun(t, newFakeCoordinator(), t.TempDir(), 1, false)
+		r.cancel(errKilled)
+		r.finish("")
+		if r.err != errKilled {
+			t.Errorf("got %v", r.err)
+		}
+	})
+}
+
+func TestAnEmptyInputIsDoneAtOnce(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := startRun(t, newFakeCoordinator(), t.TempDir(), 0, keepOrder)
+			r.finish("")
+			if !r.summary.OK() || r.err != nil {
+				t.Errorf("%v, %v", r.summary, r.err)
+			}
+		})
+	}
+}
+
+// Specs must come out equal in every process, or the idempotency keys refuse them (T1).
+func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), "", optionsOfTest, false)
+	if a, b := j.spec(7, []byte("x")), j.spec(7, []byte("x")); !proto.Equal(a, b) {
+		t.Errorf("%v differs from %v", a, b)
+	}
+	if a, b := j.spec(7, []byte("x")), j.spec(8, []byte("x")); a.GetIdempotencyKey() == b.GetIdempotencyKey() {
+		t.Error("equal lines are one task")
+	}
+	var sizes []int
+	s := newSubmitter(j, &sizeRecorder{sizes: &sizes})
+	for i := range 1201 {
+		if err := s.add(t.Context(), int64(i), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if err := s.add(t.Context(), 1, make([]byte, maxBatchBytes/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{500, 500, 202, 1, 1}; !slices.Equal(sizes, want) && !slices.Equal(sizes, []int{500, 500, 202, 2}) {
+		t.Errorf("batches of %d, want %d", sizes, want)
+	}
+}
+
+// sizeRecorder records the sizes of batches.
+type sizeRecorder struct {
+	lessorv1.TaskServiceClient
+	sizes *[]int
+}
+
+func (s *sizeRecorder) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+	*s.sizes = append(*s.sizes, len(req.GetTasks()))
+	return &lessorv1.BatchSubmitTasksResponse{}, nil
+}

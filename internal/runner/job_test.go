@@ -1,0 +1,163 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var optionsOfTest = Options{Command: "sha256sum {}"}
+
+func open(dir, input string, opts Options, force bool) (*Job, error) {
+	return Open(context.Background(), dir, opts, strings.NewReader(input), force)
+}
+
+func mustOpen(t *testing.T, dir, input string, opts Options, force bool) *Job {
+	t.Helper()
+	j, err := open(dir, input, opts, force)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func TestTheSameRunIsResumed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
+	if first.Resumed || first.Lines() != 2 {
+		t.Errorf("got resumed %v, %d lines", first.Resumed, first.Lines())
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
+	if !second.Resumed || second.RunID() != first.RunID() {
+		t.Errorf("got resumed %v, %s after %s", second.Resumed, second.RunID(), first.RunID())
+	}
+}
+
+func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
+	dir := t.TempDir()
+	if err := mustOpen(t, dir, "a\nb\n", optionsOfTest, false).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		input string
+		opts  Options
+		want  string
+	}{
+		"a line more":         {"a\nb\nc\n", optionsOfTest, "the input: 2 lines (sha256 "},
+		"another line":        {"a\nc\n", optionsOfTest, "the input: 2 lines (sha256 "},
+		"another order":       {"b\na\n", optionsOfTest, "the input: 2 lines (sha256 "},
+		"another command":     {"a\nb\n", Options{Command: "md5sum {}"}, "the command: sha256sum {} before, md5sum {} now"},
+		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: 0s before, 1s now"},
+		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr:  before, h:1 now"},
+	} {
+		_, err := open(dir, test.input, test.opts, false)
+		var changed *ChangedError
+		if !errors.As(err, &changed) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+	}
+	if j := mustOpen(t, dir, "a\nb\n", optionsOfTest, false); !j.Resumed {
+		t.Error("a refusal changed the run")
+	}
+}
+
+func TestForceThrowsAnotherRunAwayButResumesTheSame(t *testing.T) {
+	dir := t.TempDir()
+	first := mustOpen(t, dir, "a\n", optionsOfTest, true)
+	old := first.RunID()
+	for _, name := range []string{first.StoreDir(), first.path("spool")} {
+		if err := os.MkdirAll(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = first.Close()
+
+	same := mustOpen(t, dir, "a\n", optionsOfTest, true)
+	if !same.Resumed {
+		t.Error("--force threw the same run away")
+	}
+	_ = same.Close()
+
+	other := mustOpen(t, dir, "b\n", optionsOfTest, true)
+	if other.Resumed || other.RunID() == old {
+		t.Errorf("got resumed %v, %s after %s", other.Resumed, other.RunID(), old)
+	}
+	if _, err := os.Stat(other.StoreDir()); !os.IsNotExist(err) {
+		t.Errorf("the store of the other run is there: %v", err)
+	}
+}
+
+func TestARunIsInUseByOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	mustOpen(t, dir, "a\n", optionsOfTest, false)
+	_, err := open(dir, "a\n", optionsOfTest, true)
+	var inUse *InUseError
+	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "in use by pid ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A crash before the manifest was there leaves no run, whatever else it leaves.
+func TestARunWithoutManifestBeginsAnew(t *testing.T) {
+	dir := t.TempDir()
+	first := mustOpen(t, dir, "a\n", optionsOfTest, false)
+	if err := os.Remove(first.path("run.json")); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	if j := mustOpen(t, dir, "b\n", optionsOfTest, false); j.Resumed || j.RunID() == first.RunID() {
+		t.Errorf("got resumed %v, %s", j.Resumed, j.RunID())
+	}
+}
+
+func TestADamagedManifestIsNotTakenForAnything(t *testing.T) {
+	for _, text := range []string{"", "{", `{"version": 2}`, `{"version": 1, "later": true}`} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open(dir, "a\n", optionsOfTest, true); err == nil {
+			t.Errorf("%q was taken for a manifest", text)
+		}
+	}
+}
+
+// A read from a terminal cannot be interrupted.
+func TestASignalEndsTheReadingOfTheInput(t *testing.T) {
+	stop := errors.New("a signal")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	release := make(chan struct{})
+	defer close(release)
+	_, err := awaitInput(ctx, func() (Input, error) {
+		<-release
+		return Input{}, nil
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDifferentCommandsReadDifferently(t *testing.T) {
+	seen := make(map[string][]string)
+	for _, command := range [][]string{
+		{"a", "b"}, {"a b"}, {`"a`, `b"`}, {`a\ b`}, {"a", "", "b"}, {"a", `""`, "b"}, {"a\nb"}, {"\xff"}, {"\xfe"}, {"\uFFFD"},
+	} {
+		text := QuoteCommand(command)
+		if other, there := seen[text]; there {
+			t.Errorf("%q and %q both read %s", command, other, text)
+		}
+		seen[text] = command
+	}
+	if got := QuoteCommand([]string{"sha256sum", "-b", "{}"}); got != "sha256sum -b {}" {
+		t.Errorf("got %s", got)
+	}
+}

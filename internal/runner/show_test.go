@@ -1,0 +1,141 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func TestBarFitsItsWidth(t *testing.T) {
+	for width := range 200 {
+		if got := barText(1000, counts{450, 2, 5}, 12.3, width); len(got) >= max(width, 1) {
+			t.Fatalf("width %d: %d columns: %s", width, len(got), got)
+		}
+	}
+}
+
+func TestBarTellsWhatMatters(t *testing.T) {
+	for _, test := range []struct {
+		lines int64
+		c     counts
+		rate  float64
+		want  string
+	}{
+		{1000, counts{448, 2, 5}, 12.3, " 45 %  448/1000 done, 2 failed, 5 retried, 12.3/s, 45s left"},
+		{1000, counts{}, 0, "  0 %  0/1000 done, 0 failed, 0 retried"},
+		{10, counts{10, 0, 0}, 400, "100 %  10/10 done, 0 failed, 0 retried, 400/s, 0s left"},
+		{1_000_000, counts{1, 0, 0}, 100, "  0 %  1/1000000 done, 0 failed, 0 retried, 100/s, 2h47m left"},
+		{0, counts{}, 0, "100 %  0/0 done, 0 failed, 0 retried"},
+	} {
+		if got := barText(test.lines, test.c, test.rate, 200); !strings.HasSuffix(got, test.want) {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestTallyTellsRetriesFromTheRest(t *testing.T) {
+	tally := &tally{}
+	for _, e := range []*lessorv1.HistoryEvent{
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_SUBMITTED, TaskState: lessorv1.TaskState_TASK_STATE_READY},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, TaskState: lessorv1.TaskState_TASK_STATE_SCHEDULED},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_READY, TaskState: lessorv1.TaskState_TASK_STATE_READY},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED, TaskState: lessorv1.TaskState_TASK_STATE_READY},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_RELEASED, TaskState: lessorv1.TaskState_TASK_STATE_READY},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED, TaskState: lessorv1.TaskState_TASK_STATE_COMPLETED},
+		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, TaskState: lessorv1.TaskState_TASK_STATE_FAILED},
+	} {
+		tally.event(e)
+	}
+	if got, _ := tally.now(time.Now()); got != (counts{done: 1, failed: 1, retried: 2}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRateIsThatOfTheLastMoments(t *testing.T) {
+	tally := &tally{}
+	begin := time.Now()
+	for second := range 100 {
+		if second < 50 {
+			tally.mu.heard.done += 10 // ten a second, then nothing
+		}
+		_, rate := tally.now(begin.Add(time.Duration(second) * time.Second))
+		switch {
+		case second == 49 && (rate < 9.9 || rate > 10.1):
+			t.Errorf("got %v/s while ten a second ended", rate)
+		case second == 99 && rate != 0:
+			t.Errorf("got %v/s long after the last", rate)
+		}
+	}
+	if len(tally.mu.samples) > 25 {
+		t.Errorf("%d samples are kept", len(tally.mu.samples))
+	}
+}
+
+// terminal is what both streams of a screen show together.
+func screenOfTest(outShown bool) (*Screen, *bytes.Buffer) {
+	var both bytes.Buffer
+	return NewScreen(&both, &both, outShown), &both
+}
+
+func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
+	s, both := screenOfTest(true)
+	s.setBar("50 %")
+	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one\n"); return err })
+	s.note("note %d", 1)
+	s.setBar("")
+	if got, want := both.String(), "50 %\r\x1b[Kone\n50 %\r\x1b[Knote 1\n50 %\r\x1b[K"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
+	s, both := screenOfTest(true)
+	s.setBar("50 %")
+	for _, text := range []string{"one", " more", "\n"} {
+		_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
+	}
+	if got, want := both.String(), "50 %\r\x1b[Kone more\n50 %"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
+	s, both := screenOfTest(true)
+	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one"); return err })
+	s.note("note")
+	if got, want := both.String(), "one\nnote\n"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// Where the output goes to a file, nothing may be added to it.
+func TestScreenWritesOutputAsItIs(t *testing.T) {
+	var out, errs bytes.Buffer
+	s := NewScreen(&out, &errs, false)
+	s.setBar("50 %")
+	for i := range 3 {
+		_ = s.output(func(w io.Writer) error { _, err := fmt.Fprintf(w, "%d", i); return err })
+		s.note("note")
+	}
+	if out.String() != "012" {
+		t.Errorf("got %q", out.String())
+	}
+}
+
+func TestMarksCountEveryLineOnce(t *testing.T) {
+	m := newMarks(130)
+	for line := int64(-1); line <= 200; line++ {
+		want := line >= 1 && line <= 130
+		if m.has(line) || m.mark(line) != want || m.mark(line) || m.has(line) != want {
+			t.Errorf("line %d is wrong", line)
+		}
+	}
+	if m.left() != 0 {
+		t.Errorf("%d are left", m.left())
+	}
+}
