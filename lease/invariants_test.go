@@ -83,6 +83,9 @@ func (w *watcher) check(c *lease.Change, epoch uint32) error {
 	if err := w.checkOutcome(c.New); err != nil {
 		return err
 	}
+	if err := checkPlace(c.Old, c.New); err != nil {
+		return err
+	}
 	return checkHistory(c.Old, c.New)
 }
 
@@ -184,6 +187,21 @@ func (w *watcher) checkAnswer(r *lease.Report, a lease.Answer) error {
 		return fmt.Errorf("A5: a second report was COMMITTED under one lease")
 	}
 	w.reported[r.LeaseID] = true
+	return nil
+}
+
+// checkPlace holds T2: a task keeps its place in line through all attempts of a round, and a new round begins at the end of the line.
+func checkPlace(before, after *lease.Task) error {
+	switch {
+	case after.State() == lease.Ready && after.Place == 0:
+		return fmt.Errorf("T2: a READY task has no place in line")
+	case before == nil || before.Place == 0:
+		return nil
+	case before.Round == after.Round && after.Place != before.Place:
+		return fmt.Errorf("T2: place %d became %d within a round", before.Place, after.Place)
+	case before.Round != after.Round && after.Place <= before.Place:
+		return fmt.Errorf("T2: a new round begins at place %d, before %d", after.Place, before.Place)
+	}
 	return nil
 }
 

@@ -52,6 +52,9 @@ func (n *narrator) changed(c *lease.Change) {
 	if c.Lost != nil {
 		n.printf("  %s lost attempt %d: %v", c.Lost.Worker, c.Lost.Attempt, c.LostTo)
 	}
+	if c.Checkpoint != nil {
+		n.printf("  %s: checkpoint %q", name, c.Checkpoint)
+	}
 	if c.CancelAsked {
 		n.printf("  %s is told to stop", c.New.Lease.Worker)
 	}

@@ -125,8 +125,30 @@ func (s *simulation) do(c lease.Command) (lease.Step, error) {
 			return out, err
 		}
 	}
+	if s.chance(5) {
+		if err := s.fork(c, out); err != nil {
+			return out, err
+		}
+	}
 	s.store.apply(out.Changes)
 	return out, nil
+}
+
+// fork steps the same command once more on the same versions: it must not write to what the first step made of them.
+func (s *simulation) fork(c lease.Command, first lease.Step) error {
+	var versions []frozen
+	for _, change := range first.Changes {
+		if change.New != nil {
+			versions = append(versions, freeze(change.New))
+		}
+	}
+	s.rules.Step(s.model.now, s.store, c)
+	for _, v := range versions {
+		if err := v.intact(); err != nil {
+			return fmt.Errorf("a second step wrote to the result of the first: %w", err)
+		}
+	}
+	return nil
 }
 
 // subjectOf is the task that a command is about; none for a Submit.
