@@ -66,6 +66,8 @@ type Member struct {
 	Deliver func([]Granted)
 	// Notify tells of leases to stop.
 	Notify func([]Notice)
+	// Displaced tells that a newer stream of the same instance has taken over.
+	Displaced func()
 }
 
 // Calls lists what the engine offers to the edge. Every call returns after its effect is durable.

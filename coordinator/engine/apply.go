@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// apply takes a change into everything that the loop keeps: the batch, the working set, the indexes in memory, the counts, the holders.
+func (e *Engine) apply(c *lease.Change) {
+	e.batch.add(c)
+	e.set.put(e.batch.number, c)
+	e.reindexTimers(c)
+	e.recount(c)
+	e.reline(c)
+	e.rehold(c)
+}
+
+func (e *Engine) reindexTimers(c *lease.Change) {
+	if t := c.Old; t != nil {
+		serving, wall := t.Due()
+		e.serving.drop(t.ID, int64(serving), t.Lease != nil)
+		e.wall.drop(t.ID, int64(wall), t.Lease != nil)
+	}
+	if t := c.New; t != nil {
+		serving, wall := t.Due()
+		e.serving.add(t.ID, int64(serving), t.Lease != nil)
+		e.wall.add(t.ID, int64(wall), t.Lease != nil)
+		return
+	}
+	e.serving.add(c.Old.ID, int64(c.ForgetAt), false)
+}
+
+func (e *Engine) recount(c *lease.Change) {
+	before, after := countOf(c.Old), countOf(c.New)
+	if before == after {
+		return
+	}
+	q := e.queueOf(c)
+	if before != uncounted {
+		q.counts[before]--
+	}
+	if after != uncounted {
+		q.counts[after]++
+	}
+	if q.createdAt == 0 { // a queue exists from its first task on (T13); before, workers may wait for it
+		q.createdAt = e.now.Wall
+	}
+	e.batch.queues[q] = struct{}{}
+}
+
+// queueOf finds the queue of a task.
+func (e *Engine) queueOf(c *lease.Change) *queue {
+	id, spec := about(c)
+	return e.queue(e.spaces[id.Space], spec.Queue)
+}
+
+// queue finds a queue or makes it.
+func (e *Engine) queue(s *space, name string) *queue {
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{space: s, name: name}
+		s.queues[name] = q
+	}
+	return q
+}
+
+// reline moves the task into or out of its line.
+func (e *Engine) reline(c *lease.Change) {
+	was := c.Old != nil && c.Old.State() == lease.Ready
+	is := c.New != nil && c.New.State() == lease.Ready
+	switch {
+	case was && is && placeOf(c.Old) == placeOf(c.New), !was && !is:
+		return
+	case was:
+		e.lineOf(c).head.remove(placeOf(c.Old))
+	}
+	if is {
+		l := e.lineOf(c)
+		l.head.insert(placeOf(c.New))
+		e.stir(l.queue)
+	}
+}
+
+func (e *Engine) lineOf(c *lease.Change) *line {
+	_, spec := about(c)
+	q := e.queueOf(c)
+	kind := lease.Line{Queue: spec.Queue, Type: spec.Type}
+	l := q.lineOf(kind)
+	if l == nil {
+		l = newLine(q, kind)
+		e.batch.lines = append(e.batch.lines, l)
+	}
+	return l
+}
+
+func newLine(q *queue, kind lease.Line) *line {
+	l := &line{kind: kind, queue: q, head: newHead(lineHead, placeLess)}
+	q.lines = append(q.lines, l)
+	return l
+}
+
+// rehold keeps account of who holds what, and tells a holder that has to stop.
+func (e *Engine) rehold(c *lease.Change) {
+	var before, after *lease.Lease
+	if c.Old != nil {
+		before = c.Old.Lease
+	}
+	if c.New != nil {
+		after = c.New.Lease
+	}
+	switch {
+	case before == nil && after != nil:
+		e.cfg.Events.Granted(c.New)
+		e.remember(c.New)
+	case before != nil && after == nil:
+		e.release(c, before)
+	case before != nil && before.Session != after.Session:
+		e.rebind(c.New)
+	}
+	if c.CancelAsked {
+		e.tellCancel(c.New)
+	}
+}
+
+func (e *Engine) release(c *lease.Change, l *lease.Lease) {
+	cause := lease.Reported
+	if c.Lost != nil {
+		cause = c.LostTo
+	}
+	e.cfg.Events.LeaseEnded(c.Old, cause)
+	if c.New != nil && !c.New.Rest.Final() {
+		e.cfg.Events.Retried(c.New, cause)
+	}
+	e.forgetRequest(c.Old)
+	holder := e.letGo(c.Old.ID, cause)
+	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
+		tell := e.batch.to(holder.member)
+		tell.notices = append(tell.notices, e.notice(c.Old, l, cause, "the lease ended", 0))
+	}
+}
+
+func (e *Engine) tellCancel(t *lease.Task) {
+	holder := e.holders[t.ID]
+	if holder == nil || holder.member == nil || holder.left {
+		return
+	}
+	tell := e.batch.to(holder.member)
+	tell.notices = append(tell.notices, e.notice(t, t.Lease, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
+}
+
+// rebind gives a lease to the session that now speaks for it.
+func (e *Engine) rebind(t *lease.Task) {
+	if old := e.holders[t.ID]; old != nil {
+		delete(old.leases, t.ID)
+		delete(e.holders, t.ID)
+		e.offer(old)
+	}
+	e.unorphan(t.ID)
+	if to := e.sessions[t.Lease.Session]; to != nil {
+		e.hold(to, t.ID, t.Lease.Attempt)
+	}
+}
+
+type requestKey struct{ tenant, worker, request string }
+
+func keyOfRequest(t *lease.Task) requestKey {
+	return requestKey{t.Tenant, t.Lease.Worker, t.Lease.Request}
+}
+
+func (e *Engine) remember(t *lease.Task) {
+	if t.Lease.Request != "" {
+		k := keyOfRequest(t)
+		e.requests[k] = append(e.requests[k], t.ID)
+	}
+}
+
+func (e *Engine) forgetRequest(t *lease.Task) {
+	if t.Lease.Request == "" {
+		return
+	}
+	k := keyOfRequest(t)
+	left := slices.DeleteFunc(e.requests[k], func(id lease.TaskID) bool { return id == t.ID })
+	if len(left) == 0 {
+		delete(e.requests, k)
+		return
+	}
+	e.requests[k] = left
+}

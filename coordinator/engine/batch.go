@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Caps of a batch. About 1,000 tasks share a flush best; beyond, a commit takes longer for nothing.
+const (
+	maxBatchOps   = 1000
+	maxBatchBytes = 8 << 20
+)
+
+// batch is what shares one commit: the changes of a number of operations, and what may be told once they are durable.
+type batch struct {
+	number  uint64
+	changes []*change
+	byTask  map[lease.TaskID]*change
+	spaces  map[*space]struct{}
+	queues  map[*queue]struct{}
+	lines   []*line // made in this batch
+	forget  []gone  // tasks that are gone, whose ledger goes now
+	clock   bool    // the clock alone is worth a commit
+
+	ops   []op
+	tells []*telling // grants and notices, one entry per member
+	toWho map[*Member]*telling
+	bytes int
+
+	// Set when the batch is handed over.
+	rows    []records.Space
+	counts  []records.Queue
+	serving lease.Instant
+}
+
+// change is all that a batch does to one task: from the version that the batch found to the last one.
+type change struct {
+	lease.Change
+	id  lease.TaskID
+	key string // idempotency key that it puts or removes; empty: none
+}
+
+// gone is a ledger to forget, with the timer that said so.
+type gone struct {
+	task lease.TaskID
+	due  lease.Instant
+}
+
+// telling is something to tell a member after the commit.
+type telling struct {
+	member  *Member
+	granted []Granted
+	notices []Notice
+}
+
+func newBatch(number uint64) *batch {
+	return &batch{
+		number: number, byTask: map[lease.TaskID]*change{},
+		spaces: map[*space]struct{}{}, queues: map[*queue]struct{}{}, toWho: map[*Member]*telling{},
+	}
+}
+
+// to is what a member will be told.
+func (b *batch) to(m *Member) *telling {
+	t := b.toWho[m]
+	if t == nil {
+		t = &telling{member: m}
+		b.toWho[m] = t
+		b.tells = append(b.tells, t)
+	}
+	return t
+}
+
+// empty reports whether there is nothing to make durable.
+func (b *batch) empty() bool {
+	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.lines) == 0 && len(b.forget) == 0 && !b.clock
+}
+
+func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
+
+// add merges a step's change with what the batch already does to the task.
+func (b *batch) add(c *lease.Change) {
+	id, spec := about(c)
+	b.bytes += size(c)
+	have, ok := b.byTask[id]
+	if !ok {
+		have = &change{Change: *c, id: id}
+		b.byTask[id] = have
+		b.changes = append(b.changes, have)
+	} else {
+		have.merge(c)
+	}
+	if c.Old == nil || c.New == nil {
+		have.key = spec.IdempotencyKey
+	}
+}
+
+func (have *change) merge(c *lease.Change) {
+	have.New = c.New
+	have.Row = have.Row || c.Row
+	have.Ledger = append(have.Ledger, c.Ledger...)
+	if c.Result != nil {
+		have.Result = c.Result
+	}
+	if c.Failure != nil {
+		have.Failure = c.Failure
+	}
+	if c.Checkpoint != nil {
+		have.Checkpoint = c.Checkpoint
+	}
+	have.ForgetAt = c.ForgetAt
+}
+
+// ended reports whether the batch ends the lease of a task.
+func (b *batch) ended(id lease.TaskID) bool {
+	c := b.byTask[id]
+	return c != nil && (c.New == nil || c.New.Lease == nil)
+}
+
+// size is about what a change adds to the batch in memory.
+func size(c *lease.Change) int {
+	n := len(c.Checkpoint)
+	if c.Old == nil {
+		n += len(c.New.Spec.Payload)
+	}
+	if c.Result != nil {
+		n += len(c.Result.Output)
+	}
+	if c.Failure != nil {
+		n += len(c.Failure.Message) + len(c.Failure.Stack) + len(c.Failure.Partial)
+	}
+	return n
+}
+
+// seal fixes the counters that go with the batch; the loop goes on changing them.
+func (b *batch) seal(now lease.Instant) {
+	b.serving = now
+	for s := range b.spaces {
+		b.rows = append(b.rows, records.Space{Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq})
+	}
+	for q := range b.queues {
+		b.counts = append(b.counts, records.Queue{
+			Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
+			Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+		})
+	}
+}
+
+// encode writes the batch in the store's terms.
+func (b *batch) encode(to *store.Batch, st store.Store) error {
+	for _, s := range b.rows {
+		records.PutSpace(to, s)
+	}
+	for _, q := range b.counts {
+		records.PutQueue(to, q)
+	}
+	for _, l := range b.lines {
+		records.PutLine(to, l.queue.space.number, l.kind)
+	}
+	for _, c := range b.changes {
+		if c.Old != nil || c.New != nil {
+			records.Put(to, &c.Change)
+		}
+	}
+	records.PutClock(to, b.serving)
+	if len(b.forget) == 0 {
+		return nil
+	}
+	return st.View(func(r store.Reader) error {
+		for _, g := range b.forget {
+			if err := records.ForgetLedger(to, r, g.task, g.due); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// committer makes batches durable, one at a time, and then tells what they decided.
+type committer struct {
+	st     store.Store
+	hub    *hub
+	events *Events
+
+	work chan *batch
+	done chan *batch // after the batch was told; closed when the committer has stopped
+	err  error       // why it stopped; valid once done is closed
+}
+
+func newCommitter(st store.Store, h *hub, ev *Events) *committer {
+	return &committer{st: st, hub: h, events: ev, work: make(chan *batch), done: make(chan *batch, 1)}
+}
+
+func (c *committer) run() {
+	defer close(c.done)
+	var sb store.Batch
+	for b := range c.work {
+		err := c.commit(b, &sb)
+		if err != nil {
+			c.err = err
+			b.answer(ErrStore)
+			return
+		}
+		c.speak(b)
+		c.done <- b
+	}
+}
+
+func (c *committer) commit(b *batch, sb *store.Batch) error {
+	if b.empty() {
+		return nil
+	}
+	began := time.Now()
+	sb.Reset()
+	if err := b.encode(sb, c.st); err != nil {
+		return err
+	}
+	if err := c.st.Commit(context.Background(), sb); err != nil {
+		return err
+	}
+	c.events.Committed(len(b.changes), time.Since(began))
+	return nil
+}
+
+// speak tells what the batch decided; it is durable now (A6, A10).
+func (c *committer) speak(b *batch) {
+	c.hub.publish(b.changes)
+	b.answer(nil)
+	for _, t := range b.tells {
+		if len(t.granted) > 0 {
+			t.member.Deliver(t.granted)
+		}
+		if len(t.notices) > 0 {
+			t.member.Notify(t.notices)
+		}
+	}
+}
+
+// answer ends the operations of the batch, in their order.
+func (b *batch) answer(err error) {
+	for _, o := range b.ops {
+		if o.after != nil {
+			o.after(err)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+var _ Calls = (*Engine)(nil)
+
+// Submit makes tasks; see Calls.
+func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
+	var out lease.Step
+	err := e.do(ctx, func() {
+		s := e.spaceOf(name)
+		out = e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out.Submitted, out.ErrSpec, out.Err
+}
+
+// Say judges reports; see Calls.
+func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
+	var answers []lease.Answer
+	err := e.do(ctx, func() { answers = e.judge(tenant, reports) })
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// Post is Say for a stream: it does not wait. after gets the answers on the committer, or the error that means no verdict.
+func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
+	var answers []lease.Answer
+	return e.inbox.put(op{
+		run:   func() { answers = e.judge(tenant, reports) },
+		after: func(err error) { after(answers, err) },
+	})
+}
+
+func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
+	answers := make([]lease.Answer, len(reports))
+	for i, r := range reports {
+		answers[i] = e.step(e.now, lease.Say{Tenant: tenant, Report: r}).Answer
+		e.cfg.Events.Judged(r.Kind, answers[i])
+	}
+	return answers
+}
+
+// Cancel asks a task to end; see Calls.
+func (e *Engine) Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error) {
+	return e.command(ctx, c.Task, c)
+}
+
+// Retry opens a new round; see Calls.
+func (e *Engine) Retry(ctx context.Context, c lease.Retry) (*lease.Task, error) {
+	return e.command(ctx, c.Task, c)
+}
+
+// Delete removes a task; see Calls.
+func (e *Engine) Delete(ctx context.Context, c lease.Delete) error {
+	_, err := e.command(ctx, c.Task, c)
+	return err
+}
+
+func (e *Engine) command(ctx context.Context, id lease.TaskID, c lease.Command) (*lease.Task, error) {
+	var out lease.Step
+	var task *lease.Task
+	err := e.do(ctx, func() {
+		if e.spaces[id.Space] == nil { // no such workspace, so no such task
+			out.Err = lease.ErrNotFound
+			return
+		}
+		out = e.step(e.now, c)
+		task = e.set.task(id)
+	})
+	if err == nil {
+		err = out.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return task, nil
+}
+
+// Now reads both clocks; see Calls.
+func (e *Engine) Now() lease.Now { return e.clock.now() }
+
+// Epoch of the store.
+func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
+
+// SpaceNumber finds a space; see Calls.
+func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
+
+// Live is the number of live leases.
+func (e *Engine) Live(ctx context.Context) (n int, err error) {
+	err = e.do(ctx, func() { n = e.set.live })
+	return n, err
+}
+
+// Holdings counts the live leases of each session.
+func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
+	held := map[string]int{}
+	err := e.do(ctx, func() {
+		for session, t := range e.sessions {
+			held[session] = len(t.leases)
+		}
+	})
+	return held, err
+}
+
+// Queues lists queues; see Calls.
+func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
+	var all []QueueInfo
+	err := e.do(ctx, func() {
+		number, ok := e.dir.lookup(name)
+		if !ok {
+			return
+		}
+		for _, q := range e.spaces[number].queues {
+			if q.name > after && q.createdAt != 0 {
+				all = append(all, QueueInfo{
+					Name: q.name, CreatedAt: q.createdAt,
+					Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+				})
+			}
+		}
+	})
+	slices.SortFunc(all, func(a, b QueueInfo) int { return strings.Compare(a.Name, b.Name) })
+	return all[:min(limit, len(all))], err
+}
+
+// spaceOf finds a space or makes it; it is stored with its first task.
+func (e *Engine) spaceOf(name Space) *space {
+	if n, ok := e.dir.lookup(name); ok {
+		return e.spaces[n]
+	}
+	e.lastSpace++
+	s := &space{name: name, number: e.lastSpace, nextSeq: 1, queues: map[string]*queue{}}
+	e.spaces[s.number] = s
+	e.dir.add(name, s.number)
+	return s
+}

@@ -1,0 +1,30 @@
+// Package engine owns the state of a partition: tasks, leases, queues and timers. It turns calls from the edge into steps of the rule
+// book (package lease), makes them durable in batches, and only then lets anyone hear of them.
+//
+// # The path of a command
+//
+//	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, store.Commit ──> answers, grants, notices, news
+//
+// While one batch is being made durable the loop steps the next one on the state that it will find. There is no timer in the way: a
+// batch is what came in while the one before it was in fsync, up to a cap.
+//
+// Nothing that a batch decided leaves before its commit: not a verdict, not a grant, not a refusal that saw the new state. A call
+// that changes nothing waits for the batch before it all the same.
+//
+// A failed commit has no verdict: its outcome is unknown until the store is opened again. The engine then answers everything that
+// waits with ErrStore and stops; the process has to exit.
+//
+// # Goroutines
+//
+//	name       owns                                  woken by                          stops
+//	loop       all maps and indexes of Engine        inbox, timers, end of a commit    when Run's context ends, or the store fails
+//	committer  the batch under commit; callbacks     the loop's hand-over              when the loop closes its channel
+//
+// Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit and must not block.
+//
+// # What is in memory
+//
+// The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the head of the
+// lines. The lines and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
+// memory; when it runs dry the loop waits for the commits under way and reads on. Memory and start time do not grow with the backlog.
+package engine

@@ -1,0 +1,372 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Config of an engine. The zero value runs.
+type Config struct {
+	// Limits of sizes; zero: lease.DefaultLimits.
+	Limits lease.Limits
+	// Invalidate ends every lease of before the start, with COORDINATOR_RECOVERED (A9).
+	Invalidate bool
+	// AckWithin is the time in which a dispatch must be acknowledged; 0: lease.DefaultAckWithin.
+	AckWithin time.Duration
+	// Events observe.
+	Events Events
+}
+
+// Intervals of the loop.
+const (
+	// tick is how often the loop wakes while leases are live, so that it notices its own standstill.
+	tick = 50 * time.Millisecond
+	// idleTick is how often it wakes otherwise, so that it notices a jump of the wall clock.
+	idleTick = time.Second
+	// standstill is how long a gap between two rounds counts as the coordinator's own stall (A8).
+	standstill = 200 * time.Millisecond
+	// saveClock is how often the serving clock is made durable while leases are live (A9).
+	saveClock = time.Second
+	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
+	dueAtOnce = maxBatchOps
+)
+
+// Engine is the owner of a partition. Make one with Open, run it with Run.
+type Engine struct {
+	cfg   Config
+	st    store.Store
+	rules *lease.Rules
+	clock *clock
+	inbox *inbox
+	hub   *hub
+	dir   *directory
+
+	// All below belongs to the loop.
+	set       *workset
+	spaces    map[uint32]*space
+	lastSpace uint32 // highest number of a space
+	serving   *timeline
+	wall      *timeline
+	holders   map[lease.TaskID]*taker
+	sessions  map[string]*taker
+	orphans   map[string]map[lease.TaskID]uint32 // live leases without a stream, by the instance that held them
+	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
+	callers   map[*taker]func([]Granted)         // unary requests that wait
+	stirred   map[*queue]struct{}
+
+	committer *committer
+	batch     *batch // being filled
+	inflight  *batch // under commit, or nil
+	now       lease.Now
+	stalled   bool // the loop stood still in this round
+	savedAt   lease.Instant
+	spare     []op
+}
+
+// Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.
+func Open(st store.Store, cfg Config) (*Engine, error) {
+	if cfg.Limits == (lease.Limits{}) {
+		cfg.Limits = lease.DefaultLimits()
+	}
+	if cfg.AckWithin == 0 {
+		cfg.AckWithin = lease.DefaultAckWithin
+	}
+	cfg.Events.fill()
+	e := &Engine{
+		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
+		set: newWorkset(st), spaces: map[uint32]*space{},
+		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
+		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{},
+		orphans: map[string]map[lease.TaskID]uint32{}, requests: map[requestKey][]lease.TaskID{},
+		callers: map[*taker]func([]Granted){}, stirred: map[*queue]struct{}{},
+		batch: newBatch(1),
+	}
+	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
+	if err := e.load(); err != nil {
+		return nil, fmt.Errorf("read the store: %w", err)
+	}
+	return e, nil
+}
+
+// entropy returns a source of unpredictable bits for the loop.
+func entropy() func() uint64 {
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // never fails
+	return mathrand.NewChaCha8(seed).Uint64
+}
+
+// Run serves until ctx ends, then makes durable what it has taken and returns nil; or until the store fails, and returns an error
+// that wraps ErrStore: then the process must exit, since only a fresh look at the disk tells what was committed.
+func (e *Engine) Run(ctx context.Context) (err error) {
+	go e.committer.run()
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case corrupt:
+			err = fmt.Errorf("%w: %w", ErrStore, p.err)
+		default:
+			panic(p)
+		}
+		e.stop(err)
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	e.now = e.clock.now()
+	for {
+		timer.Reset(e.sleep())
+		select {
+		case <-ctx.Done():
+			return e.drain()
+		case <-e.wakeable():
+		case <-timer.C:
+		case b, ok := <-e.committer.done:
+			if !ok {
+				return e.storeError()
+			}
+			e.durable(b)
+		}
+		e.round()
+	}
+}
+
+// wakeable is the inbox, unless the batch is full: then only the end of a commit goes on.
+func (e *Engine) wakeable() <-chan struct{} {
+	if e.batch.full() {
+		return nil
+	}
+	return e.inbox.wake
+}
+
+func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
+
+// round takes what came in, then what is due, then hands out work, and starts a commit if none is under way.
+func (e *Engine) round() {
+	e.submitBatch()
+	if e.batch.full() {
+		return // nobody is heard until the commit under way ends; then look makes it good
+	}
+	e.stalled = false
+	e.look()
+	ops := e.inbox.take(e.spare[:0], maxBatchOps)
+	for i := range ops {
+		e.look()
+		ops[i].run()
+		e.batch.ops = append(e.batch.ops, ops[i])
+		ops[i] = op{}
+	}
+	e.spare = ops
+	e.look()
+	if !e.stalled { // else what came in meanwhile is heard first
+		e.expireDue()
+	}
+	e.match(e.now)
+	e.answerCallers()
+	e.save()
+	e.submitBatch()
+}
+
+// look reads the clocks. Where the loop itself stood still since it last did, it heard nobody in that time: live leases get it back
+// before anything else is decided (A8).
+func (e *Engine) look() {
+	before := e.now.Serving
+	e.now = e.clock.now()
+	gap := e.now.Serving.Sub(before)
+	if gap < standstill || e.set.live == 0 {
+		return
+	}
+	e.stalled = true
+	for id, h := range e.set.tasks {
+		if h.task != nil && h.task.Lease != nil {
+			e.step(e.now, lease.Stall{Task: id, By: gap})
+		}
+	}
+	e.cfg.Events.Stalled(gap, e.set.live)
+}
+
+// expireDue applies timers that are due, without a scan (T8).
+func (e *Engine) expireDue() {
+	for range dueAtOnce {
+		k, ok := e.nextDue()
+		if !ok {
+			return
+		}
+		if e.set.task(k.task) != nil {
+			e.step(e.now, lease.Expire{Task: k.task})
+		} else {
+			e.batch.forget = append(e.batch.forget, gone{task: k.task, due: lease.Instant(k.due)})
+		}
+		e.dropStale(k)
+	}
+}
+
+// nextDue returns an entry of a timeline that is due now.
+func (e *Engine) nextDue() (timerKey, bool) {
+	for _, tl := range []*timeline{e.serving, e.wall} {
+		if tl.rest.dry() {
+			e.refillTimers(tl)
+		}
+		if k, ok := tl.next(); ok && k.due <= e.reading(tl) {
+			return k, true
+		}
+	}
+	return timerKey{}, false
+}
+
+func (e *Engine) reading(tl *timeline) int64 {
+	if tl == e.serving {
+		return int64(e.now.Serving)
+	}
+	return int64(e.now.Wall)
+}
+
+// dropStale drops a timer that has done its work or that its task did not answer to, so that it can not fire for ever.
+func (e *Engine) dropStale(k timerKey) {
+	for _, tl := range []*timeline{e.serving, e.wall} {
+		if next, ok := tl.next(); ok && next == k && k.due <= e.reading(tl) {
+			tl.leased.Delete(k)
+			tl.rest.remove(k)
+		}
+	}
+}
+
+// sleep is how long nothing is due.
+func (e *Engine) sleep() time.Duration {
+	d := idleTick
+	if e.set.live > 0 {
+		d = tick
+	}
+	now := e.clock.now()
+	if k, ok := e.serving.next(); ok {
+		d = min(d, lease.Instant(k.due).Sub(now.Serving))
+	}
+	if k, ok := e.wall.next(); ok {
+		d = min(d, time.Duration(k.due-int64(now.Wall)))
+	}
+	return max(d, 0)
+}
+
+// save asks for a commit of the serving clock alone where no other has carried it for a while (A9).
+func (e *Engine) save() {
+	if e.set.live > 0 && e.now.Serving.Sub(e.savedAt) >= saveClock {
+		e.batch.clock = true
+	}
+}
+
+// submitBatch hands the batch over unless one is under commit.
+func (e *Engine) submitBatch() {
+	b := e.batch
+	if e.inflight != nil || b.empty() && len(b.ops) == 0 && len(b.tells) == 0 {
+		return
+	}
+	b.seal(e.clock.now().Serving)
+	if !b.empty() {
+		e.savedAt = b.serving
+	}
+	e.inflight = b
+	e.batch = newBatch(b.number + 1)
+	e.committer.work <- b // the committer is idle
+}
+
+// durable takes note that a batch was committed and told.
+func (e *Engine) durable(b *batch) {
+	e.inflight = nil
+	for _, c := range b.changes {
+		e.set.durable(b.number, c)
+	}
+}
+
+// flush waits until the store holds everything that was decided, so that it may be scanned. It panics if the store fails.
+func (e *Engine) flush() {
+	for e.inflight != nil || !e.batch.empty() {
+		e.submitBatch()
+		b, ok := <-e.committer.done
+		if !ok {
+			panic(corrupt{e.committer.err})
+		}
+		e.durable(b)
+	}
+}
+
+// drain is the orderly end: everything taken is made durable and answered.
+func (e *Engine) drain() error {
+	for _, o := range e.inbox.close(ErrStopped) {
+		if o.after != nil {
+			o.after(ErrStopped)
+		}
+	}
+	e.batch.clock = true
+	e.flush()
+	return nil
+}
+
+// stop ends the committer and answers whatever is left.
+func (e *Engine) stop(err error) {
+	why := ErrStopped
+	if err != nil {
+		why = ErrStore
+	}
+	close(e.committer.work)
+	for range e.committer.done { // until it is closed
+	}
+	e.batch.answer(why)
+	for _, o := range e.inbox.close(why) {
+		if o.after != nil {
+			o.after(why)
+		}
+	}
+	e.hub.close()
+}
+
+// step decides one command and takes its changes into the present batch.
+func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
+	out := e.rules.Step(now, view{e}, c)
+	for i := range out.Changes {
+		e.apply(&out.Changes[i])
+	}
+	return out
+}
+
+// view is what the rules may look at.
+type view struct{ e *Engine }
+
+func (v view) Task(id lease.TaskID) *lease.Task { return v.e.set.task(id) }
+
+func (v view) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
+	return v.e.set.committed(id, attempt)
+}
+
+func (v view) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool) {
+	return v.e.set.key(space, key)
+}
+
+func (v view) NextSeq(number uint32) uint64 {
+	s := v.e.spaces[number]
+	n := s.nextSeq
+	s.nextSeq++
+	v.e.batch.spaces[s] = struct{}{}
+	return n
+}
+
+// do runs fn on the loop and waits until what it did is durable. If ctx ends first the outcome is unknown to the caller.
+func (e *Engine) do(ctx context.Context, fn func()) error {
+	done := make(chan error, 1)
+	if err := e.inbox.put(op{run: fn, after: func(err error) { done <- err }}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Stopped reports whether err means that the engine has ended.
+func Stopped(err error) bool { return errors.Is(err, ErrStopped) || errors.Is(err, ErrStore) }

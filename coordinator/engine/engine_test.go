@@ -1,0 +1,574 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+var home = Space{Tenant: "acme", Workspace: "default"}
+
+// rig is an engine that runs in a bubble, with the shorthands that the tests read by.
+type rig struct {
+	*testing.T
+	*Engine
+	st   store.Store
+	stop context.CancelFunc
+	done chan error
+}
+
+// run runs test in a bubble of fake time with a new engine over an empty store.
+func run(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		test(r)
+		r.stop()
+		<-r.done
+	})
+}
+
+func (r *rig) start(cfg Config) {
+	r.Helper()
+	e, err := Open(r.st, cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	r.Engine, r.stop, r.done = e, cancel, make(chan error, 1)
+	go func() { r.done <- e.Run(ctx) }()
+}
+
+// restart is an orderly stop and a new start; kill is one without a last word to the store.
+func (r *rig) restart(cfg Config) {
+	r.Helper()
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.Fatal(err)
+	}
+	r.start(cfg)
+}
+
+func (r *rig) kill() {
+	r.Helper()
+	left := r.st.(*memstore.Store).Reopen()
+	r.stop()
+	<-r.done
+	r.st = left
+	r.start(Config{})
+}
+
+func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
+	r.Helper()
+	digests := make([]lease.Digest, len(specs))
+	for _, s := range specs {
+		if err := s.Fill(lease.DefaultLimits()); err != nil {
+			r.Fatal(err)
+		}
+	}
+	out, _, err := r.Submit(r.Context(), home, specs, digests)
+	if err != nil {
+		r.Fatal(err)
+	}
+	tasks := make([]*lease.Task, len(out))
+	for i := range out {
+		tasks[i] = out[i].Task
+	}
+	return tasks
+}
+
+// submitOne is submit for a goroutine of its own, which must not end the test.
+func submitOne(r *rig) {
+	spec := work()
+	err := spec.Fill(lease.DefaultLimits())
+	if err == nil {
+		_, _, err = r.Submit(r.Context(), home, []*lease.Spec{spec}, make([]lease.Digest, 1))
+	}
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+func (r *rig) lease(n int, wait time.Duration) []Granted {
+	r.Helper()
+	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n, Wait: wait})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) say(kind lease.Kind, g Granted) lease.Answer {
+	r.Helper()
+	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
+	switch kind {
+	case lease.KindComplete:
+		rep.Result = &lease.Result{Output: []byte("done")}
+	case lease.KindFail:
+		rep.Failure = &lease.Failure{Message: "broken"}
+	}
+	a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{rep})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return a[0]
+}
+
+func (r *rig) want(a lease.Answer, v lease.Verdict, reason lease.Reason) {
+	r.Helper()
+	if a.Verdict != v || a.Reason != reason {
+		r.Errorf("got %v / %v (%s), want %v / %v", a.Verdict, a.Reason, a.Detail, v, reason)
+	}
+}
+
+// crew is a session that records what it is told.
+type crew struct {
+	mu      sync.Mutex
+	granted []Granted
+	notices []Notice
+	gone    bool
+}
+
+func (r *rig) join(instance string, slots int) (*crew, string) {
+	r.Helper()
+	c, id := &crew{}, NewSessionID(home.Tenant, "w", instance)
+	err := r.Join(&Member{
+		Session: id, Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Slots: slots,
+		Deliver: func(g []Granted) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.granted = append(c.granted, g...)
+		},
+		Notify: func(n []Notice) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.notices = append(c.notices, n...)
+		},
+		Displaced: func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.gone = true
+		},
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+	return c, id
+}
+
+func (c *crew) grants() []Granted {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.granted
+}
+
+func work() *lease.Spec { return &lease.Spec{Queue: "q", Payload: []byte("x")} }
+
+func many(n int) []*lease.Spec {
+	specs := make([]*lease.Spec, n)
+	for i := range specs {
+		specs[i] = work()
+	}
+	return specs
+}
+
+func TestLifeOfATask(t *testing.T) {
+	run(t, func(r *rig) {
+		task := r.submit(work())[0]
+		g := r.lease(1, 0)
+		if len(g) != 1 || g[0].Task.ID != task.ID || g[0].Task.Attempt() != 1 {
+			r.Fatalf("leased %v", g)
+		}
+		r.want(r.say(lease.KindStart, g[0]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCommitted, lease.None)
+		again := r.say(lease.KindComplete, g[0])
+		r.want(again, lease.VerdictCommitted, lease.None)
+		if !again.Replayed {
+			r.Error("V4: the repeat is not marked as replayed")
+		}
+		r.want(r.say(lease.KindFail, g[0]), lease.VerdictRejected, lease.DuplicateReport)
+	})
+}
+
+// A backlog far beyond what is kept in memory is handed out in its order, each task once (T2; design: RAM holds the working set).
+func TestBacklogBeyondMemory(t *testing.T) {
+	run(t, func(r *rig) {
+		const n = 3 * lineHead
+		for range n / 1000 {
+			r.submit(many(1000)...)
+		}
+		last := uint64(0)
+		total := n / 1000 * 1000
+		for got := 0; got < total; {
+			batch := r.lease(500, 0)
+			if len(batch) == 0 {
+				r.Fatalf("nothing to lease after %d of %d", got, total)
+			}
+			for _, g := range batch {
+				if g.Task.ID.Seq <= last {
+					r.Fatalf("task %d came after %d", g.Task.ID.Seq, last)
+				}
+				last = g.Task.ID.Seq
+			}
+			got += len(batch)
+		}
+		if more := r.lease(1, 0); len(more) != 0 {
+			r.Errorf("leased %d tasks more than were submitted", len(more))
+		}
+		if n := len(r.set.tasks) - r.set.live; n > maxIdle {
+			r.Errorf("%d tasks at rest in memory", n)
+		}
+	})
+}
+
+// A6, A9: acknowledged tasks and live leases survive a crash; the lease goes on and commits.
+func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(many(10)...)
+		g := r.lease(3, 0)
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCommitted, lease.None)
+		r.kill()
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindStart, g[1]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindComplete, g[1]), lease.VerdictCommitted, lease.None)
+		rest := r.lease(100, 0)
+		if len(rest) != 7 {
+			r.Errorf("leased %d tasks after the crash, want 7", len(rest))
+		}
+	})
+}
+
+// A9: time that the coordinator was down is not counted against a lease, and a lease whose worker is silent still ends.
+func TestDowntimeIsNotCounted(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		r.stop()
+		<-r.done
+		time.Sleep(24 * time.Hour)
+		r.start(Config{})
+		time.Sleep(lease.DefaultHeartbeatTimeout - 2*time.Second)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		time.Sleep(lease.DefaultHeartbeatTimeout + time.Second)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCancelled, lease.LeaseExpired)
+	})
+}
+
+// A9: --recovery=invalidate ends every older lease, for good.
+func TestInvalidateEndsOlderLeases(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.restart(Config{Invalidate: true})
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
+		again := r.lease(1, 0)
+		if len(again) != 1 || again[0].Token <= g[0].Token {
+			r.Fatalf("granted again: %+v", again)
+		}
+		if again[0].Task.Losses != 0 {
+			r.Error("the recovery was counted as a loss")
+		}
+		r.restart(Config{})
+		r.want(r.say(lease.KindComplete, again[0]), lease.VerdictCommitted, lease.None)
+	})
+}
+
+// T8: an expired lease is noticed within 100 ms, and the task goes to the next who waits.
+func TestExpiryHandsOverWithoutAScan(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		began := time.Now()
+		next := r.lease(1, 10*time.Minute)
+		if len(next) != 1 || next[0].Task.Attempt() != 2 {
+			r.Fatalf("leased %v", next)
+		}
+		late := time.Since(began) - lease.DefaultHeartbeatTimeout
+		if late < 0 || late > 100*time.Millisecond {
+			r.Errorf("handed over %v after the lease ended", late)
+		}
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.Superseded)
+	})
+}
+
+// W4: work is pushed up to the free slots, at once, and the slot of a finished task is filled again.
+func TestPushUpToSlots(t *testing.T) {
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 2)
+		r.submit(many(5)...)
+		if n := len(c.grants()); n != 2 {
+			r.Fatalf("%d grants for 2 slots", n)
+		}
+		r.want(r.say(lease.KindComplete, c.grants()[0]), lease.VerdictCommitted, lease.None)
+		if n := len(c.grants()); n != 3 {
+			r.Errorf("%d grants after one slot was freed, want 3", n)
+		}
+	})
+}
+
+// W5: an unacknowledged dispatch comes back, the session is left alone until it says something.
+func TestUnacknowledgedDispatch(t *testing.T) {
+	run(t, func(r *rig) {
+		c, id := r.join("i", 1)
+		r.submit(work())
+		g := c.grants()[0]
+		time.Sleep(lease.DefaultAckWithin + 100*time.Millisecond)
+		if n := len(c.grants()); n != 1 {
+			r.Fatalf("%d grants to a silent session", n)
+		}
+		r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, lease.DispatchUnacked)
+		if err := r.Heard(id); err != nil {
+			r.Fatal(err)
+		}
+		if n := len(c.grants()); n != 2 {
+			r.Errorf("%d grants after the session spoke, want 2", n)
+		}
+		if f := c.grants()[1].Task; f.Failures != 0 || f.Losses != 0 {
+			r.Error("an unacknowledged grant was counted against the task")
+		}
+	})
+}
+
+// W8: a lost stream revokes nothing; the same instance finds its leases and their slots again, a goodbye gives them back.
+func TestLeasesFollowTheInstance(t *testing.T) {
+	run(t, func(r *rig) {
+		first, id := r.join("i", 1)
+		r.submit(many(2)...)
+		g := first.grants()[0]
+		r.say(lease.KindStart, g)
+		if err := r.Leave(id, false); err != nil {
+			r.Fatal(err)
+		}
+		second, id2 := r.join("i", 1)
+		if n := len(second.grants()); n != 0 {
+			r.Fatalf("%d grants although the one slot is taken", n)
+		}
+		third, _ := r.join("i", 1)
+		if !second.gone {
+			r.Error("the older stream of the instance was not displaced")
+		}
+		_ = r.Leave(id2, true) // too late: it is gone
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+		if n := len(third.grants()); n != 1 {
+			r.Errorf("%d grants once the slot was free", n)
+		}
+	})
+}
+
+func TestGoodbyeRequeuesAtOnce(t *testing.T) {
+	run(t, func(r *rig) {
+		c, id := r.join("i", 1)
+		r.submit(work())
+		g := c.grants()[0]
+		r.say(lease.KindStart, g)
+		if err := r.Leave(id, true); err != nil {
+			r.Fatal(err)
+		}
+		next := r.lease(1, 0)
+		if len(next) != 1 || next[0].Task.Losses != 0 {
+			r.Fatalf("leased %v", next)
+		}
+	})
+}
+
+// T7: the holder's session hears of a cancel at once.
+func TestCancelReachesTheHolder(t *testing.T) {
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 1)
+		task := r.submit(work())[0]
+		r.say(lease.KindStart, c.grants()[0])
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: task.ID, Reason: "enough"}); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		if len(c.notices) != 1 || c.notices[0].Grace != lease.DefaultCancelGrace || c.notices[0].Detail != "enough" {
+			r.Errorf("told %+v", c.notices)
+		}
+	})
+}
+
+// S2: a repeated request_id gets the same live assignments.
+func TestRepeatedLeaseRequest(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(many(4)...)
+		req := LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 2, Request: "r1"}
+		a, err := r.Lease(r.Context(), req)
+		if err != nil || len(a) != 2 {
+			r.Fatal(a, err)
+		}
+		r.kill()
+		b, err := r.Lease(r.Context(), req)
+		if err != nil || len(b) != 2 {
+			r.Fatal(b, err)
+		}
+		for i := range a {
+			if a[i].LeaseID != b[i].LeaseID && a[i].LeaseID != b[1-i].LeaseID {
+				r.Errorf("lease %d is another one", i)
+			}
+		}
+	})
+}
+
+// W5: what was granted to a caller that is gone before the hand-over is requeued at once.
+func TestCallerGoneBeforeHandOver(t *testing.T) {
+	run(t, func(r *rig) {
+		block := make(chan struct{})
+		var once sync.Once
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			once.Do(func() { <-block })
+			apply()
+			return nil
+		})
+		ctx, cancel := context.WithCancel(r.Context())
+		go submitOne(r)
+		synctest.Wait()
+		gone := make(chan error)
+		go func() {
+			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: time.Minute})
+			gone <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			r.Fatal(err)
+		}
+		close(block)
+		synctest.Wait()
+		if g := r.lease(1, 0); len(g) != 1 {
+			r.Error("the task is not back")
+		}
+	})
+}
+
+// A10, design 4: a failed commit has no verdict. Everyone who waits gets ErrStore, and the engine ends.
+func TestFailedCommitHasNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.st.(*memstore.Store).SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
+		_, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+		if !errors.Is(err, ErrStore) {
+			r.Errorf("got %v, want ErrStore", err)
+		}
+		if err := <-r.done; !errors.Is(err, ErrStore) {
+			r.Errorf("Run returned %v", err)
+		}
+		if _, err := r.Say(r.Context(), home.Tenant, nil); !Stopped(err) {
+			r.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// Commit, then speak: nothing is told before the batch is durable.
+func TestNothingIsToldBeforeTheCommit(t *testing.T) {
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 1)
+		block := make(chan struct{})
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			<-block
+			apply()
+			return nil
+		})
+		told := make(chan struct{})
+		go func() {
+			defer close(told)
+			submitOne(r)
+		}()
+		synctest.Wait()
+		select {
+		case <-told:
+			r.Error("the submit was acknowledged before its commit")
+		default:
+		}
+		if len(c.granted) != 0 {
+			r.Error("the grant was told before its commit")
+		}
+		close(block)
+		<-told
+		if len(c.grants()) != 1 {
+			r.Error("no grant after the commit")
+		}
+	})
+}
+
+// T9: a finished task goes after its retention, and its verdict is replayed for an hour more (A10).
+func TestRetentionAndLedger(t *testing.T) {
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retention = time.Hour
+		task := r.submit(spec)[0]
+		g := r.lease(1, 0)
+		r.say(lease.KindComplete, g[0])
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		if r.set.task(task.ID) != nil {
+			r.Fatal("the task is still there")
+		}
+		if a := r.say(lease.KindComplete, g[0]); !a.Replayed {
+			r.Errorf("got %+v, want the replay", a)
+		}
+		r.kill()
+		if a := r.say(lease.KindComplete, g[0]); !a.Replayed {
+			r.Errorf("after a crash: %+v, want the replay", a)
+		}
+		time.Sleep(lease.LedgerAfterDelete + time.Second)
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.TaskGone)
+	})
+}
+
+// A8: a coordinator that stood still gives the time back before it expires anything.
+func TestStandstillIsGivenBack(t *testing.T) {
+	run(t, func(r *rig) {
+		spec := work()
+		spec.HeartbeatTimeout = time.Second
+		r.submit(spec)
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		time.Sleep(900 * time.Millisecond)
+		// The loop stands still in an operation; the heartbeat waits behind it.
+		_ = r.inbox.put(op{run: func() { time.Sleep(700 * time.Millisecond) }})
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+	})
+}
+
+// Queues count their tasks by state; one that only workers wait on does not exist (T13).
+func TestQueueCounts(t *testing.T) {
+	run(t, func(r *rig) {
+		if g := r.lease(1, 0); len(g) != 0 {
+			r.Fatal(g)
+		}
+		if q, err := r.Queues(r.Context(), home, "", 10); err != nil || len(q) != 0 {
+			r.Fatal(q, err)
+		}
+		later := work()
+		later.RunAt = lease.WallOf(time.Now().Add(time.Hour))
+		r.submit(work(), work(), later)
+		r.lease(1, 0)
+		for range 2 {
+			q, err := r.Queues(r.Context(), home, "", 10)
+			if err != nil || len(q) != 1 {
+				r.Fatal(q, err)
+			}
+			if got := fmt.Sprint(q[0].Ready, q[0].Scheduled, q[0].Leased); got != "1 1 1" {
+				r.Errorf("counts %s", got)
+			}
+			r.kill()
+		}
+	})
+}

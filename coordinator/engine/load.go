@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"math"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// load reads what the engine keeps in memory: everything but the tasks at rest.
+func (e *Engine) load() error {
+	identity, err := e.identify()
+	if err != nil {
+		return err
+	}
+	e.rules = &lease.Rules{
+		Authority: lease.NewAuthority(identity.Epoch, identity.Key),
+		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: e.cfg.AckWithin,
+	}
+	err = e.st.View(func(r store.Reader) error {
+		serving, err := records.ServingClock(r)
+		if err != nil {
+			return err
+		}
+		e.clock = newClock(serving)
+		e.now = e.clock.now()
+		e.savedAt = serving
+		if err := e.loadSpaces(r); err != nil {
+			return err
+		}
+		e.serving.rest.unread(timerKey{due: math.MinInt64})
+		e.wall.rest.unread(timerKey{due: math.MinInt64})
+		return e.loadLeases(r)
+	})
+	if err != nil {
+		return err
+	}
+	e.invalidate()
+	return nil
+}
+
+// identify reads the store's epoch and key, making them at the first start; --recovery=invalidate begins a new epoch, by which every
+// older lease ends (A9).
+func (e *Engine) identify() (id records.Identity, err error) {
+	var found bool
+	err = e.st.View(func(r store.Reader) (err error) {
+		id, found, err = records.ReadIdentity(r)
+		return err
+	})
+	switch {
+	case err != nil:
+		return id, err
+	case !found:
+		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
+		_, _ = rand.Read(id.Key) // never fails
+	case e.cfg.Invalidate:
+		id.Epoch++
+	default:
+		return id, nil
+	}
+	var b store.Batch
+	records.PutIdentity(&b, id)
+	return id, e.st.Commit(context.Background(), &b)
+}
+
+func (e *Engine) loadSpaces(r store.Reader) error {
+	err := records.Spaces(r, func(s records.Space) error {
+		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
+		e.spaces[s.Number] = &space{name: name, number: s.Number, nextSeq: s.NextSeq, queues: map[string]*queue{}}
+		e.dir.add(name, s.Number)
+		e.lastSpace = max(e.lastSpace, s.Number)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = records.Queues(r, func(q records.Queue) error {
+		made := e.queue(e.spaces[q.Space], q.Name)
+		made.createdAt = q.CreatedAt
+		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countLeased: q.Leased}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return records.WaitingLines(r, func(number uint32, kind lease.Line) error {
+		l := newLine(e.queue(e.spaces[number], kind.Queue), kind)
+		l.head.unread(place{priority: math.MaxInt32}) // what waits is read when somebody asks for it
+		return nil
+	})
+}
+
+// loadLeases takes the live leases into the working set. Their sessions are gone; they count for the instances that held them.
+func (e *Engine) loadLeases(r store.Reader) error {
+	return records.Leases(r, func(t *lease.Task) error {
+		e.set.tasks[t.ID] = held{task: t}
+		e.set.live++
+		e.remember(t)
+		if s := t.Lease.Session; s != "" {
+			e.orphan(instanceOf(s), t.ID, t.Lease.Attempt)
+		}
+		serving, wall := t.Due()
+		e.serving.add(t.ID, int64(serving), true)
+		e.wall.add(t.ID, int64(wall), true)
+		return nil
+	})
+}
+
+// invalidate ends the leases of an older epoch; the first batch makes it durable. Should a crash come before, the next start finds them
+// again, and no report under them is committed meanwhile, since their epoch is judged first (V7).
+func (e *Engine) invalidate() {
+	for id, h := range e.set.tasks {
+		if l := h.task.Lease; l.Epoch != e.rules.Authority.Epoch {
+			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "a start with --recovery=invalidate"})
+		}
+	}
+}
+
+// How many entries of an index are read on at once.
+const (
+	refillTimers = timerHead / 2
+	refillLine   = lineHead / 2
+)
+
+// refillTimers reads on in the timers of tasks at rest.
+func (e *Engine) refillTimers(tl *timeline) {
+	e.flush()
+	var keys []timerKey
+	var more bool
+	e.set.read(func(r store.Reader) error {
+		after := store.TimerKey{Clock: tl.clock, Due: tl.rest.bound.due, Task: tl.rest.bound.task}
+		return records.Timers(r, after, func(k store.TimerKey) bool {
+			more = len(keys) == refillTimers
+			if !more {
+				keys = append(keys, timerKey{k.Due, k.Task})
+			}
+			return !more
+		})
+	})
+	tl.rest.refill(keys, more)
+}
+
+// refillLine reads on in a line, and takes its first tasks into the working set.
+func (e *Engine) refillLine(l *line) {
+	e.flush()
+	var keys []place
+	var more bool
+	e.set.read(func(r store.Reader) error {
+		number := l.queue.space.number
+		b := l.head.bound
+		after := store.ReadyKey{Priority: b.priority, Place: b.place, Seq: b.seq}
+		return records.Ready(r, number, l.kind, after, func(k store.ReadyKey) (bool, error) {
+			if more = len(keys) == refillLine; more {
+				return false, nil
+			}
+			keys = append(keys, place{k.Priority, k.Place, k.Seq})
+			return true, e.set.prefetch(r, k.Task())
+		})
+	})
+	l.head.refill(keys, more)
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// NewSessionID names a new session of a worker's instance. Sessions of the same instance share the part before the dash, so that a
+// stream which comes after a cut, or after a restart of the coordinator, is known to be the same process.
+func NewSessionID(tenant, worker, instance string) string {
+	sum := sha256.Sum256([]byte(tenant + "\x00" + worker + "\x00" + instance))
+	return "s" + hex.EncodeToString(sum[:8]) + "-" + strings.ToLower(rand.Text()[:12])
+}
+
+func instanceOf(session string) string {
+	instance, _, _ := strings.Cut(session, "-")
+	return instance
+}
+
+// Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
+// holds or held; a stream of that instance that is still there is displaced.
+func (e *Engine) Join(m *Member) error {
+	return e.inbox.put(op{run: func() {
+		t := &taker{wants: m.Wants, member: m, slots: m.Slots, leases: map[lease.TaskID]uint32{}}
+		e.displace(m)
+		e.sessions[m.Session] = t
+		instance := instanceOf(m.Session)
+		for id, attempt := range e.orphans[instance] {
+			e.hold(t, id, attempt)
+		}
+		delete(e.orphans, instance)
+		e.attend(t)
+	}})
+}
+
+// displace ends the session that m comes instead of, if there is one.
+func (e *Engine) displace(m *Member) {
+	instance := instanceOf(m.Session)
+	for session, t := range e.sessions {
+		if instanceOf(session) == instance {
+			e.depart(session)
+			e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
+		}
+	}
+}
+
+// attend opens the queues that a taker wants to it.
+func (e *Engine) attend(t *taker) {
+	before := t.queues
+	t.queues = nil
+	s := e.spaceOf(t.wants.Space)
+	for _, name := range t.wants.Queues {
+		q := e.queue(s, name)
+		q.attending++
+		t.queues = append(t.queues, q)
+	}
+	e.unattend(before)
+	e.offer(t)
+}
+
+// unattend ends that. A queue that never had a task is forgotten with its last taker.
+func (e *Engine) unattend(queues []*queue) {
+	for _, q := range queues {
+		if q.attending--; q.attending == 0 && q.createdAt == 0 {
+			delete(q.space.queues, q.name)
+		}
+	}
+}
+
+// Update replaces what a session wants and how many slots it has. Fewer slots than live leases revoke nothing.
+func (e *Engine) Update(session string, wants Wants, slots int) error {
+	return e.withSession(session, func(t *taker) {
+		t.wants, t.slots = wants, slots
+		e.attend(t)
+	})
+}
+
+// Resize sets the number of slots of a session; 0 stops new work.
+func (e *Engine) Resize(session string, slots int) error {
+	return e.withSession(session, func(t *taker) {
+		t.slots = slots
+		e.offer(t)
+	})
+}
+
+// Heard tells that a session whose dispatch went unacknowledged has said something: it may get work again (W5).
+func (e *Engine) Heard(session string) error {
+	return e.withSession(session, func(t *taker) {
+		t.hushed = false
+		e.offer(t)
+	})
+}
+
+// Leave makes a session unknown. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9).
+func (e *Engine) Leave(session string, goodbye bool) error {
+	return e.withSession(session, func(t *taker) {
+		held := t.leases
+		e.depart(session)
+		if !goodbye {
+			return
+		}
+		for id, attempt := range held {
+			e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the worker said goodbye"})
+		}
+	})
+}
+
+// depart turns the leases of a session into orphans.
+func (e *Engine) depart(session string) {
+	t := e.sessions[session]
+	delete(e.sessions, session)
+	e.unattend(t.queues)
+	t.left = true
+	for id, attempt := range t.leases {
+		delete(e.holders, id)
+		e.orphan(instanceOf(session), id, attempt)
+	}
+}
+
+func (e *Engine) orphan(instance string, id lease.TaskID, attempt uint32) {
+	if e.orphans[instance] == nil {
+		e.orphans[instance] = map[lease.TaskID]uint32{}
+	}
+	e.orphans[instance][id] = attempt
+}
+
+// unorphan forgets a lease that has ended or found a stream.
+func (e *Engine) unorphan(id lease.TaskID) {
+	for instance, held := range e.orphans {
+		if _, ok := held[id]; ok {
+			delete(held, id)
+			if len(held) == 0 {
+				delete(e.orphans, instance)
+			}
+			return
+		}
+	}
+}
+
+func (e *Engine) withSession(session string, fn func(*taker)) error {
+	return e.inbox.put(op{run: func() {
+		if t := e.sessions[session]; t != nil {
+			fn(t)
+		}
+	}})
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// taker is whoever takes work: a session, or a unary request that waits.
+type taker struct {
+	wants  Wants
+	queues []*queue
+	member *Member // nil for a unary request
+	slots  int
+	leases map[lease.TaskID]uint32 // live ones that count against slots, with their attempt
+	// hushed is set after a dispatch that nobody acknowledged: no more until the session says something (W5).
+	hushed bool
+	left   bool
+	asked  []*queue // queues in whose list of the hungry it stands
+
+	request string    // id of a unary request
+	granted []Granted // of a unary request
+}
+
+func (t *taker) free() int {
+	if t.left || t.hushed {
+		return 0
+	}
+	return t.slots - len(t.leases)
+}
+
+func (t *taker) takes(l *line) bool {
+	return len(t.wants.Types) == 0 || slices.Contains(t.wants.Types, l.kind.Type)
+}
+
+// offer puts the taker where the queues find it when it has room.
+func (e *Engine) offer(t *taker) {
+	if t.free() <= 0 {
+		return
+	}
+	for _, q := range t.queues {
+		if !slices.Contains(t.asked, q) {
+			t.asked = append(t.asked, q)
+			q.hungry = append(q.hungry, t)
+		}
+		e.stir(q)
+	}
+}
+
+// stir marks a queue in which a task or a taker may have found its match.
+func (e *Engine) stir(q *queue) { e.stirred[q] = struct{}{} }
+
+// match hands out what the stirred queues hold, queue by queue, a task for each taker in turn.
+func (e *Engine) match(now lease.Now) {
+	for q := range e.stirred {
+		delete(e.stirred, q)
+		e.matchQueue(q, now)
+	}
+}
+
+func (e *Engine) matchQueue(q *queue, now lease.Now) {
+	var waiting []*taker // with room, but nothing in this queue is for them
+	for len(q.hungry) > 0 && q.waits() {
+		t := q.hungry[0]
+		q.hungry = q.hungry[1:]
+		if t.free() <= 0 {
+			t.asked = without(t.asked, q)
+			continue
+		}
+		l := e.best(q, t)
+		if l == nil {
+			waiting = append(waiting, t)
+			continue
+		}
+		e.grantFirst(l, t, now)
+		q.hungry = append(q.hungry, t)
+	}
+	q.hungry = append(waiting, q.hungry...)
+}
+
+func without(queues []*queue, q *queue) []*queue {
+	return slices.DeleteFunc(queues, func(have *queue) bool { return have == q })
+}
+
+// waits reports whether any task of the queue waits.
+func (q *queue) waits() bool {
+	return slices.ContainsFunc(q.lines, func(l *line) bool { return !l.head.empty() })
+}
+
+// best is the line that holds the first task for the taker: highest priority, then longest in line.
+func (e *Engine) best(q *queue, t *taker) *line {
+	var found *line
+	var first place
+	for _, l := range q.lines {
+		if !t.takes(l) || l.head.empty() {
+			continue
+		}
+		if l.head.dry() {
+			e.refillLine(l)
+		}
+		p, ok := l.head.first()
+		if ok && (found == nil || placeLess(p, first)) {
+			found, first = l, p
+		}
+	}
+	return found
+}
+
+// grantFirst leases the first task of a line. Should it turn out not to wait any more (its deadline is due), the step has taken it out
+// of the line all the same.
+func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
+	p, _ := l.head.first()
+	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
+	grant := lease.Grant{Task: id, Worker: t.wants.Worker}
+	if t.member != nil {
+		grant.Session = t.member.Session
+	} else {
+		grant.Request = t.request
+	}
+	e.step(now, grant)
+	task := e.set.task(id)
+	if task == nil || task.Lease == nil {
+		l.head.remove(p) // also where an index entry has no task, which must not stop the line
+		return
+	}
+	e.hold(t, id, task.Lease.Attempt)
+	g := e.granted(task)
+	if t.member == nil {
+		t.granted = append(t.granted, g)
+		return
+	}
+	tell := e.batch.to(t.member)
+	tell.granted = append(tell.granted, g)
+}
+
+func (e *Engine) granted(t *lease.Task) Granted {
+	return Granted{Task: t, LeaseID: e.leaseID(t, t.Lease), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt)}
+}
+
+func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {
+	return e.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: l.Epoch, Task: t.ID, Attempt: l.Attempt, Nonce: l.Nonce})
+}
+
+// hold counts a live lease against a taker's slots.
+func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
+	t.leases[id] = attempt
+	e.holders[id] = t
+}
+
+// letGo takes an ended lease from its holder, who has a slot more.
+func (e *Engine) letGo(id lease.TaskID, cause lease.Reason) *taker {
+	t := e.holders[id]
+	if t == nil {
+		e.unorphan(id)
+		return nil
+	}
+	delete(e.holders, id)
+	delete(t.leases, id)
+	if cause == lease.DispatchUnacked {
+		t.hushed = true
+	}
+	e.offer(t)
+	return t
+}
+
+// notice of a lease that its holder has to stop.
+func (e *Engine) notice(t *lease.Task, l *lease.Lease, reason lease.Reason, detail string, grace time.Duration) Notice {
+	return Notice{Task: t.ID, LeaseID: e.leaseID(t, l), Reason: reason, Detail: detail, Grace: grace}
+}

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Lease grants waiting tasks to a unary caller; see Calls.
+func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
+	t := &taker{wants: r.Wants, slots: r.Max, request: r.Request, leases: map[lease.TaskID]uint32{}}
+	got := make(chan []Granted, 1)
+	failed := make(chan error, 1)
+	err := e.inbox.put(op{
+		run: func() { e.call(t, r, func(g []Granted) { got <- g }) },
+		after: func(err error) {
+			if err != nil {
+				failed <- err
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	patience := time.NewTimer(r.Wait)
+	defer patience.Stop()
+	for {
+		select {
+		case granted := <-got:
+			return granted, nil
+		case err := <-failed:
+			return nil, err
+		case <-patience.C:
+			if err := e.inbox.put(op{run: func() { e.hangUp(t) }}); err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			_ = e.inbox.put(op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// call begins a unary request. A repeat of one whose leases are live gets the same again.
+func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted)) {
+	e.callers[t] = reply
+	for _, id := range e.requests[requestKey{r.Space.Tenant, r.Worker, r.Request}] {
+		t.granted = append(t.granted, e.granted(e.set.task(id)))
+	}
+	if len(t.granted) > 0 {
+		return
+	}
+	e.attend(t)
+	if r.Wait == 0 {
+		e.match(e.now)
+		e.hangUp(t)
+	}
+}
+
+// hangUp answers a unary request with what it has.
+func (e *Engine) hangUp(t *taker) {
+	reply := e.callers[t]
+	if reply == nil { // answered before
+		return
+	}
+	delete(e.callers, t)
+	e.unattend(t.queues)
+	t.left = true
+	for id := range t.leases {
+		delete(e.holders, id) // a slot of a request is not given back to it
+	}
+	granted := t.granted
+	e.batch.ops = append(e.batch.ops, op{after: func(err error) {
+		if err == nil {
+			reply(granted)
+		}
+	}})
+}
+
+// answerCallers answers the unary requests that have got something.
+func (e *Engine) answerCallers() {
+	for t := range e.callers {
+		if len(t.granted) > 0 {
+			e.hangUp(t)
+		}
+	}
+}
+
+// abandon takes back what was granted to a caller who is gone before the hand-over (W5).
+func (e *Engine) abandon(t *taker) {
+	if !t.left {
+		delete(e.callers, t)
+		e.unattend(t.queues)
+		t.left = true
+	}
+	for id, attempt := range t.leases {
+		delete(e.holders, id)
+		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller was gone before the hand-over"})
+	}
+}

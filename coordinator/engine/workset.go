@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// maxIdle bounds the waiting tasks that stay in memory for their coming grant; smallPayload is the size in bytes up to which they
+// keep their payload.
+const (
+	maxIdle      = 16_384
+	smallPayload = 1 << 10
+)
+
+// workset is the newest version of every task that is live, or not durable yet, or about to be granted; all others are read from
+// the store, where their committed version is the newest.
+type workset struct {
+	st    store.Store
+	tasks map[lease.TaskID]held
+	live  int // held tasks with a lease
+
+	// What batches under way add to the two indexes that the rules ask for; the store answers for the rest.
+	ledger map[ledgerKey]fresh[lease.Committed]
+	keys   map[keyKey]fresh[keyTask]
+}
+
+type held struct {
+	task  *lease.Task // nil: removed by a batch that is not durable yet
+	batch uint64      // the last one that changed it
+}
+
+type ledgerKey struct {
+	task    lease.TaskID
+	attempt uint32
+}
+
+type keyKey struct {
+	space uint32
+	key   string
+}
+
+type keyTask struct {
+	task   lease.TaskID // zero: removed
+	digest lease.Digest
+}
+
+type fresh[V any] struct {
+	value V
+	batch uint64
+}
+
+func newWorkset(st store.Store) *workset {
+	return &workset{
+		st: st, tasks: map[lease.TaskID]held{},
+		ledger: map[ledgerKey]fresh[lease.Committed]{}, keys: map[keyKey]fresh[keyTask]{},
+	}
+}
+
+// task returns the newest version, or nil.
+func (w *workset) task(id lease.TaskID) *lease.Task {
+	if h, ok := w.tasks[id]; ok {
+		return h.task
+	}
+	var t *lease.Task
+	w.read(func(r store.Reader) (err error) {
+		t, err = records.Task(r, id)
+		return err
+	})
+	return t
+}
+
+func (w *workset) committed(id lease.TaskID, attempt uint32) *lease.Committed {
+	if f, ok := w.ledger[ledgerKey{id, attempt}]; ok {
+		return &f.value
+	}
+	var c *lease.Committed
+	w.read(func(r store.Reader) (err error) {
+		c, err = records.Committed(r, id, attempt)
+		return err
+	})
+	return c
+}
+
+func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest, ok bool) {
+	if f, found := w.keys[keyKey{space, key}]; found {
+		return f.value.task, f.value.digest, f.value.task != lease.TaskID{}
+	}
+	w.read(func(r store.Reader) (err error) {
+		id, d, ok, err = records.Key(r, space, key)
+		return err
+	})
+	return id, d, ok
+}
+
+// read looks at the store from the loop. A store that can not be read, or whose records fail their checksum, must not be
+// decided upon: corrupt is caught by the loop, which stops.
+func (w *workset) read(fn func(store.Reader) error) {
+	if err := w.st.View(fn); err != nil {
+		panic(corrupt{err})
+	}
+}
+
+type corrupt struct{ err error }
+
+// prefetch takes a waiting task into memory for its coming grant.
+func (w *workset) prefetch(r store.Reader, id lease.TaskID) error {
+	if _, ok := w.tasks[id]; ok || len(w.tasks)-w.live >= maxIdle {
+		return nil
+	}
+	t, err := records.Task(r, id)
+	if t != nil {
+		w.tasks[id] = held{task: t}
+	}
+	return err
+}
+
+// put takes a change of a batch.
+func (w *workset) put(batch uint64, c *lease.Change) {
+	id, spec := about(c)
+	if c.Old != nil && c.Old.Lease != nil {
+		w.live--
+	}
+	if c.New != nil && c.New.Lease != nil {
+		w.live++
+	}
+	w.tasks[id] = held{c.New, batch}
+	for _, done := range c.Ledger {
+		w.ledger[ledgerKey{id, done.Attempt}] = fresh[lease.Committed]{done, batch}
+	}
+	switch {
+	case spec.IdempotencyKey == "":
+	case c.Old == nil:
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = fresh[keyTask]{keyTask{id, c.Key}, batch}
+	case c.New == nil:
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = fresh[keyTask]{keyTask{}, batch}
+	}
+}
+
+// durable lets go of what a committed batch no longer needs in memory.
+func (w *workset) durable(batch uint64, c *change) {
+	if h, ok := w.tasks[c.id]; ok && h.batch == batch {
+		w.settle(c.id, h.task)
+	}
+	for _, done := range c.Ledger {
+		drop(w.ledger, ledgerKey{c.id, done.Attempt}, batch)
+	}
+	if c.key != "" {
+		drop(w.keys, keyKey{c.id.Space, c.key}, batch)
+	}
+}
+
+func (w *workset) settle(id lease.TaskID, t *lease.Task) {
+	switch {
+	case t != nil && t.Lease != nil:
+	case t != nil && t.Rest == lease.Ready && len(w.tasks)-w.live <= maxIdle:
+		if len(t.Spec.Payload) > smallPayload {
+			w.tasks[id] = held{withoutPayload(t), w.tasks[id].batch}
+		}
+	default:
+		delete(w.tasks, id)
+	}
+}
+
+// withoutPayload is t with its payload on disk only.
+func withoutPayload(t *lease.Task) *lease.Task {
+	spec := *t.Spec
+	spec.Payload = nil
+	copied := *t
+	copied.Spec = &spec
+	return &copied
+}
+
+func drop[K comparable, V any](m map[K]fresh[V], k K, batch uint64) {
+	if f, ok := m[k]; ok && f.batch == batch {
+		delete(m, k)
+	}
+}
+
+// about tells which task a change is about.
+func about(c *lease.Change) (lease.TaskID, *lease.Spec) {
+	t := c.New
+	if t == nil {
+		t = c.Old
+	}
+	return t.ID, t.Spec
+}

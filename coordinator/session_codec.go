@@ -1,0 +1,31 @@
+package coordinator
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// frame is a SessionRequest as it came, or the reason why it could not be read. grpc ends a stream at the first message that does not
+// decode; a worker with one bad string should get an error frame instead and keep its leases.
+type frame struct {
+	msg *lessorv1.SessionRequest
+	err error
+}
+
+// frameCodec is the codec of grpc, but for frames.
+type frameCodec struct{ encoding.CodecV2 }
+
+func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2(proto.Name)} }
+
+func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	f.msg = &lessorv1.SessionRequest{}
+	f.err = c.CodecV2.Unmarshal(data, f.msg)
+	return nil
+}

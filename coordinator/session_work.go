@@ -1,0 +1,214 @@
+package coordinator
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+func newInstance() string { return rand.Text() }
+
+// register says what the worker takes; the first one makes it a member of the engine, a later one replaces what was said.
+func (ss *session) register(corr string, m *lessorv1.Register) {
+	if ss.id == "" {
+		ss.out.fail(corr, codeUnknown, "register needs a handshake before it", "send handshake, then register")
+		return
+	}
+	f := fields{limits: ss.c.cfg.Limits}
+	wants := engine.Wants{
+		Worker: ss.info.GetName(),
+		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.workspace("register.workspace_id", m.GetWorkspaceId())},
+		Queues: f.names("register.queues", m.GetQueues(), maxQueues),
+		Types:  f.names("register.capabilities.types", m.GetCapabilities().GetTypes(), maxQueues),
+	}
+	if len(wants.Queues) == 0 {
+		f.fail("register.queues", "is empty; at least one queue is required")
+	}
+	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
+	if slots < 1 || slots > maxParallel {
+		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)
+	}
+	if f.err != nil {
+		ss.out.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
+		return
+	}
+	first := ss.current() == handshaking
+	ss.mu.Lock()
+	ss.caps, ss.wants, ss.slots = m.GetCapabilities(), wants, int(slots)
+	if first {
+		ss.state = registered
+	}
+	ss.mu.Unlock()
+	if first {
+		ss.enter(corr, int(slots))
+		return
+	}
+	ss.posted(corr, ss.c.engine.Update(ss.id, wants, ss.room()))
+}
+
+func (ss *session) enter(corr string, slots int) {
+	ss.posted(corr, ss.c.engine.Join(&engine.Member{
+		Session: ss.id, Wants: ss.wants, Slots: slots,
+		Deliver: ss.deliver, Notify: ss.notify,
+		Displaced: func() {
+			ss.out.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
+			ss.end(nil)
+		},
+	}))
+}
+
+// posted tells of an engine that takes nothing.
+func (ss *session) posted(corr string, err error) {
+	if err != nil {
+		ss.out.fail(corr, codeInternal, err.Error(), "repeat the frame after a while")
+	}
+}
+
+// room is the number of slots as the engine is to see it: none while the worker drains or is not well.
+func (ss *session) room() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.state == draining || !ss.healthy {
+		return 0
+	}
+	return ss.slots
+}
+
+func (ss *session) resize() { _ = ss.c.engine.Resize(ss.id, ss.room()) } // a stopped engine pushes nothing
+
+func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
+	if m.GetMaxParallel() > maxParallel {
+		ss.out.fail(corr, codeInvalid, fmt.Sprintf("capacity.max_parallel: is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel), "")
+		return
+	}
+	ss.mu.Lock()
+	ss.slots = int(m.GetMaxParallel())
+	ss.mu.Unlock()
+	ss.resize()
+}
+
+// heartbeat takes the worker's word on itself and renews the leases that it names, no others (W4).
+func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
+	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
+		return
+	}
+	f := fields{limits: ss.c.cfg.Limits}
+	if parseMetrics(&f, m.GetMetrics()); f.err != nil {
+		ss.out.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
+		return
+	}
+	ss.mu.Lock()
+	changed := ss.healthy != m.GetHealthy()
+	ss.healthy, ss.metrics = m.GetHealthy(), m.GetMetrics()
+	if ss.state == registered {
+		ss.state = heartbeating
+	}
+	ss.mu.Unlock()
+	if changed {
+		ss.resize()
+	}
+	reports := make([]*lease.Report, len(m.GetLeases()))
+	for i, l := range m.GetLeases() {
+		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
+		reports[i].Session = ss.id
+		ss.c.feedProgress(ss.who.Tenant, l)
+	}
+	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.renewals(corr, reports, answers, err) })
+}
+
+// reports takes starts and outcomes; their verdicts come back in the same order.
+func (ss *session) reports(corr string, m *lessorv1.Reports) {
+	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
+		return
+	}
+	reports := make([]*lease.Report, len(m.GetReports()))
+	ids := make([]string, len(reports))
+	for i, r := range m.GetReports() {
+		reports[i] = parseReport(r, ss.c.cfg.Limits)
+		reports[i].Session = ss.id
+		ids[i] = reportID(r)
+	}
+	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.verdicts(corr, reports, ids, answers, err) })
+}
+
+func reportID(m *lessorv1.Report) string {
+	switch m := m.GetReport().(type) {
+	case *lessorv1.Report_Complete:
+		return m.Complete.GetReportId()
+	case *lessorv1.Report_Fail:
+		return m.Fail.GetReportId()
+	case *lessorv1.Report_Release:
+		return m.Release.GetReportId()
+	}
+	return ""
+}
+
+func (ss *session) fits(corr, field string, n int) bool {
+	if n <= ss.c.cfg.Limits.Batch {
+		return true
+	}
+	ss.out.fail(corr, codeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
+	return false
+}
+
+// post has reports judged. The answers come on the engine's committer, which must not wait: so room for them is waited for here, where
+// only this stream stands still.
+func (ss *session) post(reports []*lease.Report, after func([]lease.Answer, error)) {
+	if !ss.out.reserve(len(reports)) {
+		return // the stream is ending
+	}
+	if err := ss.c.engine.Post(ss.who.Tenant, reports, after); err != nil {
+		after(nil, err)
+	}
+}
+
+// acknowledged takes the ack of a dispatch (W5).
+func (ss *session) acknowledged(dispatch string) {
+	leases := ss.out.dispatched(dispatch)
+	reports := make([]*lease.Report, len(leases))
+	for i, l := range leases {
+		reports[i] = &lease.Report{Kind: lease.KindAck, TaskID: l.task, LeaseID: l.lease, Session: ss.id}
+	}
+	if len(reports) == 0 {
+		return
+	}
+	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.late(reports, answers, err) })
+}
+
+// feedback passes volatile news of running attempts on.
+func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
+	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
+		return
+	}
+	for i, item := range m.GetItems() {
+		feed, err := parseFeedback(item, ss.c.cfg.Limits)
+		if err != nil {
+			ss.out.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
+			continue
+		}
+		ss.c.engine.Feed(ss.who.Tenant, feed)
+	}
+}
+
+// deliver gets new leases from the engine, durable.
+func (ss *session) deliver(granted []engine.Granted) { ss.out.dispatch(granted) }
+
+// notify gets leases to stop from the engine.
+func (ss *session) notify(notices []engine.Notice) {
+	for i := range notices {
+		if notices[i].Reason == lease.DispatchUnacked {
+			ss.hushed.Store(true)
+		}
+	}
+	ss.out.cancel(notices)
+}
+
+// unhush ends the pause that follows an unacknowledged dispatch: the session has said something (W5).
+func (ss *session) unhush() {
+	if ss.hushed.Swap(false) {
+		_ = ss.c.engine.Heard(ss.id) // a stopped engine pushes nothing
+	}
+}

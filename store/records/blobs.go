@@ -1,0 +1,85 @@
+package records
+
+import (
+	"bytes"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+func resultFields(c *codec, r *lease.Result) {
+	c.bytes(&r.Output)
+	list(c, &r.Artifacts, artifactFields)
+	table(c, &r.Metrics, (*codec).float)
+}
+
+func artifactFields(c *codec, a *lease.Artifact) {
+	c.str(&a.ResourceID)
+	c.str(&a.WorkerID)
+	c.str(&a.Type)
+	num(c, &a.SizeBytes)
+	num(c, &a.ExpiresAt)
+	c.bool(&a.Inline)
+	table(c, &a.Metadata, (*codec).str)
+}
+
+func failureFields(c *codec, f *lease.Failure) {
+	num(c, &f.Category)
+	c.str(&f.Message)
+	c.str(&f.Stack)
+	optional(c, &f.Retryable, (*codec).bool)
+	num(c, &f.RetryAfter)
+	c.str(&f.Phase)
+	c.bytes(&f.Partial)
+	table(c, &f.Metrics, (*codec).float)
+}
+
+// Result reads what a task's committed Complete carried; nil where there is none.
+func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
+	return blob(r, store.Output, id, resultFields)
+}
+
+// Failure reads the error of a task's last failed attempt; nil where there is none.
+func Failure(r store.Reader, id lease.TaskID) (*lease.Failure, error) {
+	return blob(r, store.Failure, id, failureFields)
+}
+
+func blob[T any](r store.Reader, ks store.Keyspace, id lease.TaskID, fields func(*codec, *T)) (*T, error) {
+	v := new(T)
+	found, err := get(r, ks, store.AppendTaskKey(nil, id), v, fields)
+	if err != nil || !found {
+		return nil, err
+	}
+	return v, nil
+}
+
+// Checkpoint reads a task's last checkpoint; nil where there is none.
+func Checkpoint(r store.Reader, id lease.TaskID) ([]byte, error) {
+	key := store.AppendTaskKey(nil, id)
+	value := r.Get(store.Checkpoint, key)
+	if value == nil {
+		return nil, nil
+	}
+	_, payload, err := store.Open(store.Checkpoint, key, value)
+	return bytes.Clone(payload), err
+}
+
+// Committed reads the committed report of an attempt from the ledger; nil where there is none.
+func Committed(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Committed, error) {
+	done := new(lease.Committed)
+	found, err := get(r, store.Ledger, store.AppendAttemptKey(nil, id, attempt), done, committedFields)
+	if err != nil || !found {
+		return nil, err
+	}
+	return done, nil
+}
+
+// ForgetLedger deletes all committed reports of a task that is gone, and the timer that was due for it.
+func ForgetLedger(b *store.Batch, r store.Reader, id lease.TaskID, due lease.Instant) error {
+	b.Delete(store.Timer, store.ServingTimer(due, id).Append(nil))
+	prefix := store.AppendTaskKey(nil, id)
+	return r.Scan(store.Ledger, prefix, store.PrefixEnd(prefix), func(key, _ []byte) bool {
+		b.Delete(store.Ledger, key)
+		return true
+	})
+}

@@ -1,0 +1,108 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Identity is what makes a store's leases its own. The key is secret.
+type Identity struct {
+	Epoch uint32
+	Key   []byte
+}
+
+func identityFields(c *codec, i *Identity) {
+	num(c, &i.Epoch)
+	c.bytes(&i.Key)
+}
+
+// PutIdentity keeps the identity.
+func PutIdentity(b *store.Batch, i Identity) {
+	put(b, store.Meta, []byte(store.MetaIdentity), &i, identityFields)
+}
+
+// ReadIdentity reads the identity; found is false in a new store.
+func ReadIdentity(r store.Reader) (i Identity, found bool, err error) {
+	found, err = get(r, store.Meta, []byte(store.MetaIdentity), &i, identityFields)
+	return i, found, err
+}
+
+func clockFields(c *codec, i *lease.Instant) { num(c, i) }
+
+// PutClock keeps a reading of the serving clock (A9).
+func PutClock(b *store.Batch, i lease.Instant) {
+	put(b, store.Meta, []byte(store.MetaClock), &i, clockFields)
+}
+
+// ServingClock is the last reading that was kept; 0 in a new store.
+func ServingClock(r store.Reader) (i lease.Instant, err error) {
+	_, err = get(r, store.Meta, []byte(store.MetaClock), &i, clockFields)
+	return i, err
+}
+
+// Space is a workspace of a tenant with its number and its next sequence.
+type Space struct {
+	Tenant, Workspace string
+	Number            uint32
+	NextSeq           uint64
+}
+
+func spaceFields(c *codec, s *Space) {
+	num(c, &s.Number)
+	num(c, &s.NextSeq)
+}
+
+// PutSpace keeps a space.
+func PutSpace(b *store.Batch, s Space) {
+	put(b, store.Space, store.AppendSpaceKey(nil, s.Tenant, s.Workspace), &s, spaceFields)
+}
+
+// Spaces calls fn with every space.
+func Spaces(r store.Reader, fn func(Space) error) error {
+	return scan(r, store.Space, nil, nil, func(key, value []byte) (bool, error) {
+		var s Space
+		err := decode(store.Space, key, value, &s, spaceFields)
+		if err == nil {
+			s.Tenant, s.Workspace, err = store.ParseSpaceKey(key)
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, fn(s)
+	})
+}
+
+// Queue is a queue with its counts of tasks.
+type Queue struct {
+	Space                    uint32
+	Name                     string
+	CreatedAt                lease.Wall
+	Ready, Scheduled, Leased uint64
+}
+
+func queueFields(c *codec, q *Queue) {
+	num(c, &q.CreatedAt)
+	num(c, &q.Ready)
+	num(c, &q.Scheduled)
+	num(c, &q.Leased)
+}
+
+// PutQueue keeps a queue.
+func PutQueue(b *store.Batch, q Queue) {
+	put(b, store.Queue, store.AppendNameKey(nil, q.Space, q.Name), &q, queueFields)
+}
+
+// Queues calls fn with every queue.
+func Queues(r store.Reader, fn func(Queue) error) error {
+	return scan(r, store.Queue, nil, nil, func(key, value []byte) (bool, error) {
+		var q Queue
+		err := decode(store.Queue, key, value, &q, queueFields)
+		if err == nil {
+			q.Space, q.Name, err = store.ParseNameKey(store.Queue, key)
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, fn(q)
+	})
+}

@@ -1,0 +1,297 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// specRow is what was submitted, and by whom.
+type specRow struct {
+	Tenant, Workspace string
+	Spec              *lease.Spec
+	withPayload       bool // reading: also the payload
+}
+
+func specFields(c *codec, r *specRow) {
+	s := r.Spec
+	c.str(&r.Tenant)
+	c.str(&r.Workspace)
+	c.str(&s.Queue)
+	c.str(&s.Type)
+	c.str(&s.RunID)
+	c.str(&s.TaskKey)
+	c.str(&s.AssetID)
+	c.str(&s.IdempotencyKey)
+	priority := uint32(s.Priority) // as its bits: an int32 below zero does not fit 64
+	num(c, &priority)
+	s.Priority = int32(priority)
+	num(c, &s.RunAt)
+	num(c, &s.Deadline)
+	num(c, &s.AttemptTimeout)
+	num(c, &s.StartTimeout)
+	num(c, &s.Retry.MaxAttempts)
+	num(c, &s.Retry.MaxLosses)
+	num(c, &s.Retry.InitialBackoff)
+	c.float(&s.Retry.Multiplier)
+	num(c, &s.Retry.MaxBackoff)
+	list(c, &s.Retry.NonRetryable, num[lease.Category])
+	num(c, &s.HeartbeatInterval)
+	num(c, &s.HeartbeatTimeout)
+	num(c, &s.CancelGrace)
+	table(c, &s.Labels, (*codec).str)
+	num(c, &s.Retention)
+	c.str(&s.Traceparent)
+	r.payload(c)
+}
+
+// payload is the rest of the record.
+func (r *specRow) payload(c *codec) {
+	if !c.reading {
+		c.buf = append(c.buf, r.Spec.Payload...)
+		return
+	}
+	r.Spec.Size = len(c.buf)
+	rest := c.take(uint64(len(c.buf)))
+	if r.withPayload {
+		r.Spec.Payload = append([]byte{}, rest...)
+	}
+}
+
+// taskFields are what changes in a task, but for its live lease.
+func taskFields(c *codec, t *lease.Task) {
+	num(c, &t.Rest)
+	num(c, &t.Reason)
+	num(c, &t.Round)
+	num(c, &t.Attempts)
+	num(c, &t.Failures)
+	num(c, &t.Losses)
+	num(c, &t.Releases)
+	num(c, &t.Unacked)
+	c.str(&t.UnackedBy)
+	num(c, &t.CreatedAt)
+	num(c, &t.FinishedAt)
+	num(c, &t.Deadline)
+	num(c, &t.Place)
+	num(c, &t.ReadyAt)
+	num(c, &t.RunAt)
+	num(c, &t.RetryAt)
+	optional(c, &t.Cancel, cancelFields)
+	num(c, &t.Last.Attempt)
+	num(c, &t.Last.Nonce)
+	num(c, &t.Last.Cause)
+	num(c, &t.Last.At)
+	optional(c, &t.Outcome, committedFields)
+	list(c, &t.History, eventFields)
+	num(c, &t.Dropped)
+	c.bool(&t.HasCheckpoint)
+	c.bool(&t.HasFailure)
+}
+
+func cancelFields(c *codec, r *lease.CancelRequest) {
+	c.str(&r.Reason)
+	c.str(&r.By)
+	num(c, &r.At)
+}
+
+func committedFields(c *codec, r *lease.Committed) {
+	num(c, &r.Attempt)
+	num(c, &r.Nonce)
+	num(c, &r.Kind)
+	c.fixed(r.Digest[:])
+	num(c, &r.State)
+	num(c, &r.RetryAt)
+	num(c, &r.At)
+}
+
+func eventFields(c *codec, e *lease.Event) {
+	num(c, &e.Seq)
+	num(c, &e.Type)
+	num(c, &e.At)
+	num(c, &e.Attempt)
+	c.str(&e.Actor)
+	num(c, &e.Reason)
+	c.str(&e.Detail)
+	num(c, &e.State)
+}
+
+func leaseFields(c *codec, l *lease.Lease) {
+	num(c, &l.Epoch)
+	num(c, &l.Attempt)
+	num(c, &l.Nonce)
+	c.str(&l.Worker)
+	c.str(&l.Session)
+	c.str(&l.Request)
+	num(c, &l.GrantedAt)
+	num(c, &l.AckedAt)
+	num(c, &l.StartedAt)
+	num(c, &l.HeartbeatAt)
+	num(c, &l.ExpiresAt)
+	num(c, &l.AckBy)
+	num(c, &l.AttemptBy)
+	num(c, &l.CancelBy)
+	num(c, &l.Stalled)
+	list(c, &l.Events, eventFields)
+}
+
+// Put adds to b all that c changes. A renewal writes the lease alone, a grant the lease and the index; the spec is written
+// once.
+func Put(b *store.Batch, c *lease.Change) {
+	id := idOf(c)
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	putIndex(b, c.Old, c.New)
+	switch {
+	case c.New == nil:
+		remove(b, key, c)
+	case c.Old == nil:
+		row := specRow{Tenant: c.New.Tenant, Workspace: c.New.Workspace, Spec: c.New.Spec}
+		put(b, store.Spec, key, &row, specFields)
+		putKey(b, c)
+		fallthrough
+	default:
+		if c.Old == nil || c.Row {
+			put(b, store.Task, key, c.New, taskFields)
+		}
+		putLease(b, key, c)
+		putBlobs(b, key, c)
+	}
+	for i := range c.Ledger {
+		done := &c.Ledger[i]
+		put(b, store.Ledger, store.AppendAttemptKey(nil, id, done.Attempt), done, committedFields)
+	}
+}
+
+func idOf(c *lease.Change) lease.TaskID {
+	if c.New != nil {
+		return c.New.ID
+	}
+	return c.Old.ID
+}
+
+func putLease(b *store.Batch, key []byte, c *lease.Change) {
+	had := c.Old != nil && c.Old.Lease != nil
+	switch l := c.New.Lease; {
+	case l != nil && (!had || l != c.Old.Lease):
+		put(b, store.Lease, key, l, leaseFields)
+	case l == nil && had:
+		b.Delete(store.Lease, key)
+	}
+}
+
+func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
+	if c.Result != nil {
+		put(b, store.Output, key, c.Result, resultFields)
+	}
+	if c.Failure != nil {
+		put(b, store.Failure, key, c.Failure, failureFields)
+	}
+	if c.Checkpoint != nil {
+		b.PutSealed(store.Checkpoint, key, version, c.Checkpoint)
+	}
+}
+
+// remove deletes a task. Its ledger stays for a while (A10); the timer of that is part of the index.
+func remove(b *store.Batch, key []byte, c *lease.Change) {
+	t := c.Old
+	b.Delete(store.Spec, key)
+	b.Delete(store.Task, key)
+	if t.Lease != nil {
+		b.Delete(store.Lease, key)
+	}
+	b.Delete(store.Output, key)
+	b.Delete(store.Failure, key)
+	b.Delete(store.Checkpoint, key)
+	if t.Spec.IdempotencyKey != "" {
+		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
+	}
+	if c.ForgetAt != 0 {
+		b.Put(store.Timer, store.ServingTimer(c.ForgetAt, t.ID).Append(nil), nil)
+	}
+}
+
+// Task reads the newest committed version of a task, its payload left out; nil where there is none.
+func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	value := r.Get(store.Task, key)
+	if value == nil {
+		return nil, nil
+	}
+	return task(r, id, key, value)
+}
+
+func task(r store.Reader, id lease.TaskID, key, value []byte) (*lease.Task, error) {
+	t := &lease.Task{ID: id}
+	if err := decode(store.Task, key, value, t, taskFields); err != nil {
+		return nil, err
+	}
+	row := specRow{Spec: new(lease.Spec)}
+	found, err := get(r, store.Spec, key, &row, specFields)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, &store.CorruptError{Keyspace: store.Spec, Key: append([]byte(nil), key...), Problem: "a task has no spec"}
+	}
+	t.Tenant, t.Workspace, t.Spec = row.Tenant, row.Workspace, row.Spec
+	l := new(lease.Lease)
+	if found, err = get(r, store.Lease, key, l, leaseFields); found {
+		t.Lease = l
+	}
+	return t, err
+}
+
+// Payload reads the payload of a task; nil where there is no task, empty where it has none.
+func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
+	row := specRow{Spec: new(lease.Spec), withPayload: true}
+	_, err := get(r, store.Spec, store.AppendTaskKey(nil, id), &row, specFields)
+	return row.Spec.Payload, err
+}
+
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.
+func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
+	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return scan(r, store.Task, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, value []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Task, key)
+		if err != nil {
+			return false, err
+		}
+		t, err := task(r, id, key, value)
+		if err != nil {
+			return false, err
+		}
+		return fn(t), nil
+	})
+}
+
+// Leases calls fn with every task that has a live lease.
+func Leases(r store.Reader, fn func(*lease.Task) error) error {
+	return scan(r, store.Lease, nil, nil, func(key, _ []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Lease, key)
+		if err != nil {
+			return false, err
+		}
+		t, err := Task(r, id)
+		switch {
+		case err != nil:
+			return false, err
+		case t == nil:
+			return false, &store.CorruptError{Keyspace: store.Lease, Key: append([]byte(nil), key...), Problem: "a lease has no task"}
+		}
+		return true, fn(t)
+	})
+}
+
+// scan is Reader.Scan with a callback that may fail.
+func scan(r store.Reader, ks store.Keyspace, from, to []byte, fn func(key, value []byte) (bool, error)) error {
+	var failed error
+	err := r.Scan(ks, from, to, func(key, value []byte) bool {
+		var more bool
+		more, failed = fn(key, value)
+		return more && failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
