@@ -9,7 +9,7 @@ import (
 )
 
 // codec goes over the fields of a record, either way: it appends them to buf, or takes them from its front. An error sticks: all fields
-// after it are left zero.
+// after it are left zero. Writing only looks at a record: others may be reading it.
 type codec struct {
 	buf     []byte
 	reading bool
@@ -42,8 +42,9 @@ func (c *codec) fail() { c.broken, c.buf = true, nil }
 
 func (c *codec) float(v *float64) {
 	bits := math.Float64bits(*v)
-	num(c, &bits)
-	*v = math.Float64frombits(bits)
+	if num(c, &bits); c.reading {
+		*v = math.Float64frombits(bits)
+	}
 }
 
 func (c *codec) bool(v *bool) {
@@ -51,8 +52,9 @@ func (c *codec) bool(v *bool) {
 	if *v {
 		n = 1
 	}
-	num(c, &n)
-	*v = n == 1
+	if num(c, &n); c.reading {
+		*v = n == 1
+	}
 }
 
 // take takes n bytes from the front.
@@ -121,9 +123,7 @@ func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 // optional is a pointer that may be nil.
 func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 	is := *v != nil
-	c.bool(&is)
-	if !is {
-		*v = nil
+	if c.bool(&is); !is {
 		return
 	}
 	if c.reading {

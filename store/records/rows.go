@@ -22,9 +22,7 @@ func specFields(c *codec, r *specRow) {
 	c.str(&s.TaskKey)
 	c.str(&s.AssetID)
 	c.str(&s.IdempotencyKey)
-	priority := uint32(s.Priority) // as its bits: an int32 below zero does not fit 64
-	num(c, &priority)
-	s.Priority = int32(priority)
+	num(c, &s.Priority)
 	num(c, &s.RunAt)
 	num(c, &s.Deadline)
 	num(c, &s.AttemptTimeout)
