@@ -93,7 +93,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	switch r.Kind {
 	case lease.KindStart:
 		if t.cancelAsked && !l.started { // T7
-			l = t.end(lease.TaskCancelled)
+			t.end(lease.TaskCancelled)
 			t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
 			return lease.Answer{
 				Verdict: lease.VerdictCancelled, Reason: lease.TaskCancelled, State: lease.Cancelled,

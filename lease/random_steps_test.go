@@ -75,7 +75,7 @@ func (s *simulation) submit() error {
 	}
 	refusal, first := s.model.refusalOf(c)
 	if got := refusalIn(out.Err); got != refusal || refusal != "" && out.ErrSpec != first {
-		return fmt.Errorf("submit is refused with %v for spec %d; the model says %q for %d", out.Err, out.ErrSpec, refusal, first)
+		return fmt.Errorf("submit is refused: %q for spec %d; the model says %q for %d", got, out.ErrSpec, refusal, first)
 	}
 	if refusal != "" {
 		return nil
@@ -282,7 +282,7 @@ func (s *simulation) ask(c lease.Command, inModel func() string) error {
 		return err
 	}
 	if got, want := refusalIn(out.Err), inModel(); got != want {
-		return fmt.Errorf("refused with %v; the model says %q", out.Err, want)
+		return fmt.Errorf("refused: %q; the model says %q", got, want)
 	}
 	return nil
 }

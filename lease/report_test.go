@@ -19,7 +19,8 @@ func TestDigestTellsContentsApart(t *testing.T) {
 	long := strings.Repeat("x", 40) // over the length from which a value is hashed first
 	a, b := Artifact{ResourceID: "a"}, Artifact{ResourceID: "b"}
 	reports := []*Report{
-		{Kind: KindRelease}, {Kind: KindComplete},
+		{Kind: KindRelease},
+		{Kind: KindComplete},
 		complete(""), complete("x"), complete("y"), complete(long), complete(long + "x"),
 		complete("", a), complete("", b), complete("", a, b), complete("", b, a), complete("", a, a),
 		complete("", Artifact{ResourceID: "a", WorkerID: "w"}),

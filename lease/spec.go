@@ -151,8 +151,12 @@ func (s *Spec) check(l Limits) *FieldError {
 		return bad("queue", "is empty; a queue name is required")
 	}
 	for _, f := range []struct{ name, value string }{
-		{"queue", s.Queue}, {"type", s.Type}, {"run_id", s.RunID},
-		{"task_key", s.TaskKey}, {"asset_id", s.AssetID}, {"idempotency_key", s.IdempotencyKey},
+		{"queue", s.Queue},
+		{"type", s.Type},
+		{"run_id", s.RunID},
+		{"task_key", s.TaskKey},
+		{"asset_id", s.AssetID},
+		{"idempotency_key", s.IdempotencyKey},
 	} {
 		if err := CheckID(f.name, f.value, l); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"strconv"
@@ -155,9 +156,9 @@ func checkFill(t *testing.T, s Spec, l Limits, field, limit string) {
 		}
 		return
 	}
-	refusal, ok := err.(*FieldError)
+	var refusal *FieldError
 	switch {
-	case !ok:
+	case !errors.As(err, &refusal):
 		t.Errorf("%s: accepted, or another kind of error: %v", field, err)
 	case refusal.Field != field:
 		t.Errorf("%s: the refusal names %q: %v", field, refusal.Field, err)
