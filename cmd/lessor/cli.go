@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/internal/config"
+)
+
+// cli is the grammar of the command line.
+type cli struct {
+	Config config.File `placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; see docs/configuration.md."`
+	JSON   bool        `name:"json" help:"Print JSON: one object per line for lists and streams."`
+
+	Run     runCmd     `cmd:"" help:"Run a command for every input line, durably: xargs that survives a crash."`
+	Serve   serveCmd   `cmd:"" bare:"" help:"Run a coordinator."`
+	Submit  submitCmd  `cmd:"" help:"Submit a task."`
+	Task    taskCmd    `cmd:"" help:"Look at tasks and change them."`
+	Queue   queueCmd   `cmd:"" help:"Look at queues."`
+	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
+	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
+	Version versionCmd `cmd:"" help:"Show the version."`
+}
+
+const description = `Lessor hands out tasks under leases and keeps exactly one outcome for each.
+
+Every flag can also be set by the environment variable shown beside it and in the file named by --config. The command
+line wins over the environment, the environment over the file.
+
+Exit codes: ` + exitCodes
+
+// app is what every command gets to work with.
+type app struct {
+	ctx  context.Context // ends with the first signal to stop
+	now  context.Context // ends with the second: stop at once
+	json bool
+	streams
+}
+
+// run is the whole program. It returns the exit code.
+func run(args []string, s streams) int {
+	signals := newSignals()
+	defer signals.stop()
+	err := dispatch(args, &app{ctx: signals.soft, now: signals.hard, streams: s})
+	return report(s.err, err)
+}
+
+// exited is how kong's request to exit, after --help, travels up to run.
+type exited int
+
+// dispatch parses the arguments and runs the command that they name.
+func dispatch(args []string, a *app) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil, exited:
+		default:
+			panic(v)
+		}
+	}()
+	grammar := &cli{}
+	parser, err := kong.New(grammar, options(a.streams)...)
+	if err != nil {
+		return fmt.Errorf("building the grammar: %w", err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return usageOf(err)
+	}
+	a.json = grammar.JSON
+	return command.Run(a)
+}
+
+func options(s streams) []kong.Option {
+	return []kong.Option{
+		kong.Name("lessor"),
+		kong.Description(description),
+		kong.Writers(s.out, s.err),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		config.Environment("LESSOR"),
+	}
+}

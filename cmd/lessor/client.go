@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+const (
+	// callTimeout is how long a unary call may take.
+	callTimeout = 30 * time.Second
+	// maxAnswer is the largest message that a client takes, in bytes: tasks with large payloads and outputs, in pages.
+	maxAnswer = 64 << 20
+)
+
+// remote are the flags of every command that talks to a coordinator.
+type remote struct {
+	Addr      string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
+	Workspace string `shared:"" placeholder:"NAME" help:"Workspace of tasks and queues; empty is \"default\"."`
+}
+
+// client is a connection to a coordinator.
+type client struct {
+	*grpc.ClientConn
+	tasks lessorv1.TaskServiceClient
+	admin lessorv1.AdminServiceClient
+}
+
+// dial prepares a connection; it is made at the first call.
+func dial(target string) (*client, error) {
+	conn, err := grpc.NewClient(target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithUnaryInterceptor(withTimeout),
+	)
+	if err != nil {
+		return nil, fail(exitUsage, "an address is HOST:PORT", "address %q: %v", target, err)
+	}
+	return &client{
+		ClientConn: conn,
+		tasks:      lessorv1.NewTaskServiceClient(conn),
+		admin:      lessorv1.NewAdminServiceClient(conn),
+	}, nil
+}
+
+func (r remote) dial() (*client, error) { return dial(r.Addr) }
+
+// withTimeout bounds every unary call.
+func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return invoke(ctx, method, req, reply, conn, opts...)
+}
+
+// with calls use with a connection and closes it.
+func (r remote) with(use func(*client) error) error {
+	c, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return use(c)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// eachFlagOf visits the flags of all commands.
+func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
+	t.Helper()
+	parser, err := kong.New(&cli{}, options(streams{})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = kong.Visit(parser.Model.Node, func(n kong.Visitable, next kong.Next) error {
+		if node, ok := n.(*kong.Node); ok {
+			for _, flag := range node.Flags {
+				visit(node.Path(), flag)
+			}
+		}
+		return next(nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readDoc(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestTheManualNamesEveryCommandAndFlag(t *testing.T) {
+	manual := readDoc(t, "cli.md")
+	eachFlagOf(t, func(command string, flag *kong.Flag) {
+		if !strings.Contains(manual, command) {
+			t.Errorf("docs/cli.md does not mention %q", command)
+		}
+		shared := flag.Name == "help" || flag.Tag.Has("shared")
+		if named := regexp.MustCompile(`--` + flag.Name + `\b`); !shared && !named.MatchString(manual) {
+			t.Errorf("docs/cli.md does not mention --%s of %s", flag.Name, command)
+		}
+	})
+}
+
+// The table of variables is part of the interface: what it names must exist, and the long-running commands must be
+// there whole.
+func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
+	table := make(map[string]bool)
+	row := regexp.MustCompile("(?m)^\\|[^|]*\\| `(LESSOR_[A-Z_]+)` \\|")
+	for _, match := range row.FindAllStringSubmatch(readDoc(t, "configuration.md"), -1) {
+		table[match[1]] = true
+	}
+	known := make(map[string]bool)
+	eachFlagOf(t, func(command string, flag *kong.Flag) {
+		for _, env := range flag.Envs {
+			known[env] = true
+			daemon := command == "lessor serve" || command == "lessor worker run" || command == "lessor"
+			if daemon && !table[env] {
+				t.Errorf("docs/configuration.md does not list %s of %s", env, command)
+			}
+		}
+	})
+	for env := range table {
+		if !known[env] {
+			t.Errorf("docs/configuration.md lists %s, which nothing listens to", env)
+		}
+	}
+}
+
+// A command that runs as a task may itself be lessor: what its worker tells it must not look like a setting. The
+// workspace is, on purpose.
+func TestNoFlagListensToTheEnvironmentOfTasks(t *testing.T) {
+	eachFlagOf(t, func(command string, flag *kong.Flag) {
+		for _, env := range flag.Envs {
+			switch env {
+			case "LESSOR_TASK_ID", "LESSOR_ATTEMPT", "LESSOR_ATTEMPT_ID", "LESSOR_FENCING_TOKEN", "LESSOR_QUEUE", "LESSOR_TYPE",
+				"LESSOR_RUN_ID", "LESSOR_TASK_KEY", "LESSOR_ASSET_ID", "LESSOR_DEADLINE":
+				t.Errorf("--%s of %s listens to %s", flag.Name, command, env)
+			}
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/internal/config"
+)
+
+// Exit codes. They are decided here and nowhere else, and are part of the interface: docs/cli.md lists them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnavailable = 3
+	exitNotFound    = 4
+	exitCannotStart = 5
+	exitStore       = 70
+)
+
+const exitCodes = `0 done; 1 refused, or a task failed; 2 wrong arguments or configuration; 3 coordinator unreachable or
+overloaded, a repeat may help; 4 no such task; 5 the port or the data directory cannot be used; 70 the store failed while
+serving; 128 + n stopped by signal n.`
+
+// failure is an error with everything that the user is told about it.
+type failure struct {
+	code int
+	text string // one line, lower case; several for several bad fields
+	hint string // what to do about it; may be empty
+}
+
+func (f *failure) Error() string { return f.text }
+
+func fail(code int, hint, format string, args ...any) *failure {
+	return &failure{code: code, text: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// report tells the user about err on w and returns the exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	f := explain(err)
+	for line := range strings.SplitSeq(f.text, "\n") {
+		if line != "" {
+			fmt.Fprintln(w, "error:", line)
+		}
+	}
+	if f.hint != "" {
+		fmt.Fprintln(w, "hint:", f.hint)
+	}
+	return f.code
+}
+
+// explain finds words and an exit code for any error.
+func explain(err error) *failure {
+	if f := (*failure)(nil); errors.As(err, &f) {
+		return f
+	}
+	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
+		return fail(interrupted.exitCode(), "", "%v", interrupted)
+	}
+	if f := explainStatus(err); f != nil {
+		return f
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fail(exitUnavailable, "", "no answer in time")
+	}
+	return fail(exitFailed, "", "%v", err)
+}
+
+// usageOf explains an error of parsing the arguments, the environment or the configuration file.
+func usageOf(err error) error {
+	if broken := (*config.Error)(nil); errors.As(err, &broken) {
+		return fail(exitUsage, "docs/configuration.md lists the keys", "%v", broken)
+	}
+	help := "lessor --help"
+	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+		if node := parse.Context.Selected(); node != nil {
+			help = "lessor " + strings.TrimPrefix(node.FullPath(), "lessor ") + " --help"
+		}
+	}
+	return fail(exitUsage, "see "+help, "%v", err)
+}

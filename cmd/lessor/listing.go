@@ -1,0 +1,35 @@
+package main
+
+import (
+	"google.golang.org/protobuf/proto"
+)
+
+// listing prints things as rows of a table, or as lines of JSON.
+type listing struct {
+	a     *app
+	table table
+}
+
+func newListing(a *app, heads ...string) *listing {
+	l := &listing{a: a}
+	if !a.json {
+		l.table = newTable(a.out, heads...)
+	}
+	return l
+}
+
+// add prints m: its cells, or itself.
+func (l *listing) add(m proto.Message, cells ...string) error {
+	if l.a.json {
+		return printJSON(l.a.out, m)
+	}
+	l.table.row(cells...)
+	return nil
+}
+
+func (l *listing) flush() error {
+	if l.a.json {
+		return nil
+	}
+	return l.table.flush()
+}

@@ -1,0 +1,18 @@
+// Command lessor runs a coordinator, its workers and its clients. See docs/cli.md.
+package main
+
+import (
+	"io"
+	"os"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+}
+
+// streams are what a command reads and writes: data goes to out, everything for people to err.
+type streams struct {
+	in  io.Reader
+	out io.Writer
+	err io.Writer
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/runner"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// runCmd is lessor run.
+type runCmd struct {
+	Jobs        uint          `short:"j" placeholder:"N" help:"Commands that run at once; by default one per CPU."`
+	Data        string        `placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
+	Input       string        `placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
+	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
+	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
+	MaxAttempts uint32        `placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
+	Timeout     time.Duration `placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and has failed."`
+	Force       bool          `help:"Where --data holds another run, throw that away and begin anew."`
+
+	Addr         string        `placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
+	Workspace    string        `placeholder:"NAME" help:"Workspace of the tasks; empty is \"default\"."`
+	DrainTimeout time.Duration `default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
+	Verbose      bool          `short:"v" help:"Show the log of the coordinator and the worker."`
+
+	Command []string `arg:"" passthrough:"partial" help:"Command to run for every line."`
+}
+
+// Help is shown below the flags.
+func (runCmd) Help() string {
+	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} in any argument is replaced by
+the line; without any {}, the line becomes the last argument. The input is read to its end before the first command
+starts; empty lines are left out, unless --null. Commands have no standard input.
+
+The output of each command is written whole to standard output, in the order in which they end, or with --keep-order in
+that of the lines. Standard error is passed on line by line. With --json, standard output gets each finished task as a
+JSON object instead.
+
+A failed command is tried again with growing waits, unless its exit code says that this would not help (see lessor
+worker run --help). Exit code 1 means that some lines failed for good.
+
+With --data, a run that was stopped, by kill -9 too, resumes when the same command is given again with the same input: lines
+that are done are not run again. The outputs of all lines are printed again, so that every run that ends has written all
+of them. A changed input, command or option is refused, unless --force. Without --data, the run lives in a temporary
+directory and cannot be resumed.
+
+The first Ctrl-C lets running commands finish, the second kills them.
+
+Examples:
+  ls *.jpg | lessor run -j 4 -- convert {} {}.png
+  find . -name '*.log' -print0 | lessor run -0 --data ./work --keep-order -- gzip -t
+  lessor run --data ./work --input urls.txt --timeout 30s -- curl -sSf {}`
+}
+
+func (c runCmd) Run(a *app) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	job, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.release(job)) }()
+	screen := c.screen(a)
+	if job.Resumed {
+		fmt.Fprintf(screen, "resuming %s of %d lines\n", job.RunID(), job.Lines())
+	}
+	work := &runWork{runCmd: c, app: a, job: job, screen: screen}
+	began := time.Now()
+	summary, err := work.run()
+	if err != nil {
+		return c.stopped(err)
+	}
+	return c.conclude(a, summary, time.Since(began))
+}
+
+// check refuses what the coordinator would refuse later, when the data directory is bound to it.
+func (c runCmd) check() error {
+	if err := commandOf(c.Command).Check(); err != nil {
+		return fail(exitUsage, "see lessor run --help", "%v", err)
+	}
+	if err := checkJobs(c.Jobs); err != nil {
+		return err
+	}
+	if c.MaxAttempts > lease.MaxBudget {
+		return fail(exitUsage, "", "--max-attempts is %d; the most is %d", c.MaxAttempts, lease.MaxBudget)
+	}
+	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
+		return fail(exitUsage, "", "--timeout is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
+	}
+	return nil
+}
+
+// open reads the input and takes the data directory.
+func (c runCmd) open(a *app) (*runner.Job, error) {
+	input, err := c.input(a)
+	if err != nil {
+		return nil, err
+	}
+	defer input.Close()
+	dir := c.Data
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "lessor-run-"); err != nil {
+			return nil, fail(exitCannotStart, "name a directory with --data", "no temporary directory: %v", err)
+		}
+	}
+	job, err := runner.Open(a.ctx, dir, c.options(), input, c.Force)
+	if err != nil && c.Data == "" {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return job, openError(dir, err)
+}
+
+func (c runCmd) input(a *app) (io.ReadCloser, error) {
+	if c.Input == "" {
+		if isTerminal(a.in) {
+			fmt.Fprintln(a.err, "reading lines from the terminal; end with Ctrl-D")
+		}
+		return io.NopCloser(a.in), nil
+	}
+	f, err := os.Open(c.Input)
+	if err != nil {
+		return nil, fail(exitUsage, "", "input: %v", err)
+	}
+	return f, nil
+}
+
+func (c runCmd) options() runner.Options {
+	return runner.Options{
+		Command:     runner.QuoteCommand(commandOf(c.Command)),
+		Nulls:       c.Null,
+		MaxAttempts: c.MaxAttempts,
+		Timeout:     c.Timeout,
+		Addr:        c.Addr,
+		Workspace:   c.Workspace,
+	}
+}
+
+// openError explains why a run cannot begin.
+func openError(dir string, err error) error {
+	var (
+		changed *runner.ChangedError
+		inUse   *runner.InUseError
+		tooLong *runner.LineTooLongError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &changed):
+		return fail(exitFailed, "name another directory, or say --force to throw that run away", "%v", changed)
+	case errors.As(err, &inUse):
+		return fail(exitCannotStart, "it is the same run, or name another directory", "%v", inUse)
+	case errors.As(err, &tooLong):
+		return fail(exitUsage, "write the data to files and run over their names", "%v", tooLong)
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
+	}
+	return err
+}
+
+// screen keeps the progress bar apart from what else is on the terminal.
+func (c runCmd) screen(a *app) *runner.Screen {
+	return runner.NewScreen(a.out, a.err, isTerminal(a.err) && isTerminal(a.out))
+}
+
+// barWidth is nil where nobody would see a bar.
+func barWidth(w io.Writer) func() int {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return nil
+	}
+	return func() int {
+		const usual = 80
+		width, _, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 {
+			return usual
+		}
+		return width
+	}
+}
+
+// record is what --json prints for a task.
+func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
+	if !a.json {
+		return nil
+	}
+	return func(w io.Writer, t *lessorv1.Task) error { return printJSON(w, t) }
+}
+
+// stopped adds to an error how to go on.
+func (c runCmd) stopped(err error) error {
+	f := *explain(err)
+	if f.hint == "" && c.Data != "" {
+		f.hint = "give the same command again to resume"
+	}
+	return &f
+}
+
+// conclude prints the summary. That lines failed is said by it and by the exit code.
+func (c runCmd) conclude(a *app, summary runner.Summary, took time.Duration) error {
+	if a.json {
+		if err := json.NewEncoder(a.err).Encode(summary); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.err, "%v, in %v\n", summary, took.Round(time.Millisecond))
+	}
+	if !summary.OK() {
+		return &failure{code: exitFailed}
+	}
+	return nil
+}
+
+// release lets the data directory go, and removes one that was temporary.
+func (c runCmd) release(job *runner.Job) error {
+	if c.Data == "" {
+		return job.Remove()
+	}
+	return job.Close()
+}

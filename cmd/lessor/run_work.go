@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+
+	"github.com/lessor-dev/lessor/internal/execworker"
+	"github.com/lessor-dev/lessor/internal/runner"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// runWork is one process's work on a run: a coordinator, a worker, and the run that is followed between them.
+type runWork struct {
+	runCmd
+	*app
+	job    *runner.Job
+	screen *runner.Screen
+}
+
+// errWorkerEnded is why the following of a run ends when nobody works on it any more.
+var errWorkerEnded = errors.New("the worker has ended")
+
+func (r *runWork) run() (runner.Summary, error) {
+	if r.Addr != "" {
+		return r.through(r.Addr)
+	}
+	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger())
+	if err != nil {
+		return runner.Summary{}, err
+	}
+	summary, err := r.through(e.target)
+	return summary, errors.Join(err, e.close())
+}
+
+// through works with the coordinator at target.
+func (r *runWork) through(target string) (runner.Summary, error) {
+	cl, err := dial(target)
+	if err != nil {
+		return runner.Summary{}, err
+	}
+	defer cl.Close()
+	return r.workAndFollow(cl)
+}
+
+// workAndFollow runs the worker until everything is printed, or follows the run until the worker ends.
+func (r *runWork) workAndFollow(cl *client) (runner.Summary, error) {
+	kill, killAll := context.WithCancel(r.now)
+	defer killAll()
+	w, err := r.worker(cl, kill.Done())
+	if err != nil {
+		return runner.Summary{}, err
+	}
+	defer context.AfterFunc(r.ctx, r.sayStopping)()
+	working, stopWork := context.WithCancel(r.ctx)
+	following, stopFollowing := context.WithCancelCause(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stopFollowing(r.whyEnded(w.Run(working)))
+	}()
+	summary, err := r.job.Run(following, runner.Config{
+		Tasks:     cl.tasks,
+		Screen:    r.screen,
+		KeepOrder: r.KeepOrder,
+		Record:    r.record(r.app),
+		BarWidth:  barWidth(r.err),
+	})
+	if err != nil {
+		killAll()
+	}
+	stopWork()
+	<-ended
+	return summary, err
+}
+
+func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, error) {
+	handler, err := execworker.Config{
+		Command:    commandOf(r.Command),
+		Arguments:  true,
+		Spool:      r.job.Spool(),
+		KeepFailed: true,
+		Stderr:     r.screen,
+		Kill:       kill,
+	}.Handler()
+	if err != nil {
+		return nil, fail(exitUsage, "", "%v", err)
+	}
+	w, err := worker.New(cl, []string{r.job.RunID()}, worker.Config{
+		Name:         r.job.RunID(),
+		Version:      buildVersion(),
+		Workspace:    r.Workspace,
+		Concurrency:  r.jobs(),
+		DrainTimeout: r.DrainTimeout,
+		Logger:       r.logger(),
+	})
+	if err != nil {
+		return nil, fail(exitUsage, "see lessor run --help", "%v", err)
+	}
+	w.Handle(runner.TaskType, handler)
+	return w, nil
+}
+
+func (r *runWork) jobs() int {
+	if r.Jobs == 0 {
+		return runtime.NumCPU()
+	}
+	return int(r.Jobs)
+}
+
+// logger shows what went wrong, and with --verbose everything, beside the progress bar.
+func (r *runWork) logger() *slog.Logger {
+	level := slog.LevelError
+	if r.Verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(r.screen, &slog.HandlerOptions{Level: level}))
+}
+
+// whyEnded is the cause that the following of the run ends with.
+func (r *runWork) whyEnded(err error) error {
+	if cause := context.Cause(r.ctx); cause != nil {
+		return cause
+	}
+	if err = workerError(err); err != nil {
+		return err
+	}
+	return errWorkerEnded
+}
+
+func (r *runWork) sayStopping() {
+	if errors.Is(context.Cause(r.ctx), context.Canceled) {
+		return // the program is over
+	}
+	fmt.Fprintf(r.screen, "stopping: running commands may go on for %v; a second signal kills them\n", r.DrainTimeout)
+}

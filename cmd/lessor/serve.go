@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"syscall"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+)
+
+// serveCmd is lessor serve. A coordinator runs without a person, so that its settings have the shortest names.
+type serveCmd struct {
+	Data     string  `required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
+	Listen   string  `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
+	HTTP     string  `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
+	Insecure bool    `help:"Listen off loopback although there is no TLS and no credentials."`
+	Recovery string  `enum:"keep,invalidate" default:"keep" help:"What becomes of the leases of before the start: keep, or invalidate, which ends them all."`
+	Log      logging `embed:"" prefix:"log-"`
+	Limit    limits  `embed:"" prefix:"limit-"`
+}
+
+// Help is shown below the flags.
+func (serveCmd) Help() string {
+	return `Prints where it listens once it does. The first SIGINT or SIGTERM stops it in order: calls under way are answered,
+what was acknowledged is durable. The log goes to standard error.
+
+Examples:
+  lessor serve --data /var/lib/lessor
+  LESSOR_DATA=./data lessor serve --listen 127.0.0.1:0 --json`
+}
+
+// limits are the sizes that an operator may set (S7).
+type limits struct {
+	Payload    int `placeholder:"BYTES" help:"Largest payload (1 MiB)."`
+	Output     int `placeholder:"BYTES" help:"Largest output inside of a report (1 MiB)."`
+	Checkpoint int `placeholder:"BYTES" help:"Largest checkpoint (64 KiB)."`
+	Batch      int `placeholder:"N" help:"Most tasks of a batch (1000)."`
+}
+
+func (c serveCmd) Run(a *app) error {
+	log, err := c.Log.logger(a.err)
+	if err != nil {
+		return err
+	}
+	grpcLis, err := c.listen("listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer grpcLis.Close()
+	httpLis, err := c.listenHTTP()
+	if err != nil {
+		return err
+	}
+	if httpLis != nil {
+		defer httpLis.Close()
+	}
+	return withStore(c.Data, func(st store.Store) error {
+		co, err := coordinator.New(st, c.config(log))
+		if err != nil {
+			return fail(exitUsage, "", "%v", err)
+		}
+		if err := announce(a, grpcLis, httpLis); err != nil {
+			return err
+		}
+		return serveError(co.Serve(a.ctx, grpcLis, httpLis))
+	})
+}
+
+func (c serveCmd) config(log *slog.Logger) coordinator.Config {
+	return coordinator.Config{
+		Logger:             log,
+		Version:            buildVersion(),
+		RecoveryInvalidate: c.Recovery == "invalidate",
+		Limits: lease.Limits{
+			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Batch: c.Limit.Batch,
+		},
+	}
+}
+
+// listen opens a listener. Off loopback there must be TLS, which this version does not have (X1).
+func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
+	lis, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fail(exitCannotStart, fmt.Sprintf("another coordinator? choose another address with --%s", flag), "%s is in use", addr)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fail(exitCannotStart, "ports below 1024 belong to root", "not permitted to listen on %s", addr)
+	case err != nil:
+		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, a host of this machine", flag), "cannot listen on %q: %v", addr, withoutOp(err))
+	}
+	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure {
+		_ = lis.Close()
+		return nil, fail(exitUsage, "listen on a loopback address, or say --insecure where the network is trusted",
+			"%s is not a loopback address: everybody who reaches it could read and change every task", addr)
+	}
+	return lis, nil
+}
+
+func (c serveCmd) listenHTTP() (net.Listener, error) {
+	if c.HTTP == "" {
+		return nil, nil
+	}
+	return c.listen("http", c.HTTP)
+}
+
+// withoutOp is a network error without the operation and address that the message names already.
+func withoutOp(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// announce prints where the coordinator listens.
+func announce(a *app, grpcLis, httpLis net.Listener) error {
+	at := map[string]string{"grpc": grpcLis.Addr().String()}
+	if httpLis != nil {
+		at["http"] = httpLis.Addr().String()
+	}
+	if a.json {
+		return json.NewEncoder(a.out).Encode(at)
+	}
+	text := "serving gRPC on " + at["grpc"]
+	if httpLis != nil {
+		text += ", HTTP on " + at["http"]
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}
+
+// withStore calls use with the store in dir and closes it.
+func withStore(dir string, use func(store.Store) error) (err error) {
+	st, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		return storeError(dir, err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return use(st)
+}
+
+// storeError explains why a store cannot be opened.
+func storeError(dir string, err error) error {
+	var (
+		inUse   *store.InUseError
+		newer   *store.NewerFormatError
+		damaged *store.DamagedError
+		corrupt *store.CorruptError
+	)
+	switch {
+	case errors.As(err, &inUse):
+		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
+	case errors.As(err, &newer):
+		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
+	case errors.As(err, &damaged), errors.As(err, &corrupt):
+		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
+	}
+	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
+}
+
+// serveError explains how serving ended.
+func serveError(err error) error {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, engine.ErrStore):
+		return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
+	}
+	return err
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// statusCmd is lessor status.
+type statusCmd struct {
+	remote `embed:""`
+}
+
+func (c statusCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		s, err := cl.admin.GetStatus(a.ctx, &lessorv1.GetStatusRequest{})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return printJSON(a.out, s)
+		}
+		d := newDetails(a.out)
+		d.add("version", s.GetVersion())
+		d.add("serving since", clock(s.GetStartedAt()))
+		d.add("epoch", fmt.Sprint(s.GetEpoch()))
+		d.add("live leases", fmt.Sprint(s.GetLeases()))
+		d.add("open sessions", fmt.Sprint(s.GetSessions()))
+		d.add("store", bytesText(s.GetStoreBytes()))
+		d.add("access", accessText(s.GetOpen()))
+		return d.flush()
+	})
+}
+
+func accessText(open bool) string {
+	if open {
+		return "open: whoever reaches the listener is tenant \"default\""
+	}
+	return "by credentials"
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// submitCmd is lessor submit. Values are checked by the coordinator alone, so that there is one set of rules.
+type submitCmd struct {
+	remote `embed:""`
+
+	Queue   string `required:"" placeholder:"NAME" help:"Queue that workers lease from."`
+	Type    string `placeholder:"NAME" help:"Kind of work; workers say which types they handle."`
+	Payload string `placeholder:"TEXT" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
+
+	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
+	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
+	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
+	IdempotencyKey string            `placeholder:"KEY" help:"Submit the same task once only: a repeat returns the first."`
+	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on. Repeatable."`
+	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
+	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
+	Deadline       when              `placeholder:"TIME" help:"Fail the task at this time: RFC 3339, or a span from now."`
+
+	AttemptTimeout    time.Duration `placeholder:"DURATION" help:"Longest time of one attempt."`
+	StartTimeout      time.Duration `placeholder:"DURATION" help:"Longest time to wait for a worker."`
+	HeartbeatInterval time.Duration `placeholder:"DURATION" help:"How often the worker heartbeats (30s)."`
+	HeartbeatTimeout  time.Duration `placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
+	CancelGrace       time.Duration `placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
+	Retention         time.Duration `placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
+	MaxAttempts       uint32        `placeholder:"N" help:"Failures after which the task is FAILED (5); 1 is no retry."`
+	MaxLosses         uint32        `placeholder:"N" help:"Lost leases after which the task is FAILED (3)."`
+	InitialBackoff    time.Duration `placeholder:"DURATION" help:"Wait after the first failure (1s)."`
+	BackoffMultiplier float64       `placeholder:"F" help:"Factor from one wait to the next (2)."`
+	MaxBackoff        time.Duration `placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
+}
+
+// Help is shown below the flags.
+func (submitCmd) Help() string {
+	return `Prints the id of the task. What is left out takes the coordinator's default, shown in parentheses.
+
+Examples:
+  lessor submit --queue mail --type welcome --payload '{"user": 7}'
+  lessor submit --queue thumbs --payload @photo.jpg --max-attempts 1
+  lessor submit --queue reports --idempotency-key 2026-11 --run-at 2026-12-01T06:00:00Z`
+}
+
+func (c submitCmd) Run(a *app) error {
+	spec, err := c.spec(a.in)
+	if err != nil {
+		return err
+	}
+	return c.with(func(cl *client) error {
+		answer, err := cl.tasks.SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: spec})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return printJSON(a.out, answer)
+		}
+		if !answer.GetCreated() {
+			fmt.Fprintln(a.err, "the idempotency key had made this task before")
+		}
+		_, err = fmt.Fprintln(a.out, answer.GetTask().GetTaskId())
+		return err
+	})
+}
+
+func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
+	payload, err := c.payload(stdin)
+	if err != nil {
+		return nil, err
+	}
+	return &lessorv1.TaskSpec{
+		WorkspaceId:       c.Workspace,
+		Queue:             c.Queue,
+		Type:              c.Type,
+		Payload:           payload,
+		RunId:             c.RunID,
+		TaskKey:           c.TaskKey,
+		AssetId:           c.AssetID,
+		IdempotencyKey:    c.IdempotencyKey,
+		Priority:          c.Priority,
+		RunAt:             c.RunAt.timestamp(),
+		Deadline:          c.Deadline.timestamp(),
+		AttemptTimeout:    span(c.AttemptTimeout),
+		StartTimeout:      span(c.StartTimeout),
+		RetryPolicy:       c.retryPolicy(),
+		HeartbeatInterval: span(c.HeartbeatInterval),
+		HeartbeatTimeout:  span(c.HeartbeatTimeout),
+		CancelGrace:       span(c.CancelGrace),
+		Labels:            c.Label,
+		Retention:         span(c.Retention),
+	}, nil
+}
+
+func (c submitCmd) retryPolicy() *lessorv1.RetryPolicy {
+	return &lessorv1.RetryPolicy{
+		MaxAttempts:       c.MaxAttempts,
+		MaxLosses:         c.MaxLosses,
+		InitialBackoff:    span(c.InitialBackoff),
+		BackoffMultiplier: c.BackoffMultiplier,
+		MaxBackoff:        span(c.MaxBackoff),
+	}
+}
+
+// payload is the text itself, or what a file holds.
+func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
+	name, isFile := strings.CutPrefix(c.Payload, "@")
+	switch {
+	case !isFile:
+		return []byte(c.Payload), nil
+	case name == "-":
+		return readPayload(stdin, "standard input")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fail(exitUsage, "@ names a file; a text that begins with @ can come from standard input, @-", "payload: %v", err)
+	}
+	defer f.Close()
+	return readPayload(f, name)
+}
+
+// readPayload reads everything up to what fits into a message; the exact limit is the coordinator's to say.
+func readPayload(r io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err != nil {
+		return nil, fail(exitUsage, "", "payload: %v", err)
+	}
+	if len(data) > maxAnswer {
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxAnswer))
+	}
+	return data, nil
+}
+
+// span is a Duration; absent for 0, which means the default.
+func span(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// taskCmd is lessor task.
+type taskCmd struct {
+	Get    taskGetCmd    `cmd:"" help:"Show one task with its history."`
+	List   taskListCmd   `cmd:"" help:"List tasks, oldest first."`
+	Cancel taskCancelCmd `cmd:"" help:"Ask tasks to end."`
+	Retry  taskRetryCmd  `cmd:"" help:"Open a new round for tasks that failed or were cancelled."`
+	Delete taskDeleteCmd `cmd:"" help:"Remove tasks."`
+	Watch  taskWatchCmd  `cmd:"" help:"Follow the events of a task or a run."`
+}
+
+// taskIDs are the tasks that a command changes.
+type taskIDs struct {
+	TaskID []string `arg:"" help:"Tasks to change."`
+}
+
+// change makes one call for every task. A task that is refused does not keep the others from being changed.
+func (t taskIDs) change(a *app, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
+	var refused []*failure
+	for _, id := range t.TaskID {
+		answer, line, err := call(a.ctx, id)
+		if err == nil {
+			err = printChange(a, answer, line)
+		}
+		if err != nil {
+			refused = append(refused, explain(err))
+		}
+	}
+	return joined(refused)
+}
+
+func printChange(a *app, answer proto.Message, line string) error {
+	if a.json {
+		return printJSON(a.out, answer)
+	}
+	_, err := a.out.Write([]byte(line + "\n"))
+	return err
+}
+
+// joined is all failures as one, with the first one's exit code and hint.
+func joined(failures []*failure) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, f := range failures {
+		lines = append(lines, f.text)
+	}
+	return fail(failures[0].code, failures[0].hint, "%s", strings.Join(lines, "\n"))
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// taskGetCmd is lessor task get.
+type taskGetCmd struct {
+	remote  `embed:""`
+	TaskID  string `arg:"" help:"Task to show."`
+	Output  bool   `xor:"part" help:"Write the output of the task alone, as it is."`
+	Payload bool   `xor:"part" help:"Write the payload of the task alone, as it is."`
+}
+
+// Help is shown below the flags.
+func (taskGetCmd) Help() string {
+	return `Examples:
+  lessor task get 3f2a
+  lessor task get 3f2a --output > result.bin
+  lessor task get 3f2a --json | jq .task.state`
+}
+
+func (c taskGetCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		answer, err := cl.tasks.GetTask(a.ctx, &lessorv1.GetTaskRequest{TaskId: c.TaskID})
+		if err != nil {
+			return err
+		}
+		switch {
+		case c.Output:
+			_, err = a.out.Write(answer.GetTask().GetOutput())
+		case c.Payload:
+			_, err = a.out.Write(answer.GetTask().GetSpec().GetPayload())
+		case a.json:
+			err = printJSON(a.out, answer)
+		default:
+			err = printTask(a.out, answer.GetTask())
+		}
+		return err
+	})
+}
+
+func printTask(w io.Writer, t *lessorv1.Task) error {
+	d := newDetails(w)
+	d.addState(t)
+	d.addSpec(t.GetSpec())
+	d.addLease(t)
+	d.addResult(t)
+	if err := d.flush(); err != nil {
+		return err
+	}
+	return printHistory(w, t)
+}
+
+func (d details) addState(t *lessorv1.Task) {
+	d.add("task", t.GetTaskId())
+	d.add("state", short(t.GetState(), "TASK_STATE_"))
+	if t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED {
+		d.add("reason", short(t.GetReason(), "REASON_"))
+	}
+	if t.GetQuarantined() {
+		d.add("quarantined", "yes: its workers were lost too often")
+	}
+	d.add("attempt", attemptText(t))
+	d.add("created", clock(t.GetCreatedAt()))
+	d.add("due", clock(t.GetRetryAt()))
+	d.add("finished", clock(t.GetFinishedAt()))
+}
+
+func attemptText(t *lessorv1.Task) string {
+	policy := t.GetSpec().GetRetryPolicy()
+	return fmt.Sprintf("%d in round %d; failures %d of %d, losses %d of %d", t.GetAttempt(), t.GetRound(),
+		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
+}
+
+func (d details) addSpec(s *lessorv1.TaskSpec) {
+	d.add("workspace", s.GetWorkspaceId())
+	d.add("queue", s.GetQueue())
+	d.add("type", s.GetType())
+	d.add("run", s.GetRunId())
+	d.add("key", s.GetTaskKey())
+	d.add("asset", s.GetAssetId())
+	d.add("idempotency key", s.GetIdempotencyKey())
+	if s.GetPriority() != 0 {
+		d.add("priority", fmt.Sprint(s.GetPriority()))
+	}
+	d.add("deadline", clock(s.GetDeadline()))
+	for _, key := range slices.Sorted(maps.Keys(s.GetLabels())) {
+		d.add("label", key+"="+s.GetLabels()[key])
+	}
+	d.add("payload", preview(s.GetPayload()))
+}
+
+func (d details) addLease(t *lessorv1.Task) {
+	if l := t.GetLease(); l != nil {
+		d.add("worker", l.GetWorkerId())
+		d.add("fencing token", fmt.Sprint(l.GetFencingToken()))
+		d.add("started", clock(l.GetStartedAt()))
+		d.add("heartbeat", clock(l.GetHeartbeatAt()))
+		d.add("lease ends", clock(l.GetExpiresAt()))
+	}
+	if p := t.GetProgress(); p != nil {
+		d.add("progress", strings.TrimSpace(fmt.Sprintf("%.0f %% %s %s", p.GetFraction()*100, p.GetStage(), p.GetMessage())))
+	}
+	d.add("cancel asked", strings.TrimSpace(clock(t.GetCancelRequestedAt())+" "+t.GetCancelReason()))
+}
+
+func (d details) addResult(t *lessorv1.Task) {
+	if e := t.GetError(); e != nil {
+		d.add("error", short(e.GetCategory(), "ERROR_CATEGORY_")+": "+e.GetMessage())
+		d.add("stack", e.GetStackTrace())
+	}
+	if t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED {
+		d.add("output", preview(t.GetOutput()))
+	}
+	for _, artifact := range t.GetArtifacts() {
+		d.add("artifact", fmt.Sprintf("%s at %s, %s", artifact.GetResourceId(), artifact.GetWorkerId(), bytesText(uint64(artifact.GetSizeBytes()))))
+	}
+}
+
+// preview shows the begin of a text, or the size of anything else.
+func preview(data []byte) string {
+	const shown = 200
+	size := bytesText(uint64(len(data)))
+	switch {
+	case len(data) == 0:
+		return "empty"
+	case !utf8.Valid(data):
+		return size + " that are not text"
+	case len(data) > shown:
+		return size + ": " + strings.ToValidUTF8(string(data[:shown]), "") + "…"
+	}
+	return string(data)
+}
+
+func printHistory(w io.Writer, t *lessorv1.Task) error {
+	if len(t.GetHistory()) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	if n := t.GetHistoryDropped(); n > 0 {
+		fmt.Fprintf(w, "%d older events are no longer kept\n", n)
+	}
+	rows := newTable(w, "AT", "EVENT", "STATE", "ATTEMPT", "BY", "WHY")
+	for _, e := range t.GetHistory() {
+		rows.row(historyCells(e)...)
+	}
+	return rows.flush()
+}
+
+func historyCells(e *lessorv1.HistoryEvent) []string {
+	return []string{
+		clock(e.GetAt()),
+		short(e.GetType(), "HISTORY_EVENT_TYPE_"),
+		short(e.GetTaskState(), "TASK_STATE_"),
+		fmt.Sprint(e.GetAttempt()),
+		e.GetActor(),
+		why(e),
+	}
+}
+
+// why is the reason and the detail of an event, as far as there are any.
+func why(e *lessorv1.HistoryEvent) string {
+	var parts []string
+	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
+		parts = append(parts, short(r, "REASON_"))
+	}
+	if e.GetDetail() != "" {
+		parts = append(parts, e.GetDetail())
+	}
+	return strings.Join(parts, ": ")
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// taskWatchCmd is lessor task watch.
+type taskWatchCmd struct {
+	remote `embed:""`
+	TaskID string `arg:"" optional:"" help:"Task to watch; ends when the task is final."`
+	RunID  string `name:"run-id" placeholder:"ID" help:"Watch a run instead; ends with a signal."`
+	After  uint64 `placeholder:"SEQUENCE" help:"Only durable events after this one."`
+}
+
+// Help is shown below the flags.
+func (taskWatchCmd) Help() string {
+	return `Prints what has happened, then what happens: state changes, progress and what the attempt prints.
+
+Examples:
+  lessor task watch 3f2a
+  lessor task watch --run-id nightly --json | jq -r .task_state`
+}
+
+func (c taskWatchCmd) Run(a *app) error {
+	if (c.TaskID == "") == (c.RunID == "") {
+		return fail(exitUsage, "see lessor task watch --help", "name either a task or, with --run-id, a run")
+	}
+	return c.with(func(cl *client) error {
+		stream, err := cl.tasks.WatchTask(a.ctx, &lessorv1.WatchTaskRequest{
+			TaskId: c.TaskID, RunId: c.RunID, WorkspaceId: c.Workspace, AfterSequence: c.After,
+		})
+		if err != nil {
+			return err
+		}
+		for {
+			event, err := stream.Recv()
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil && a.ctx.Err() != nil && c.RunID != "":
+				return nil // a run is watched until the user has seen enough
+			case err != nil:
+				return err
+			}
+			if err := printEvent(a, event); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+func printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
+	if a.json {
+		return printJSON(a.out, e)
+	}
+	text := strings.TrimRight(eventText(e), "\n")
+	for line := range strings.SplitSeq(text, "\n") {
+		if _, err := fmt.Fprintf(a.out, "%s\t%s\t%s\n", e.GetTaskId(), short(e.GetTaskState(), "TASK_STATE_"), printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eventText(e *lessorv1.WatchTaskResponse) string {
+	switch event := e.GetEvent().(type) {
+	case *lessorv1.WatchTaskResponse_History:
+		return historyText(event.History)
+	case *lessorv1.WatchTaskResponse_Progress:
+		p := event.Progress
+		return strings.TrimSpace(fmt.Sprintf("progress %.0f %% %s %s", p.GetFraction()*100, p.GetStage(), p.GetMessage()))
+	case *lessorv1.WatchTaskResponse_Chunk:
+		return chunkText(event.Chunk)
+	case *lessorv1.WatchTaskResponse_Missed:
+		return fmt.Sprintf("missed %d durable and %d volatile events", event.Missed.GetDurable(), event.Missed.GetVolatile())
+	case *lessorv1.WatchTaskResponse_Deleted:
+		return "deleted"
+	}
+	return "an event that this version does not know"
+}
+
+func historyText(e *lessorv1.HistoryEvent) string {
+	text := strings.ToLower(short(e.GetType(), "HISTORY_EVENT_TYPE_"))
+	if e.GetAttempt() > 0 {
+		text += fmt.Sprintf(" attempt %d", e.GetAttempt())
+	}
+	if e.GetActor() != "" {
+		text += " by " + e.GetActor()
+	}
+	if reason := why(e); reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
+func chunkText(c *lessorv1.FeedbackChunk) string {
+	text := c.GetText()
+	if data := c.GetData(); data != nil {
+		text = bytesText(uint64(len(data))) + " of data"
+	}
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		lines = append(lines, c.GetChannel()+": "+line)
+	}
+	return strings.Join(lines, "\n")
+}

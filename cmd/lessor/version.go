@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// version is set by the release build with -ldflags "-X main.version=v1.2.3".
+var version string
+
+// protocolVersion is the version of the session protocol that this binary speaks.
+const protocolVersion = 1
+
+// versionCmd is lessor version.
+type versionCmd struct{}
+
+func (versionCmd) Run(a *app) error {
+	if a.json {
+		return json.NewEncoder(a.out).Encode(map[string]any{
+			"version": buildVersion(), "go": runtime.Version(), "protocol": protocolVersion,
+		})
+	}
+	_, err := fmt.Fprintf(a.out, "lessor %s (protocol %d, %s)\n", buildVersion(), protocolVersion, runtime.Version())
+	return err
+}
+
+// buildVersion is the release, else the module version or the commit that the go command recorded, else "devel".
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	return "devel" + revision(info)
+}
+
+// revision is "+" and the commit of a build in a checkout, else empty.
+func revision(info *debug.BuildInfo) string {
+	const shown = 12
+	var commit, mark string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			mark = "-dirty"
+		}
+	}
+	if commit == "" {
+		return ""
+	}
+	return "+" + commit[:min(len(commit), shown)] + mark
+}

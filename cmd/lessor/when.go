@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// when is a flag that holds a point in time: RFC 3339, or a span from now.
+type when struct{ time.Time }
+
+// UnmarshalText reads the flag.
+func (w *when) UnmarshalText(text []byte) error {
+	if d, err := time.ParseDuration(string(text)); err == nil {
+		w.Time = time.Now().Add(d)
+		return nil
+	}
+	t, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return fmt.Errorf("%q is neither a time such as 2026-12-01T06:00:00Z nor a span such as 10m", text)
+	}
+	w.Time = t
+	return nil
+}
+
+// timestamp is absent where the flag was not given.
+func (w when) timestamp() *timestamppb.Timestamp {
+	if w.IsZero() {
+		return nil
+	}
+	return timestamppb.New(w.Time)
+}

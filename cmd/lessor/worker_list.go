@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// workerCmd is lessor worker.
+type workerCmd struct {
+	List workerListCmd `cmd:"" help:"List the workers that are connected."`
+	Run  workerRunCmd  `cmd:"" help:"Be a worker that runs a command for every task."`
+}
+
+// workerListCmd is lessor worker list.
+type workerListCmd struct {
+	remote `embed:""`
+	Queue  string `placeholder:"NAME" help:"Only workers that take from this queue."`
+}
+
+func (c workerListCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		list := newListing(a, "WORKER", "STATE", "LEASES", "SLOTS", "QUEUES", "HOST", "CONNECTED", "SEEN", "SESSION")
+		req := &lessorv1.ListWorkersRequest{Queue: c.Queue}
+		for {
+			page, err := cl.admin.ListWorkers(a.ctx, req)
+			if err != nil {
+				return err
+			}
+			for _, w := range page.GetWorkers() {
+				if err := list.add(w, workerCells(w)...); err != nil {
+					return err
+				}
+			}
+			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+				return list.flush()
+			}
+		}
+	})
+}
+
+func workerCells(w *lessorv1.Worker) []string {
+	return []string{
+		w.GetWorkerId(),
+		short(w.GetState(), "WORKER_STATE_"),
+		fmt.Sprint(w.GetLeases()),
+		fmt.Sprint(w.GetCapabilities().GetConcurrency().GetMaxParallel()),
+		strings.Join(w.GetQueues(), ","),
+		w.GetInfo().GetHostname(),
+		age(w.GetConnectedAt()),
+		age(w.GetLastSeenAt()),
+		w.GetSessionId(),
+	}
+}

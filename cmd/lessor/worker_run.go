@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lessor-dev/lessor/internal/execworker"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// workerRunCmd is lessor worker run.
+type workerRunCmd struct {
+	remote `embed:""`
+
+	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from. Repeatable."`
+	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
+	Jobs         uint          `short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
+	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
+	Spool        string        `placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
+	InlineLimit  int           `default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; the coordinator must allow it."`
+	DrainTimeout time.Duration `default:"30s" help:"How long running commands may go on after a signal to stop."`
+	Log          logging       `embed:"" prefix:"log-"`
+
+	Command []string `arg:"" passthrough:"partial" help:"Command to run for every task."`
+}
+
+// Help is shown below the flags.
+func (workerRunCmd) Help() string {
+	return `Any program is a worker. It gets the payload on standard input and the task in its environment:
+LESSOR_TASK_ID, LESSOR_ATTEMPT, LESSOR_ATTEMPT_ID, LESSOR_FENCING_TOKEN, LESSOR_WORKSPACE, LESSOR_QUEUE, LESSOR_TYPE, LESSOR_RUN_ID,
+LESSOR_TASK_KEY, LESSOR_ASSET_ID, LESSOR_DEADLINE and TRACEPARENT.
+
+Its standard output is the output of the task; over the inline limit it becomes a file in the spool and an artifact of the task. Its
+standard error goes to those who watch.
+
+Exit code 0 completes the task. Others are failures: 64 72 73 77 78 126 127 CONFIGURATION (not retried), 65 66 67 DATA_QUALITY (not
+retried), 68 69 71 74 75 76 INFRASTRUCTURE, 124 TIMEOUT, any other USER_CODE; killed from outside: INFRASTRUCTURE.
+
+A cancel sends SIGTERM to the command's process group, and SIGKILL shortly before the cancel grace ends. The first SIGINT or SIGTERM
+to the worker drains it: no new tasks, running commands go on for the drain timeout. The second stops it at once; its tasks go back.
+
+Examples:
+  lessor worker run --queue thumbs --type resize -j 4 -- ./resize.sh
+  lessor worker run --queue mail -- sh -c 'jq -r .to | xargs notify'`
+}
+
+func (c workerRunCmd) Run(a *app) error {
+	if err := checkJobs(c.Jobs); err != nil {
+		return err
+	}
+	log, err := c.Log.logger(a.err)
+	if err != nil {
+		return err
+	}
+	handler, err := c.handler(a)
+	if err != nil {
+		return err
+	}
+	return c.with(func(cl *client) error {
+		w, err := worker.New(cl, c.Queue, worker.Config{
+			Name:         c.Name,
+			Version:      buildVersion(),
+			Workspace:    c.Workspace,
+			Concurrency:  int(c.Jobs),
+			DrainTimeout: c.DrainTimeout,
+			Logger:       log,
+		})
+		if err != nil {
+			return fail(exitUsage, "see lessor worker run --help", "%v", err)
+		}
+		for _, t := range c.Type {
+			w.Handle(t, handler)
+		}
+		if len(c.Type) == 0 {
+			w.HandleDefault(handler)
+		}
+		return workerError(w.Run(a.ctx))
+	})
+}
+
+func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
+	spool, err := c.spool()
+	if err != nil {
+		return nil, err
+	}
+	handler, err := execworker.Config{
+		Command:     commandOf(c.Command),
+		Spool:       spool,
+		InlineLimit: c.InlineLimit,
+		Kill:        a.now.Done(),
+	}.Handler()
+	if err != nil {
+		return nil, fail(exitUsage, "", "%v", err)
+	}
+	return handler, nil
+}
+
+// checkJobs refuses more than a session can have; 0 is the default.
+func checkJobs(n uint) error {
+	const most = 10_000
+	if n > most {
+		return fail(exitUsage, "", "--jobs is %d; the most is %d", n, most)
+	}
+	return nil
+}
+
+// commandOf takes the -- off that stood before the command.
+func commandOf(args []string) execworker.Command {
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	return args
+}
+
+func (c workerRunCmd) spool() (execworker.Spool, error) {
+	if c.Spool != "" {
+		return execworker.NewSpool(c.Spool), nil
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return execworker.Spool{}, fail(exitUsage, "name a directory with --spool", "no place for large outputs: %v", err)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return execworker.NewSpool(filepath.Join(state, "lessor", "spool")), nil
+}
+
+// workerError explains why a worker ended. Being drained by the coordinator is an end like another.
+func workerError(err error) error {
+	var refused *worker.RefusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return fail(exitFailed, refused.Remediation, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
+	case errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered):
+		return nil
+	}
+	return err
+}
