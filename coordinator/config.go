@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Config of a coordinator. The zero value runs.
+type Config struct {
+	// Logger takes the log; nil: slog.Default. Payloads and lease ids never reach it.
+	Logger *slog.Logger
+	// Limits of sizes (S7). A field that is 0 takes its default from lease.DefaultLimits.
+	Limits lease.Limits
+	// Version of the software, told by GetStatus and to workers. Empty: "dev".
+	Version string
+	// RecoveryInvalidate ends every lease of before the start, COORDINATOR_RECOVERED, instead of letting it live on (A9).
+	RecoveryInvalidate bool
+}
+
+// fill sets what was left zero.
+func (c *Config) fill() {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	d := lease.DefaultLimits()
+	for _, f := range []struct {
+		field *int
+		value int
+	}{
+		{&c.Limits.Payload, d.Payload}, {&c.Limits.Output, d.Output}, {&c.Limits.ID, d.ID}, {&c.Limits.Labels, d.Labels},
+		{&c.Limits.Checkpoint, d.Checkpoint}, {&c.Limits.Stack, d.Stack}, {&c.Limits.Batch, d.Batch},
+	} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+}
+
+// maxInline bounds payload and output, which lie in memory whole, several times over, while they pass.
+const maxInline = 64 << 20
+
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name             string
+		value, low, high int
+	}{
+		{"payload", c.Limits.Payload, 1, maxInline},
+		{"output", c.Limits.Output, 1, maxInline},
+		{"id", c.Limits.ID, 32, 4096},
+		{"labels", c.Limits.Labels, 1, 1024},
+		{"checkpoint", c.Limits.Checkpoint, 1, maxInline},
+		{"stack", c.Limits.Stack, 1, 1 << 20},
+		{"batch", c.Limits.Batch, 1, 10_000},
+	} {
+		if f.value < f.low || f.value > f.high {
+			return fmt.Errorf("limit %s is %d; the range is %d to %d", f.name, f.value, f.low, f.high)
+		}
+	}
+	return nil
+}
+
+// minMessage is the largest message where the limits ask for no larger one (S7).
+const minMessage = 4 << 20
+
+// maxMessage is the largest message that is read or sent. It leaves room for an output that is over its limit, which has to
+// arrive to be refused by name (V11).
+func (c *Config) maxMessage() int {
+	return max(minMessage, 2*(c.Limits.Payload+c.Limits.Output))
+}

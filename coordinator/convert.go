@@ -1,0 +1,147 @@
+package coordinator
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The enums of package lease have the numbers of the wire, so that a conversion is a cast (held by TestEnumsAreThoseOfTheWire).
+
+// stamp is absent for no time.
+func stamp(w lease.Wall) *timestamppb.Timestamp {
+	if w == 0 {
+		return nil
+	}
+	return timestamppb.New(w.Time())
+}
+
+// stampAt is stamp for an instant of the serving clock.
+func stampAt(now lease.Now, i lease.Instant) *timestamppb.Timestamp {
+	if i == 0 {
+		return nil
+	}
+	return stamp(now.WallAt(i))
+}
+
+// span is absent for 0.
+func span(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// left is the time from now to i, at least 0; absent for no time.
+func left(now lease.Now, i lease.Instant) *durationpb.Duration {
+	if i == 0 {
+		return nil
+	}
+	return durationpb.New(max(0, i.Sub(now.Serving)))
+}
+
+// taskProto shows a task as lists do: without payload, output, checkpoint and history.
+func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
+	m := &lessorv1.Task{
+		TaskId: t.ID.String(), TenantId: t.Tenant, Spec: specProto(t.Workspace, t.Spec),
+		State: lessorv1.TaskState(t.State()), Reason: lessorv1.Reason(t.Reason),
+		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses,
+		Quarantined: t.State() == lease.Failed && t.Reason == lease.HeartbeatTimeout,
+		CreatedAt:   stamp(t.CreatedAt), FinishedAt: stamp(t.FinishedAt), RetryAt: readyAt(now, t),
+		Lease: leaseProto(now, t.Lease),
+	}
+	if c := t.Cancel; c != nil {
+		m.CancelReason, m.CancelRequestedAt = c.Reason, stamp(c.At)
+	}
+	return m
+}
+
+// readyAt is when a SCHEDULED task becomes READY.
+func readyAt(now lease.Now, t *lease.Task) *timestamppb.Timestamp {
+	switch {
+	case t.State() != lease.Scheduled:
+		return nil
+	case t.RetryAt != 0:
+		return stampAt(now, t.RetryAt)
+	}
+	return stamp(t.RunAt)
+}
+
+func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		WorkspaceId: workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, RunAt: stamp(s.RunAt), Deadline: stamp(s.Deadline),
+		AttemptTimeout: span(s.AttemptTimeout), StartTimeout: span(s.StartTimeout), RetryPolicy: retryPolicyProto(&s.Retry),
+		HeartbeatInterval: span(s.HeartbeatInterval), HeartbeatTimeout: span(s.HeartbeatTimeout),
+		CancelGrace: span(s.CancelGrace), Labels: s.Labels, Retention: span(s.Retention),
+	}
+}
+
+func retryPolicyProto(p *lease.RetryPolicy) *lessorv1.RetryPolicy {
+	m := &lessorv1.RetryPolicy{
+		MaxAttempts: p.MaxAttempts, MaxLosses: p.MaxLosses, InitialBackoff: span(p.InitialBackoff),
+		BackoffMultiplier: p.Multiplier, MaxBackoff: span(p.MaxBackoff),
+	}
+	for _, c := range p.NonRetryable {
+		m.NonRetryableCategories = append(m.NonRetryableCategories, lessorv1.ErrorCategory(c))
+	}
+	return m
+}
+
+func leaseProto(now lease.Now, l *lease.Lease) *lessorv1.LeaseInfo {
+	if l == nil {
+		return nil
+	}
+	return &lessorv1.LeaseInfo{
+		Attempt: l.Attempt, WorkerId: l.Worker, SessionId: l.Session, FencingToken: lease.FencingToken(l.Epoch, l.Attempt),
+		GrantedAt: stamp(l.GrantedAt), AckedAt: stamp(l.AckedAt), StartedAt: stamp(l.StartedAt), HeartbeatAt: stamp(l.HeartbeatAt),
+		ExpiresAt: stampAt(now, l.ExpiresAt),
+	}
+}
+
+func eventProto(e *lease.Event) *lessorv1.HistoryEvent {
+	return &lessorv1.HistoryEvent{
+		Sequence: e.Seq, Type: lessorv1.HistoryEventType(e.Type), At: stamp(e.At), Attempt: e.Attempt, Actor: e.Actor,
+		Reason: lessorv1.Reason(e.Reason), Detail: e.Detail, TaskState: lessorv1.TaskState(e.State),
+	}
+}
+
+// historyProto returns the kept events and how many fell off their front.
+func historyProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
+	events := t.Events()
+	all := make([]*lessorv1.HistoryEvent, len(events))
+	for i := range events {
+		all[i] = eventProto(&events[i])
+	}
+	return all, missing(t)
+}
+
+// missing is how many events a task no longer keeps: what fell off, and then the submit is gone too (see lease.Task.Events).
+func missing(t *lease.Task) uint32 {
+	if t.Dropped == 0 {
+		return 0
+	}
+	return t.Dropped + 1
+}
+
+func errorProto(f *lease.Failure) *lessorv1.TaskError {
+	return &lessorv1.TaskError{
+		Category: lessorv1.ErrorCategory(f.Category), Message: f.Message, StackTrace: f.Stack,
+		Retryable: f.Retryable, RetryAfter: span(f.RetryAfter),
+	}
+}
+
+func artifactsProto(all []lease.Artifact) []*lessorv1.Artifact {
+	out := make([]*lessorv1.Artifact, len(all))
+	for i, a := range all {
+		out[i] = &lessorv1.Artifact{
+			ResourceId: a.ResourceID, WorkerId: a.WorkerID, Type: a.Type, SizeBytes: a.SizeBytes,
+			ExpiresAt: stamp(a.ExpiresAt), Inline: a.Inline, Metadata: a.Metadata,
+		}
+	}
+	return out
+}

@@ -1,0 +1,66 @@
+package coordinator
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The conversions between lease and the wire are casts; this is what allows it.
+func TestEnumsAreThoseOfTheWire(t *testing.T) {
+	for _, tt := range []struct {
+		wire   protoreflect.EnumDescriptor
+		prefix string
+		last   int
+		name   func(int) string
+	}{
+		{lessorv1.TaskState(0).Descriptor(), "TASK_STATE_", int(lease.Cancelled), func(n int) string { return lease.State(n).String() }},
+		{lessorv1.Verdict(0).Descriptor(), "VERDICT_", int(lease.VerdictRejected), func(n int) string { return lease.Verdict(n).String() }},
+		{lessorv1.Reason(0).Descriptor(), "REASON_", int(lease.Reported), func(n int) string { return lease.Reason(n).String() }},
+		{lessorv1.ErrorCategory(0).Descriptor(), "ERROR_CATEGORY_", int(lease.CategoryCancelled), func(n int) string { return lease.Category(n).String() }},
+		{lessorv1.HistoryEventType(0).Descriptor(), "HISTORY_EVENT_TYPE_", int(lease.EventEnded), eventName},
+		{lessorv1.ReportKind(0).Descriptor(), "REPORT_KIND_", int(lease.KindRelease), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
+	} {
+		if got := tt.wire.Values().Len(); got != tt.last+1 {
+			t.Errorf("%s has %d values, lease has %d", tt.wire.Name(), got, tt.last+1)
+		}
+		for n := range tt.last + 1 {
+			v := tt.wire.Values().ByNumber(protoreflect.EnumNumber(n))
+			if v == nil || string(v.Name()) != tt.prefix+tt.name(n) {
+				t.Errorf("%s: number %d is %v on the wire and %s in lease", tt.wire.Name(), n, v, tt.name(n))
+			}
+		}
+	}
+}
+
+// eventName names the event types, which have no String of their own.
+func eventName(n int) string {
+	return map[lease.EventType]string{
+		0: "UNSPECIFIED", lease.EventSubmitted: "SUBMITTED", lease.EventGranted: "GRANTED", lease.EventAcknowledged: "ACKNOWLEDGED",
+		lease.EventStarted: "STARTED", lease.EventCompleted: "COMPLETED", lease.EventFailed: "FAILED", lease.EventReleased: "RELEASED",
+		lease.EventLeaseEnded: "LEASE_ENDED", lease.EventCancelRequested: "CANCEL_REQUESTED", lease.EventRetried: "RETRIED",
+		lease.EventReady: "READY", lease.EventEnded: "ENDED",
+	}[lease.EventType(n)]
+}
+
+// Times of the serving clock are told by the wall clock of the moment at which the answer leaves.
+func TestExpiryIsToldOnBothClocks(t *testing.T) {
+	now := lease.Now{Serving: 1_000, Wall: 5_000}
+	r := startResponse(now, &lease.Answer{ExpiresAt: 1_700})
+	if got := r.GetExpiresIn().AsDuration(); got != 700 {
+		t.Errorf("expires_in is %v, want 700ns", got)
+	}
+	if got := lease.WallOf(r.GetExpiresAt().AsTime()); got != 5_700 {
+		t.Errorf("expires_at is %d, want 5700", got)
+	}
+	if r := startResponse(now, &lease.Answer{}); r.ExpiresAt != nil || r.ExpiresIn != nil {
+		t.Error("a lease that is not live must have no expiry")
+	}
+	if r := startResponse(now, &lease.Answer{ExpiresAt: 900}); r.GetExpiresIn().AsDuration() != 0 {
+		t.Error("expires_in must not be negative")
+	}
+}

@@ -1,0 +1,82 @@
+package coordinator
+
+import (
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// fullSpec has every field set.
+func fullSpec() *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		WorkspaceId: "w", Queue: "q", Type: "t", Payload: []byte("payload"), RunId: "run", TaskKey: "key", AssetId: "asset",
+		IdempotencyKey: "idem", Priority: -3,
+		RunAt:    timestamppb.New(time.Unix(1_800_000_000, 5)),
+		Deadline: timestamppb.New(time.Unix(1_900_000_000, 0)), AttemptTimeout: durationpb.New(time.Minute), StartTimeout: durationpb.New(time.Hour),
+		RetryPolicy: &lessorv1.RetryPolicy{
+			MaxAttempts: 7, MaxLosses: 2, InitialBackoff: durationpb.New(time.Second), BackoffMultiplier: 1.5,
+			MaxBackoff:             durationpb.New(time.Minute),
+			NonRetryableCategories: []lessorv1.ErrorCategory{lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE},
+		},
+		HeartbeatInterval: durationpb.New(10 * time.Second), HeartbeatTimeout: durationpb.New(30 * time.Second),
+		CancelGrace: durationpb.New(5 * time.Second), Labels: map[string]string{"a": "1", "b": "2", "c": ""}, Retention: durationpb.New(time.Hour),
+	}
+}
+
+// T1: the digest is stored, so that it must be the same in every version of the software for ever. If this test fails, the code is
+// wrong, not the values.
+func TestDigestIsStable(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		spec *lessorv1.TaskSpec
+		want string
+	}{
+		{"empty", &lessorv1.TaskSpec{}, "6e340b9cffb37a989ca544e6bb780a2c"},
+		{"queue", &lessorv1.TaskSpec{Queue: "q"}, "588a2d12c7419dc732eb696f50199ba7"},
+		{"full", fullSpec(), "56a268d37874d4c5bdbe2c01a2ab5126"},
+	} {
+		d := digestOf(tt.spec)
+		if got := hex.EncodeToString(d[:]); got != tt.want {
+			t.Errorf("%s: digest is %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// T1: equal for equal content, whatever the order on the wire; different as soon as one field differs.
+func TestDigestTellsSpecsApart(t *testing.T) {
+	want := digestOf(fullSpec())
+	for range 20 { // the order of a map differs from run to run
+		copied := proto.CloneOf(fullSpec())
+		if digestOf(copied) != want {
+			t.Fatal("equal specs have different digests")
+		}
+	}
+	for name, change := range map[string]func(*lessorv1.TaskSpec){
+		"workspace":  func(s *lessorv1.TaskSpec) { s.WorkspaceId = "" },
+		"moved text": func(s *lessorv1.TaskSpec) { s.Queue, s.Type = "qt", "" },
+		"payload":    func(s *lessorv1.TaskSpec) { s.Payload = []byte("payloae") },
+		"priority":   func(s *lessorv1.TaskSpec) { s.Priority = 3 },
+		"nanosecond": func(s *lessorv1.TaskSpec) { s.RunAt.Nanos++ },
+		"presence":   func(s *lessorv1.TaskSpec) { s.Deadline = nil },
+		"empty":      func(s *lessorv1.TaskSpec) { s.RetryPolicy = &lessorv1.RetryPolicy{} },
+		"multiplier": func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = 1.25 },
+		"list order": func(s *lessorv1.TaskSpec) {
+			c := s.RetryPolicy.NonRetryableCategories
+			c[0], c[1] = c[1], c[0]
+		},
+		"label value": func(s *lessorv1.TaskSpec) { s.Labels["c"] = "3" },
+		"label gone":  func(s *lessorv1.TaskSpec) { delete(s.Labels, "c") },
+	} {
+		s := fullSpec()
+		change(s)
+		if digestOf(s) == want {
+			t.Errorf("%s: another spec has the same digest", name)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// edge is what the services share: handlers read a request, send one command to the engine, wait, and write the answer.
+type edge struct {
+	engine engine.Calls
+	store  store.Store
+	cfg    Config
+	// stopping ends when the coordinator begins to stop, so that streams end and unary requests that wait for work come back.
+	stopping context.Context
+}
+
+func (e *edge) fields() *fields { return &fields{limits: e.cfg.Limits} }
+
+// view reads the store, of which each answer shows one state.
+func (e *edge) view(fn func(store.Reader) error) error {
+	if err := e.store.View(fn); err != nil {
+		e.cfg.Logger.Error("read of the store failed", "error", err)
+		return err
+	}
+	return nil
+}
+
+// until is ctx, ended early when the coordinator stops.
+func (e *edge) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(e.stopping, func() { cancel(engine.ErrStopped) })
+	return ctx, func() { unhook(); cancel(nil) }
+}
+
+// note adds fields to the line that the call leaves in the log: sender, id, corr ... (section 10 of the contract).
+func note(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
+
+// own reads a task of the tenant from the store; lease.ErrNotFound where there is none, or it is another's.
+func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
+	t, err := records.Task(r, id)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil || t.Tenant != tenant {
+		return nil, lease.ErrNotFound
+	}
+	return t, nil
+}
+
+// assignments turns new leases into what their holders need, payloads and checkpoints included. A task that was deleted since
+// is left out: its lease has ended.
+func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
+	all := make([]*lessorv1.Assignment, 0, len(granted))
+	now := e.engine.Now()
+	err := e.view(func(r store.Reader) error {
+		for i := range granted {
+			a, err := assignment(r, now, &granted[i])
+			if err != nil {
+				return err
+			}
+			if a != nil {
+				all = append(all, a)
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
+	t, l := g.Task, g.Task.Lease
+	task := taskProto(now, t)
+	if t.Spec.Size > 0 {
+		payload, err := records.Payload(r, t.ID)
+		if err != nil {
+			return nil, err
+		}
+		if payload == nil {
+			return nil, nil
+		}
+		task.Spec.Payload = payload
+	}
+	var checkpoint []byte
+	if t.HasCheckpoint {
+		var err error
+		if checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
+			return nil, err
+		}
+	}
+	return &lessorv1.Assignment{
+		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
+		ExpiresAt: stampAt(now, l.ExpiresAt), ExpiresIn: left(now, l.ExpiresAt), ServerTime: stamp(now.Wall),
+		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
+		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint,
+	}, nil
+}

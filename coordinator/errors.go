@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// errorDomain is the domain of every google.rpc.ErrorInfo (S4).
+const errorDomain = "lessor"
+
+// Codes of errors. The code goes into metadata["code"]; without "E." and with underscores it is the reason.
+const (
+	codeInvalid    = "E.REQUEST.INVALID"
+	codeNotFound   = "E.TASK.NOT_FOUND"
+	codeState      = "E.TASK.STATE"
+	codeExists     = "E.TASK.EXISTS"
+	codeStopping   = "E.COORDINATOR.STOPPING"
+	codeOverloaded = "E.COORDINATOR.OVERLOADED"
+	codeStore      = "E.STORE.FAILED"
+	codeInternal   = "E.INTERNAL"
+)
+
+// Waits that help, told with RetryInfo.
+const (
+	retryStopped    = time.Second
+	retryOverloaded = 200 * time.Millisecond
+)
+
+// toStatus is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
+// as it is; nil stays nil.
+func toStatus(err error) error {
+	var (
+		field  *lease.FieldError
+		state  *lease.StateError
+		exists *lease.ExistsError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &field):
+		return newStatus(codes.InvalidArgument, codeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
+	case errors.Is(err, lease.ErrNotFound):
+		return newStatus(codes.NotFound, codeNotFound, err.Error(), nil)
+	case errors.As(err, &state):
+		return newStatus(codes.FailedPrecondition, codeState, state.Error(),
+			map[string]string{"task_id": state.Task.String(), "state": state.State.String()})
+	case errors.As(err, &exists):
+		return newStatus(codes.AlreadyExists, codeExists, exists.Error(),
+			map[string]string{"task_id": exists.Task.String(), "field": exists.Field})
+	case errors.Is(err, engine.ErrStopped):
+		return newStatus(codes.Unavailable, codeStopping, err.Error(), nil, retryIn(retryStopped))
+	case errors.Is(err, engine.ErrOverloaded):
+		return newStatus(codes.ResourceExhausted, codeOverloaded, err.Error(), nil, retryIn(retryOverloaded))
+	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
+		return newStatus(codes.Unavailable, codeStore, engine.ErrStore.Error(), nil, retryIn(retryStopped))
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return newStatus(codes.Internal, codeInternal, "internal error", nil)
+}
+
+func newStatus(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{
+		Reason: strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_"), Domain: errorDomain,
+		Metadata: map[string]string{"code": code},
+	}
+	for k, v := range metadata {
+		info.Metadata[k] = v
+	}
+	st := status.New(c, strings.ToValidUTF8(message, "\uFFFD"))
+	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
+	if err != nil { // only for an OK status
+		return st.Err()
+	}
+	return detailed.Err()
+}
+
+func violation(field, problem string) *errdetails.BadRequest {
+	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: problem}}}
+}
+
+func retryIn(d time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}
+
+// errorCode is the code of an error that toStatus made, for the log; empty for any other.
+func errorCode(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
+			return info.Metadata["code"]
+		}
+	}
+	return ""
+}

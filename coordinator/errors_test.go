@@ -1,0 +1,102 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// S4: every error has its gRPC code, a reason, a code in the metadata, and RetryInfo where waiting helps.
+func TestErrorsBecomeStatuses(t *testing.T) {
+	id := lease.TaskID{Space: 1, Seq: 7}
+	for _, tt := range []struct {
+		err    error
+		code   codes.Code
+		reason string
+		meta   map[string]string
+		field  string
+		retry  bool
+	}{
+		{
+			err: &lease.FieldError{Field: "task.queue", Problem: "is empty"}, code: codes.InvalidArgument,
+			reason: "REQUEST_INVALID", meta: map[string]string{"code": "E.REQUEST.INVALID"}, field: "task.queue",
+		},
+		{err: lease.ErrNotFound, code: codes.NotFound, reason: "TASK_NOT_FOUND", meta: map[string]string{"code": "E.TASK.NOT_FOUND"}},
+		{
+			err: &lease.StateError{Task: id, State: lease.Running, Want: "force"}, code: codes.FailedPrecondition,
+			reason: "TASK_STATE", meta: map[string]string{"code": "E.TASK.STATE", "state": "RUNNING", "task_id": id.String()},
+		},
+		{
+			err: &lease.ExistsError{Field: "task.idempotency_key", Key: "k", Task: id}, code: codes.AlreadyExists,
+			reason: "TASK_EXISTS", meta: map[string]string{"field": "task.idempotency_key", "task_id": id.String()},
+		},
+		{err: engine.ErrStopped, code: codes.Unavailable, reason: "COORDINATOR_STOPPING", retry: true},
+		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: true},
+		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
+		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			st := status.Convert(toStatus(tt.err))
+			if st.Code() != tt.code {
+				t.Errorf("code is %v, want %v", st.Code(), tt.code)
+			}
+			info := detail[*errdetails.ErrorInfo](st)
+			if info.GetReason() != tt.reason || info.GetDomain() != "lessor" {
+				t.Errorf("ErrorInfo is %v, want reason %s of domain lessor", info, tt.reason)
+			}
+			for k, v := range tt.meta {
+				if info.GetMetadata()[k] != v {
+					t.Errorf("metadata[%q] is %q, want %q", k, info.GetMetadata()[k], v)
+				}
+			}
+			if v := detail[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
+				t.Errorf("violations are %v, want one of %s", v, tt.field)
+			}
+			if got := detail[*errdetails.RetryInfo](st) != nil; got != tt.retry {
+				t.Errorf("RetryInfo present: %v, want %v", got, tt.retry)
+			}
+		})
+	}
+}
+
+// detail returns the detail of a type, nil if there is none.
+func detail[T any](st *status.Status) (found T) {
+	for _, d := range st.Details() {
+		if d, ok := d.(T); ok {
+			return d
+		}
+	}
+	return found
+}
+
+// Neither the cause of a store's failure nor an unknown error is told to callers.
+func TestInternalCausesStayInside(t *testing.T) {
+	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), errors.New("/var/lib/secret")} {
+		if msg := status.Convert(toStatus(err)).Message(); msg != "the store failed" && msg != "internal error" {
+			t.Errorf("the caller is told %q", msg)
+		}
+	}
+}
+
+func TestStatusesAndEndedContextsPass(t *testing.T) {
+	if toStatus(nil) != nil {
+		t.Error("nil must stay nil")
+	}
+	if got := status.Code(toStatus(context.Canceled)); got != codes.Canceled {
+		t.Errorf("a cancelled call is %v", got)
+	}
+	if got := status.Code(toStatus(context.DeadlineExceeded)); got != codes.DeadlineExceeded {
+		t.Errorf("a late call is %v", got)
+	}
+	if got := status.Code(toStatus(status.Error(codes.DataLoss, "x"))); got != codes.DataLoss {
+		t.Errorf("a status became %v", got)
+	}
+}

@@ -1,0 +1,134 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// rig is a coordinator over an in-memory store, with a client of each service, in a bubble of fake time.
+type rig struct {
+	*Coordinator
+	tasks   lessorv1.TaskServiceClient
+	workers lessorv1.WorkerServiceClient
+	admin   lessorv1.AdminServiceClient
+	health  healthv1.HealthClient
+	conn    *grpc.ClientConn
+	stop    context.CancelFunc
+	served  chan error
+	log     *bytes.Buffer // read it only after the calls that wrote it
+}
+
+// serve runs a test against a coordinator on st, nil for a new store in memory.
+func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		if st == nil {
+			st = memstore.New()
+		}
+		r := newRig(t, st)
+		defer func() {
+			r.stop()
+			<-r.served
+			_ = r.conn.Close()
+		}()
+		test(t, r)
+	})
+}
+
+func newRig(t *testing.T, st store.Store) *rig {
+	t.Helper()
+	r := &rig{served: make(chan error, 2), log: &bytes.Buffer{}}
+	var err error
+	logger := slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if r.Coordinator, err = New(st, Config{Logger: logger, Version: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 20)
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	go func() {
+		r.served <- r.Serve(ctx, lis, nil)
+		close(r.served)
+	}()
+	r.conn = dial(t, lis)
+	r.tasks, r.workers = lessorv1.NewTaskServiceClient(r.conn), lessorv1.NewWorkerServiceClient(r.conn)
+	r.admin, r.health = lessorv1.NewAdminServiceClient(r.conn), healthv1.NewHealthClient(r.conn)
+	synctest.Wait()
+	return r
+}
+
+func dial(t *testing.T, lis *bufconn.Listener) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///coordinator",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// submit makes a task of queue q, changed by change.
+func (r *rig) submit(t *testing.T, change func(*lessorv1.TaskSpec)) *lessorv1.Task {
+	t.Helper()
+	spec := &lessorv1.TaskSpec{Queue: "q"}
+	if change != nil {
+		change(spec)
+	}
+	res, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+	if err != nil {
+		t.Fatalf("submit: %v", err)
+	}
+	return res.GetTask()
+}
+
+// lease takes the one task that waits in queue q.
+func (r *rig) lease(t *testing.T) *lessorv1.Assignment {
+	t.Helper()
+	res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+	if err != nil || len(res.GetAssignments()) != 1 {
+		t.Fatalf("lease: %v (%v), want one assignment", res, err)
+	}
+	return res.GetAssignments()[0]
+}
+
+func (r *rig) start(t *testing.T, a *lessorv1.Assignment) {
+	t.Helper()
+	res, err := r.workers.Start(t.Context(), &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+	if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		t.Fatalf("start: %v (%v), want COMMITTED", res, err)
+	}
+}
+
+func (r *rig) complete(t *testing.T, a *lessorv1.Assignment, output string) *lessorv1.CompleteResponse {
+	t.Helper()
+	res, err := r.workers.Complete(t.Context(), &lessorv1.CompleteRequest{
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: []byte(output),
+	})
+	if err != nil {
+		t.Fatalf("complete: %v", err)
+	}
+	return res
+}
+
+func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
+	t.Helper()
+	res, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: id})
+	if err != nil {
+		t.Fatalf("get: %v", err)
+	}
+	return res.GetTask()
+}

@@ -1,0 +1,75 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// interceptorOptions are the interceptors of the server. The log is outside of the recovery, so that it shows a panic as the error
+// that the caller got. Calls of other services (health, reflection) leave no line, and sessions write lines of their own.
+func interceptorOptions(log *slog.Logger) []grpc.ServerOption {
+	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
+		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
+	})
+	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
+		return newStatus(codes.Internal, codeInternal, "internal error", nil)
+	})
+	lines, opts := callLogger(log), callLogOptions()
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(
+			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
+			recovery.UnaryServerInterceptor(caught),
+		),
+		grpc.ChainStreamInterceptor(
+			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
+			recovery.StreamServerInterceptor(caught),
+		),
+	}
+}
+
+// callLogger writes to slog; the levels are the same numbers.
+func callLogger(log *slog.Logger) logging.Logger {
+	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
+		log.Log(ctx, slog.Level(level), msg, fields...)
+	})
+}
+
+// callLogOptions give every call one line, with the fields of section 10 of the contract; handlers add theirs with note. Payloads
+// are never in it: no handler adds one, and errors name fields, not what is in them.
+func callLogOptions() []logging.Option {
+	return []logging.Option{
+		logging.WithLogOnEvents(logging.FinishCall),
+		logging.WithLevels(levelOf),
+		logging.WithDisableLoggingFields(logging.SystemTag[0], logging.ComponentFieldKey, logging.ServiceFieldKey,
+			logging.MethodFieldKey, logging.MethodTypeFieldKey),
+		logging.WithFieldsFromContextAndCallMeta(func(ctx context.Context, c interceptors.CallMeta) logging.Fields {
+			return logging.Fields{"tenant", identify(ctx).Tenant, "type", c.Method}
+		}),
+		logging.WithErrorFields(func(err error) logging.Fields { return logging.Fields{"code", errorCode(err)} }),
+	}
+}
+
+// levelOf keeps the log quiet while all is well and the fault is the caller's own.
+func levelOf(c codes.Code) logging.Level {
+	switch c {
+	case codes.OK, codes.Canceled:
+		return logging.LevelDebug
+	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
+		return logging.LevelWarn
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return logging.LevelError
+	}
+	return logging.LevelInfo
+}

@@ -1,0 +1,94 @@
+package coordinator
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// metrics turns what the engine tells into Prometheus metrics. Labels take their values from enums, so that their number is bounded.
+type metrics struct {
+	registry   *prometheus.Registry
+	verdicts   *prometheus.CounterVec
+	dispatched prometheus.Counter
+	ended      *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	commits    prometheus.Histogram
+	batches    prometheus.Histogram
+	stalled    prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_verdicts_total", Help: "Verdicts on what workers said, by its kind.",
+		}, []string{"kind", "verdict", "reason"}),
+		dispatched: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_dispatch_total", Help: "Leases granted."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_leases_ended_total", Help: "Leases that ended, by cause; REPORTED is a committed report.",
+		}, []string{"cause"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_retries_total", Help: "Tasks that wait for another attempt, by how the last one ended.",
+		}, []string{"reason"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lessor_commit_seconds", Help: "Time of a commit, the wait for the disk included.",
+			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 16),
+		}),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lessor_commit_batch_size", Help: "Tasks that share a commit.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+		}),
+		stalled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_stalled_seconds_total", Help: "Time in which the coordinator stood still, which leases were given back.",
+		}),
+	}
+	m.registry.MustRegister(m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// events are the engine's callbacks.
+func (m *metrics) events() engine.Events {
+	return engine.Events{
+		Committed: func(tasks int, took time.Duration) {
+			m.commits.Observe(took.Seconds())
+			m.batches.Observe(float64(tasks))
+		},
+		Judged: func(kind lease.Kind, a lease.Answer) {
+			m.verdicts.WithLabelValues(kind.String(), a.Verdict.String(), a.Reason.String()).Inc()
+		},
+		Granted:    func(*lease.Task) { m.dispatched.Inc() },
+		LeaseEnded: func(_ *lease.Task, cause lease.Reason) { m.ended.WithLabelValues(cause.String()).Inc() },
+		Retried:    func(_ *lease.Task, cause lease.Reason) { m.retries.WithLabelValues(cause.String()).Inc() },
+		Stalled:    func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
+	}
+}
+
+// patience is how long a scrape waits for the engine.
+const patience = time.Second
+
+// watch adds what is read at each scrape.
+func (m *metrics) watch(open *sessions, leases census, st store.Store) {
+	gauge := func(name, help string, read func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+	}
+	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
+	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		n, err := leases.Live(ctx)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(n)
+	})
+	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
+	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })
+}

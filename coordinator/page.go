@@ -1,0 +1,54 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Sizes of pages.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	// maxPageBytes ends a page early, so that it fits into a message whatever its items carry.
+	maxPageBytes = 1 << 20
+)
+
+// listing is what a page token belongs to: a token of another tenant, list or filter is refused, since its cursor would mean
+// nothing there. The checksum guards against mix-ups; a forged cursor shows its caller nothing that the first page would not.
+type listing [sha256.Size]byte
+
+// newListing describes a list; request holds all that selects its items, and nothing of the page.
+func newListing(kind, tenant string, request proto.Message) listing {
+	d := digester{sha256.New()}
+	d.bytes([]byte(kind))
+	d.bytes([]byte(tenant))
+	d.message(request.ProtoReflect())
+	return listing(d.h.Sum(nil))
+}
+
+const checkLen = 8
+
+// token returns the token of the page that begins after cursor.
+func (l listing) token(cursor []byte) string {
+	return base64.RawURLEncoding.EncodeToString(append(l.check(cursor), cursor...))
+}
+
+// cursor reads a token; none is the first page. The error names page_token.
+func (l listing) cursor(f *fields, token string) []byte {
+	if token == "" {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) < checkLen || string(l.check(raw[checkLen:])) != string(raw[:checkLen]) {
+		f.fail("page_token", "is not of this list: send the next_page_token of a page with the same filter, or none")
+		return nil
+	}
+	return raw[checkLen:]
+}
+
+func (l listing) check(cursor []byte) []byte {
+	sum := sha256.Sum256(append(l[:], cursor...))
+	return sum[:checkLen]
+}

@@ -1,0 +1,41 @@
+package coordinator
+
+import (
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// A page token goes with its tenant, list and filter, and with nothing else (X2).
+func TestPageTokenBelongsToItsList(t *testing.T) {
+	filter := &lessorv1.TaskFilter{Queue: "q", Labels: map[string]string{"a": "1", "b": "2"}}
+	list := newListing("tasks", "tenant", filter)
+	token := list.token([]byte("cursor"))
+
+	f := fields{limits: lease.DefaultLimits()}
+	if got := list.cursor(&f, token); string(got) != "cursor" || f.err != nil {
+		t.Fatalf("cursor is %q (%v)", got, f.err)
+	}
+	for name, other := range map[string]listing{
+		"tenant":    newListing("tasks", "tenanu", filter),
+		"kind":      newListing("queues", "tenant", filter),
+		"queue":     newListing("tasks", "tenant", &lessorv1.TaskFilter{Queue: "r", Labels: filter.Labels}),
+		"workspace": newListing("tasks", "tenant", &lessorv1.TaskFilter{Queue: "q", Labels: filter.Labels, WorkspaceId: "w"}),
+	} {
+		wantBadToken(t, "another "+name, other, token)
+	}
+	for name, bad := range map[string]string{
+		"cut": token[:6], "no base64": "!!", "changed": token[:len(token)-1] + "A", "long": token + "AAAA",
+	} {
+		wantBadToken(t, name, list, bad)
+	}
+}
+
+func wantBadToken(t *testing.T, name string, l listing, token string) {
+	t.Helper()
+	f := fields{limits: lease.DefaultLimits()}
+	if l.cursor(&f, token); f.err == nil || f.err.Field != "page_token" {
+		t.Errorf("%s: error is %v, want one of page_token", name, f.err)
+	}
+}

@@ -1,0 +1,102 @@
+package coordinator
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+func gauges(n int) map[string]float64 {
+	m := map[string]float64{}
+	for k := range labels(n) {
+		m[k] = 1
+	}
+	return m
+}
+
+// V1: a bad field of a report is no error of the call; it goes along and is judged in its turn.
+func TestReportsCarryTheirFaults(t *testing.T) {
+	l := lease.DefaultLimits()
+	start := func(m *lessorv1.StartRequest) *lease.Report { return parseStart(m, l) }
+	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return parseHeartbeat(m, l) }
+	complete := func(m *lessorv1.CompleteRequest) *lease.Report { return parseComplete(m, l) }
+	fail := func(m *lessorv1.FailRequest) *lease.Report { return parseFail(m, l) }
+	release := func(m *lessorv1.ReleaseRequest) *lease.Report { return parseRelease(m, l) }
+	artifact := func(a *lessorv1.Artifact) *lessorv1.CompleteRequest {
+		return &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, a}}
+	}
+	failure := func(e *lessorv1.TaskError) *lessorv1.FailRequest { return &lessorv1.FailRequest{Error: e} }
+	badTime := &timestamppb.Timestamp{Seconds: math.MinInt64}
+
+	for _, tt := range []struct {
+		name           string
+		report         *lease.Report
+		field, problem string
+	}{
+		{"good start", start(&lessorv1.StartRequest{TaskId: text(500), LeaseId: text(500), StartedAt: timestamppb.Now()}), "", ""},
+		{"worker over", start(&lessorv1.StartRequest{WorkerId: text(257)}), "worker_id", "the limit is 256"},
+		{"started_at", start(&lessorv1.StartRequest{StartedAt: badTime}), "started_at", "no valid timestamp"},
+		{"heartbeat_at", beat(&lessorv1.HeartbeatRequest{HeartbeatAt: badTime}), "heartbeat_at", "no valid timestamp"},
+		{"fraction at its ends", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1}}), "", ""},
+		{"fraction over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1.01}}), "progress.fraction", "0 to 1"},
+		{"fraction negative", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: -0.1}}), "progress.fraction", "0 to 1"},
+		{"fraction NaN", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: math.NaN()}}), "progress.fraction", "0 to 1"},
+		{"stage over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Stage: text(257)}}), "progress.stage", "the limit is 256"},
+		{"gauges at the limit", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(64)}), "", ""},
+		{"gauges over", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(65)}), "metrics", "has 65 entries; the limit is 64"},
+		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{text(257): 1}}), "metrics", "the limit is 256"},
+		{"report_id over", complete(&lessorv1.CompleteRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
+		{"completed_at", complete(&lessorv1.CompleteRequest{CompletedAt: badTime}), "completed_at", "no valid timestamp"},
+		{"artifacts over", complete(&lessorv1.CompleteRequest{Artifacts: make([]*lessorv1.Artifact, 65)}), "artifacts", "the limit is 64"},
+		{"artifact's worker", complete(artifact(&lessorv1.Artifact{WorkerId: text(257)})), "artifacts[1].worker_id", "the limit is 256"},
+		{"artifact's type", complete(artifact(&lessorv1.Artifact{Type: text(257)})), "artifacts[1].type", "the limit is 256"},
+		{"artifact's end", complete(artifact(&lessorv1.Artifact{ExpiresAt: badTime})), "artifacts[1].expires_at", "no valid timestamp"},
+		{"good fail", fail(failure(&lessorv1.TaskError{Category: 6, RetryAfter: durationpb.New(time.Hour)})), "", ""},
+		{"category unknown", fail(failure(&lessorv1.TaskError{Category: 7})), "error.category", "is 7"},
+		{"category that would wrap around", fail(failure(&lessorv1.TaskError{Category: 256})), "error.category", "is 256"},
+		{"category negative", fail(failure(&lessorv1.TaskError{Category: -1})), "error.category", "is -1"},
+		{"retry_after negative", fail(failure(&lessorv1.TaskError{RetryAfter: durationpb.New(-1)})), "error.retry_after", "negative"},
+		{"phase over", fail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, CancelledDuringPhase: text(257)}), "cancelled_during_phase", "the limit is 256"},
+		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
+		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "no valid duration"},
+		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
+		{"empty item", parseReport(&lessorv1.Report{}, l), "report", "is empty"},
+	} {
+		switch bad := tt.report.Invalid; {
+		case tt.field == "" && bad != nil:
+			t.Errorf("%s: %v, want no fault", tt.name, bad)
+		case tt.field != "" && (bad == nil || bad.Field != tt.field || !strings.Contains(bad.Problem, tt.problem)):
+			t.Errorf("%s: fault is %v, want %s with %q", tt.name, bad, tt.field, tt.problem)
+		}
+	}
+}
+
+// V13: what the digest covers arrives whole.
+func TestReportContentArrives(t *testing.T) {
+	no := false
+	r := parseFail(&lessorv1.FailRequest{
+		TaskId: "t", LeaseId: "l", Attempt: 3, WorkerId: "w", CancelledDuringPhase: "p", PartialProgress: []byte("half"),
+		Error: &lessorv1.TaskError{
+			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no,
+			RetryAfter: durationpb.New(time.Second),
+		},
+	}, lease.DefaultLimits())
+	f := r.Failure
+	if r.Kind != lease.KindFail || r.TaskID != "t" || r.LeaseID != "l" || r.Attempt != 3 || r.Worker != "w" {
+		t.Errorf("claim is %+v", r)
+	}
+	if f.Category != lease.Timeout || f.Message != "m" || f.Stack != "s" || f.Retryable == nil || *f.Retryable ||
+		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" {
+		t.Errorf("failure is %+v", f)
+	}
+	if r := parseFail(&lessorv1.FailRequest{}, lease.DefaultLimits()); r.Failure != nil {
+		t.Error("a missing error must stay missing: the rules refuse it (V1)")
+	}
+}

@@ -1,0 +1,240 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// specCase changes a good spec. field is the path in the error, empty where the spec stays good; problem is a part of its words.
+type specCase struct {
+	name           string
+	change         func(*lessorv1.TaskSpec)
+	field, problem string
+}
+
+func text(n int) string { return strings.Repeat("x", n) }
+
+func labels(n int) map[string]string {
+	m := map[string]string{}
+	for i := range n {
+		m[fmt.Sprint("k", i)] = "v"
+	}
+	return m
+}
+
+var specSizes = []specCase{
+	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = text(256) }, "", ""},
+	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = text(257) }, "queue", "has 257 bytes; the limit is 256"},
+	{"queue empty", func(s *lessorv1.TaskSpec) { s.Queue = "" }, "queue", "is empty"},
+	{"queue with a control character", func(s *lessorv1.TaskSpec) { s.Queue = "a\x00b" }, "queue", "control character at byte 1"},
+	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(256) }, "", ""},
+	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(257) }, "workspace_id", "the limit is 256"},
+	{"type over", func(s *lessorv1.TaskSpec) { s.Type = text(257) }, "type", "the limit is 256"},
+	{"run over", func(s *lessorv1.TaskSpec) { s.RunId = text(257) }, "run_id", "the limit is 256"},
+	{"task key over", func(s *lessorv1.TaskSpec) { s.TaskKey = text(257) }, "task_key", "the limit is 256"},
+	{"asset over", func(s *lessorv1.TaskSpec) { s.AssetId = text(257) }, "asset_id", "the limit is 256"},
+	{"idempotency key over", func(s *lessorv1.TaskSpec) { s.IdempotencyKey = text(257) }, "idempotency_key", "the limit is 256"},
+	{"payload at the limit", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }, "", ""},
+	{"payload over", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20+1) }, "payload", "has 1048577 bytes; the limit is 1048576"},
+	{"labels at the limit", func(s *lessorv1.TaskSpec) { s.Labels = labels(64) }, "", ""},
+	{"labels over", func(s *lessorv1.TaskSpec) { s.Labels = labels(65) }, "labels", "has 65 entries; the limit is 64"},
+	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": text(257)} }, "labels", "256"},
+	{"label key empty", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"": "v"} }, "labels", "empty key"},
+}
+
+func set(field func(*lessorv1.TaskSpec) **durationpb.Duration, d *durationpb.Duration) func(*lessorv1.TaskSpec) {
+	return func(s *lessorv1.TaskSpec) { *field(s) = d }
+}
+
+// specSpans are the durations of a spec with their ranges.
+var specSpans = []struct {
+	name      string
+	field     func(*lessorv1.TaskSpec) **durationpb.Duration
+	low, high time.Duration
+}{
+	{"attempt_timeout", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.AttemptTimeout }, lease.MinTimeout, lease.MaxTimeout},
+	{"start_timeout", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.StartTimeout }, lease.MinTimeout, lease.MaxTimeout},
+	{"heartbeat_timeout", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.HeartbeatTimeout }, lease.MinHeartbeatTimeout, lease.MaxHeartbeatTimeout},
+	{"cancel_grace", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.CancelGrace }, 1, lease.MaxCancelGrace},
+	{"retention", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.Retention }, lease.MinRetention, lease.MaxRetention},
+	{"retry_policy.initial_backoff", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.RetryPolicy.InitialBackoff }, 1, lease.MaxInitialBackoff},
+	{"retry_policy.max_backoff", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.RetryPolicy.MaxBackoff }, time.Second, lease.MaxMaxBackoff},
+}
+
+func spanCases() (all []specCase) {
+	for _, d := range specSpans {
+		all = append(all,
+			specCase{d.name + " at its low end", set(d.field, durationpb.New(d.low)), "", ""},
+			specCase{d.name + " at its high end", set(d.field, durationpb.New(d.high)), "", ""},
+			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
+			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it can not be negative"},
+			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "can not be negative"},
+			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, ""},
+			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "no valid duration"},
+			specCase{d.name + " of thousands of years", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, "no valid duration"},
+		)
+	}
+	return all
+}
+
+var specTimes = []specCase{
+	{"run_at in the past", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{} }, "", ""},
+	{"run_at before 1970", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{Seconds: -1} }, "run_at", "before 1970"},
+	{"run_at invalid", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{Nanos: -1} }, "run_at", "no valid timestamp"},
+	{"run_at in year 9999", func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) }, "run_at", "the limit is 2262"},
+	{"deadline in year 9999", func(s *lessorv1.TaskSpec) { s.Deadline = timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) }, "deadline", "the limit is 2262"},
+	{"deadline before run_at", func(s *lessorv1.TaskSpec) {
+		s.RunAt, s.Deadline = &timestamppb.Timestamp{Seconds: 10}, &timestamppb.Timestamp{Seconds: 10}
+	}, "deadline", "after run_at"},
+	{"timeout of two intervals", func(s *lessorv1.TaskSpec) {
+		s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(2*time.Second)
+	}, "", ""},
+	{"timeout below two intervals", func(s *lessorv1.TaskSpec) {
+		s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(2*time.Second-1)
+	}, "heartbeat_timeout", "twice heartbeat_interval"},
+	{"interval negative", func(s *lessorv1.TaskSpec) { s.HeartbeatInterval = durationpb.New(-time.Second) }, "heartbeat_interval", "can not be negative"},
+}
+
+var specPolicies = []specCase{
+	{"budgets at the limit", func(s *lessorv1.TaskSpec) { s.RetryPolicy.MaxAttempts, s.RetryPolicy.MaxLosses = 1_000_000, 1_000_000 }, "", ""},
+	{"max_attempts over", func(s *lessorv1.TaskSpec) { s.RetryPolicy.MaxAttempts = 1_000_001 }, "retry_policy.max_attempts", "the limit is 1000000"},
+	{"max_losses over", func(s *lessorv1.TaskSpec) { s.RetryPolicy.MaxLosses = 1_000_001 }, "retry_policy.max_losses", "the limit is 1000000"},
+	{"multiplier at its ends", func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = 100 }, "", ""},
+	{"multiplier over", func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = 100.5 }, "retry_policy.backoff_multiplier", "1 to 100"},
+	{"multiplier below", func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = 0.9 }, "retry_policy.backoff_multiplier", "1 to 100"},
+	{"multiplier NaN", func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = math.NaN() }, "retry_policy.backoff_multiplier", "1 to 100"},
+	{"categories", categories(1, 2, 3, 4, 5, 6), "", ""},
+	{"too many categories", categories(1, 2, 3, 4, 5, 6, 1), "retry_policy.non_retryable_categories", "has 7 entries; the limit is 6"},
+	{"category unspecified", categories(1, 0), "retry_policy.non_retryable_categories[1]", "no category"},
+	{"category unknown", categories(7), "retry_policy.non_retryable_categories[0]", "is 7"},
+	{"category that would wrap around", categories(257), "retry_policy.non_retryable_categories[0]", "is 257"},
+	{"category negative", categories(-1), "retry_policy.non_retryable_categories[0]", "is -1"},
+}
+
+func categories(list ...lessorv1.ErrorCategory) func(*lessorv1.TaskSpec) {
+	return func(s *lessorv1.TaskSpec) { s.RetryPolicy.NonRetryableCategories = list }
+}
+
+// S4, S7: bad input names the field's path, the value's problem and the limit.
+func TestSpecIsChecked(t *testing.T) {
+	for _, cases := range [][]specCase{specSizes, spanCases(), specTimes, specPolicies} {
+		for _, tt := range cases {
+			spec := &lessorv1.TaskSpec{Queue: "q", RetryPolicy: &lessorv1.RetryPolicy{}}
+			tt.change(spec)
+			_, err := parseSubmit([]*lessorv1.TaskSpec{spec}, func(int) string { return "task" }, lease.DefaultLimits())
+			wantField(t, tt.name, err, tt.field, tt.problem, "task.")
+		}
+	}
+}
+
+func wantField(t *testing.T, name string, err error, field, problem, prefix string) {
+	t.Helper()
+	var bad *lease.FieldError
+	switch {
+	case field == "" && err != nil:
+		t.Errorf("%s: %v, want no error", name, err)
+	case field == "":
+	case !errors.As(err, &bad):
+		t.Errorf("%s: error is %v, want one of %s%s", name, err, prefix, field)
+	case bad.Field != prefix+field || !strings.Contains(bad.Problem, problem):
+		t.Errorf("%s: error is %q, want %s%s with %q", name, bad, prefix, field, problem)
+	}
+}
+
+// T1: a batch lies in one workspace; the path names the spec at fault.
+func TestBatchLiesInOneWorkspace(t *testing.T) {
+	path := func(i int) string { return fmt.Sprintf("tasks[%d]", i) }
+	same := []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: DefaultWorkspace}}
+	sub, err := parseSubmit(same, path, lease.DefaultLimits())
+	if err != nil || sub.workspace != DefaultWorkspace {
+		t.Errorf("workspace is %v (%v)", sub, err)
+	}
+	_, err = parseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: "b"}}, path, lease.DefaultLimits())
+	wantField(t, "two workspaces", err, "tasks[1].workspace_id", `is "b"`, "")
+	_, err = parseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {}}, path, lease.DefaultLimits())
+	wantField(t, "bad spec", err, "tasks[2].queue", "is empty", "")
+}
+
+// A timestamp that was sent is never mistaken for an absent one: a deadline at the start of 1970 has passed.
+func TestEpochIsNotAbsence(t *testing.T) {
+	s, err := parseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
+	if err != nil || s.Deadline == 0 {
+		t.Errorf("deadline is %v (%v), want one in the past", s, err)
+	}
+}
+
+// Every field of a spec comes back as it went in.
+func TestSpecSurvivesConversion(t *testing.T) {
+	sent := fullSpec()
+	s, err := parseSpec(sent, lease.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := specProto("w", s)
+	back.Payload = s.Payload
+	if digestOf(back) != digestOf(sent) {
+		t.Errorf("sent %v\n got %v", sent, back)
+	}
+}
+
+func TestFilterIsChecked(t *testing.T) {
+	state := func(list ...lessorv1.TaskState) *lessorv1.TaskFilter { return &lessorv1.TaskFilter{States: list} }
+	for _, tt := range []struct {
+		name           string
+		filter         *lessorv1.TaskFilter
+		field, problem string
+	}{
+		{"nil", nil, "", ""},
+		{"queue over", &lessorv1.TaskFilter{Queue: text(257)}, "filter.queue", "the limit is 256"},
+		{"run over", &lessorv1.TaskFilter{RunId: text(257)}, "filter.run_id", "the limit is 256"},
+		{"type over", &lessorv1.TaskFilter{Type: text(257)}, "filter.type", "the limit is 256"},
+		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
+		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
+		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
+		{"unknown state", state(1, 9), "filter.states[1]", "is 9"},
+		{"wrapping state", state(256), "filter.states[0]", "is 256"},
+		{"too many states", state(1, 1, 1, 1, 1, 1, 1, 1, 1), "filter.states", "the limit is 8"},
+	} {
+		f := &fields{limits: lease.DefaultLimits()}
+		parseFilter(f, tt.filter)
+		var err error
+		if f.err != nil {
+			err = f.err
+		}
+		wantField(t, tt.name, err, tt.field, tt.problem, "")
+	}
+}
+
+func TestFilterMatches(t *testing.T) {
+	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{Queue: "q", RunID: "r", Type: "t", Labels: map[string]string{"a": "1", "b": ""}}}
+	for name, tt := range map[string]struct {
+		filter *lessorv1.TaskFilter
+		want   bool
+	}{
+		"nothing":       {nil, true},
+		"all":           {&lessorv1.TaskFilter{Queue: "q", RunId: "r", Type: "t", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""}}, true},
+		"queue":         {&lessorv1.TaskFilter{Queue: "p"}, false},
+		"run":           {&lessorv1.TaskFilter{RunId: "s"}, false},
+		"type":          {&lessorv1.TaskFilter{Type: "u"}, false},
+		"state":         {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 8}}, false},
+		"any state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, true},
+		"label":         {&lessorv1.TaskFilter{Labels: map[string]string{"a": "2"}}, false},
+		"missing label": {&lessorv1.TaskFilter{Labels: map[string]string{"c": ""}}, false},
+	} {
+		f := &fields{limits: lease.DefaultLimits()}
+		filter := parseFilter(f, tt.filter)
+		if got := filter.matches(task); got != tt.want {
+			t.Errorf("%s: matches is %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Settings of the gRPC server. Its defaults are unsafe for a server of long streams.
+const (
+	maxStreams       = 1024     // of one connection; a worker's waiting Lease must not hold up its heartbeats
+	maxHeaderBytes   = 16 << 10 // of a request
+	connectTimeout   = 10 * time.Second
+	pingAfter        = 20 * time.Second // of silence
+	pingTimeout      = 10 * time.Second
+	minPingInterval  = 10 * time.Second // of a client; a session may be silent for longer
+	maxConnectionAge = time.Hour
+	connectionGrace  = 2 * time.Minute // longer than any unary call waits
+	streamWindow     = 64 << 10
+	connectionWindow = 256 << 10
+	connectionBuffer = 4 << 10
+	gracefulStop     = 10 * time.Second
+)
+
+// Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
+type Coordinator struct {
+	cfg     Config
+	engine  *engine.Engine
+	health  *health.Server
+	grpc    *grpc.Server
+	http    *http.Server
+	ready   atomic.Bool
+	stopAll context.CancelFunc // ends streams and waits
+}
+
+// New reads the store and makes a coordinator over it. The store stays the caller's to close, after Serve has returned.
+func New(st store.Store, cfg Config) (*Coordinator, error) {
+	cfg.fill()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	m := newMetrics()
+	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Invalidate: cfg.RecoveryInvalidate, Events: m.events()})
+	if err != nil {
+		return nil, err
+	}
+	open := newSessions()
+	m.watch(open, eng, st)
+	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer()}
+	stopping, stop := context.WithCancel(context.Background())
+	c.stopAll = stop
+	c.grpc = grpc.NewServer(serverOptions(&cfg)...)
+	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
+	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger)
+	return c, nil
+}
+
+// register adds the services to the server. Their handlers are wrapped, see guarded.
+func (c *Coordinator) register(e *edge, open *sessions) {
+	tasks := &taskService{edge: e}
+	workers := &workerService{edge: e, streams: &streams{edge: e, engine: c.engine, open: open}}
+	admin := &adminService{edge: e, census: c.engine, open: open, started: c.engine.Now().Wall}
+	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
+	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
+	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)
+	healthv1.RegisterHealthServer(c.grpc, c.health)
+	reflection.Register(c.grpc)
+	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
+}
+
+func serverOptions(cfg *Config) []grpc.ServerOption {
+	return append(interceptorOptions(cfg.Logger),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(cfg.maxMessage()),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxConnectionAge, MaxConnectionAgeGrace: connectionGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
+		grpc.ReadBufferSize(connectionBuffer),
+		grpc.WriteBufferSize(connectionBuffer),
+		grpc.WaitForHandlers(true),
+	)
+}
+
+// newCodec is the codec of grpc, made tolerant of bad frames and clear about bad strings.
+func newCodec() encoding.CodecV2 {
+	c := newFrameCodec()
+	c.CodecV2 = readingCodec{c.CodecV2}
+	return c
+}
+
+// worthASpan leaves out the streams: a span that lasts as long as a session tells nothing.
+func worthASpan(info *stats.RPCTagInfo) bool {
+	switch info.FullMethodName {
+	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
+		healthv1.Health_Watch_FullMethodName:
+		return false
+	}
+	return true
+}
+
+// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends, and then stops in order: no new calls, streams are told, calls
+// under way are answered, everything taken is durable. It returns nil then. An error that wraps engine.ErrStore means that the store
+// failed: the process must exit, since only a fresh look at the disk tells what was committed. Serve may be called once.
+func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
+	c.cfg.Logger.Warn("open: no credentials are configured; everyone who reaches the listener is tenant "+DefaultTenant,
+		"listen", grpcLis.Addr().String())
+	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEngine()
+	parts := []func() error{
+		func() error { return c.engine.Run(engineCtx) },
+		func() error { return c.serveGRPC(grpcLis) },
+	}
+	if httpLis != nil {
+		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
+	}
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- part() }()
+	}
+	c.setReady(true)
+
+	var errs []error
+	select {
+	case <-ctx.Done():
+	case err := <-ended: // a part that ends by itself has failed
+		errs = append(errs, err)
+	}
+	c.setReady(false)
+	c.stopAll()
+	c.stopServers() // while the engine still answers
+	stopEngine()
+	for range len(parts) - len(errs) {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Coordinator) setReady(ready bool) {
+	c.ready.Store(ready)
+	if ready {
+		c.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
+		return
+	}
+	c.health.Shutdown()
+}
+
+func (c *Coordinator) serveGRPC(lis net.Listener) error {
+	if err := c.grpc.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve gRPC: %w", err)
+	}
+	return nil
+}
+
+func (c *Coordinator) serveHTTP(lis net.Listener) error {
+	if err := c.http.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	return nil
+}
+
+// stopServers lets calls under way end, for a while.
+func (c *Coordinator) stopServers() {
+	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
+	defer hurry.Stop()
+	c.grpc.GracefulStop()
+	ctx, cancel := context.WithTimeout(context.Background(), gracefulStop)
+	defer cancel()
+	if err := c.http.Shutdown(ctx); err != nil {
+		c.cfg.Logger.Warn("HTTP server did not stop in time", "error", err)
+	}
+}

@@ -1,0 +1,261 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// An orderly stop ends streams and waits with UNAVAILABLE, which means "again, elsewhere or later", and Serve returns nil.
+func TestStopEndsWhatWaits(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		ended := make(chan error, 2)
+		go func() { ended <- errOf(watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})) }()
+		go func() {
+			ended <- errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
+				WorkerId: "w", Queues: []string{"other"}, Wait: durationpb.New(time.Minute),
+			}))
+		}()
+		synctest.Wait()
+		began := time.Now()
+		r.stop()
+		for range 2 {
+			if err := <-ended; status.Code(err) != codes.Unavailable {
+				t.Errorf("ended with %v, want UNAVAILABLE", err)
+			}
+		}
+		if err := <-r.served; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+		if d := time.Since(began); d >= gracefulStop {
+			t.Errorf("the stop took %v", d)
+		}
+	})
+}
+
+// A failed commit has no verdict: the caller gets UNAVAILABLE, health says NOT_SERVING, and Serve returns the error by which the process
+// exits.
+func TestStoreFailureEndsTheCoordinator(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		if got := r.serving(t); got != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health is %v before", got)
+		}
+		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
+		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		if status.Code(err) != codes.Unavailable || detail[*errdetails.RetryInfo](status.Convert(err)) == nil {
+			t.Errorf("submit: %v, want UNAVAILABLE with RetryInfo", err)
+		}
+		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+			t.Errorf("Serve returned %v, want ErrStore", err)
+		}
+		if r.ready.Load() {
+			t.Error("still ready")
+		}
+	})
+}
+
+func (r *rig) serving(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
+	t.Helper()
+	res, err := r.health.Check(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.GetStatus()
+}
+
+// A8: what a crash of the process left is there after the next start.
+func TestRestartFindsTheTasks(t *testing.T) {
+	st := memstore.New()
+	var id string
+	serve(t, st, func(t *testing.T, r *rig) { id = r.submit(t, nil).GetTaskId() })
+	serve(t, st.Reopen(), func(t *testing.T, r *rig) {
+		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("task is %v", got)
+		}
+	})
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
+func (rawCodec) Name() string                         { return "proto" }
+
+// Invalid UTF-8 on the wire is the caller's fault, and the field is named. See utf8_test.go for the rest.
+func TestInvalidUTF8OnTheWire(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
+			grpc.ForceCodecV2(rawCodec{}))
+		v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
+		if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != "task_id" {
+			t.Errorf("%v with %v, want INVALID_ARGUMENT of task_id", err, v)
+		}
+	})
+}
+
+// Section 10: a line per call with tenant, type, sender, id and corr; no payload, no lease id.
+func TestLogOfACall(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{
+			Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("secret-payload")}, RequestId: "req-1",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.lease(t)
+		r.complete(t, a, "secret-output")
+		_, _ = r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})
+		synctest.Wait()
+		log := r.log.String()
+		id := a.GetTask().GetTaskId()
+		for _, want := range []string{
+			`"tenant":"default","type":"SubmitTask"`, `"corr":"req-1"`, `"id":"` + id + `"`, `"sender":"w"`,
+			`"verdict":"COMMITTED"`, `"code":"E.TASK.NOT_FOUND"`, "no credentials are configured",
+		} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log lacks %s", want)
+			}
+		}
+		for _, secret := range []string{"secret-payload", "secret-output", a.GetLeaseId()} {
+			if strings.Contains(log, secret) {
+				t.Errorf("the log shows %s", secret)
+			}
+		}
+		if t.Failed() {
+			t.Log(log)
+		}
+	})
+}
+
+// A panic in a handler is an error of that call alone, and the log has its stack.
+func TestPanicIsAnInternalError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := grpc.NewServer(interceptorOptions(slog.New(slog.NewJSONHandler(&log, nil)))...)
+		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
+		lis := bufconn.Listen(1 << 10)
+		go func() { _ = s.Serve(lis) }()
+		conn := dial(t, lis)
+		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t"})
+		if status.Code(err) != codes.Internal || errorCode(err) != codeInternal {
+			t.Errorf("%v, want INTERNAL", err)
+		}
+		_ = conn.Close()
+		s.Stop()
+		if !strings.Contains(log.String(), "task_service.go") {
+			t.Errorf("the log lacks the stack: %s", log.String())
+		}
+	})
+}
+
+// Section 10: metrics by kind, verdict and reason; the process's health for whoever probes it.
+func TestHTTP(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		r.complete(t, r.lease(t), "")
+		metrics := httpGet(t, r, "/metrics", http.StatusOK)
+		for _, want := range []string{
+			`lessor_verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`, "lessor_dispatch_total 1",
+			"lessor_leases_live 0", "lessor_sessions_active 0", `lessor_leases_ended_total{cause="REPORTED"} 1`,
+			"lessor_commit_seconds_count", "lessor_commit_batch_size_count", "lessor_store_bytes",
+		} {
+			if !strings.Contains(metrics, want) {
+				t.Errorf("the metrics lack %s", want)
+			}
+		}
+		httpGet(t, r, "/healthz", http.StatusOK)
+		httpGet(t, r, "/readyz", http.StatusOK)
+		httpGet(t, r, "/", http.StatusNotFound)
+		r.stop()
+		synctest.Wait()
+		httpGet(t, r, "/healthz", http.StatusOK)
+		httpGet(t, r, "/readyz", http.StatusServiceUnavailable)
+	})
+}
+
+func httpGet(t *testing.T, r *rig, path string, want int) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	body, _ := io.ReadAll(w.Body)
+	if w.Code != want {
+		t.Errorf("%s: %d, want %d", path, w.Code, want)
+	}
+	return string(body)
+}
+
+func TestStatusAndQueues(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		for _, q := range []string{"b", "a", "c"} {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = q })
+		}
+		r.submit(t, nil)
+		r.lease(t)
+		st, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 {
+			t.Errorf("status: %v (%v)", st, err)
+		}
+		var names []string
+		req := &lessorv1.ListQueuesRequest{PageSize: 3}
+		for {
+			res, err := r.admin.ListQueues(ctx, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range res.GetQueues() {
+				names = append(names, q.GetName())
+			}
+			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+				break
+			}
+		}
+		if got := strings.Join(names, " "); got != "a b c q" {
+			t.Errorf("queues are %s", got)
+		}
+		workers, err := r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})
+		if err != nil || len(workers.GetWorkers()) != 0 {
+			t.Errorf("workers: %v (%v), want none without a session", workers, err)
+		}
+	})
+}
+
+// The zero Config runs; limits out of range are refused by name.
+func TestConfig(t *testing.T) {
+	var c Config
+	c.fill()
+	if err := c.validate(); err != nil || c.Limits.Payload != 1<<20 || c.Logger == nil || c.maxMessage() != minMessage {
+		t.Errorf("zero config becomes %+v (%v)", c, err)
+	}
+	c.Limits.Batch = -1
+	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "limit batch is -1") {
+		t.Errorf("error is %v, want one of the batch limit", err)
+	}
+}

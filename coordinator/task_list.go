@@ -1,0 +1,81 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/binary"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// maxScan is how many tasks one call looks at. A page that found too few by then ends there, with a token to go on.
+const maxScan = 10_000
+
+// ListTasks shows the tasks of a workspace that a filter selects, oldest first.
+func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
+	f := s.fields()
+	want := parseFilter(f, req.GetFilter())
+	size := f.limit("page_size", req.GetPageSize(), defaultPage, maxPage)
+	tenant := identify(ctx).Tenant
+	list := newListing("tasks", tenant, want.sent)
+	after := seqCursor(f, list.cursor(f, req.GetPageToken()))
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	number, ok := s.engine.SpaceNumber(engine.Space{Tenant: tenant, Workspace: want.workspace})
+	if !ok {
+		return &lessorv1.ListTasksResponse{}, nil
+	}
+	p := taskPage{want: &want, size: size, now: s.engine.Now()}
+	err := s.view(func(r store.Reader) error { return records.Tasks(r, number, after, p.take) })
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	res := &lessorv1.ListTasksResponse{Tasks: p.tasks}
+	if p.more {
+		res.NextPageToken = list.token(binary.BigEndian.AppendUint64(nil, p.last))
+	}
+	return res, nil
+}
+
+// seqCursor reads the sequence that a page begins after.
+func seqCursor(f *fields, cursor []byte) uint64 {
+	if len(cursor) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(cursor)
+}
+
+// taskPage collects a page from a scan.
+type taskPage struct {
+	want *filter
+	size int
+	now  lease.Now
+
+	tasks   []*lessorv1.Task
+	bytes   int
+	scanned int
+	last    uint64 // sequence of the last task that was looked at
+	more    bool   // the scan stopped before the end
+}
+
+// take looks at the next task and tells whether to go on. A page stops only before a task that it did not take.
+func (p *taskPage) take(t *lease.Task) bool {
+	if len(p.tasks) >= p.size || p.bytes >= maxPageBytes || p.scanned >= maxScan {
+		p.more = true
+		return false
+	}
+	p.scanned++
+	p.last = t.ID.Seq
+	if p.want.matches(t) {
+		m := taskProto(p.now, t)
+		p.tasks = append(p.tasks, m)
+		p.bytes += proto.Size(m)
+	}
+	return true
+}

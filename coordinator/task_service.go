@@ -1,0 +1,206 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// maxReason is the length of the words that a caller gives for a cancel or a release, in bytes.
+const maxReason = 1024
+
+// taskService answers producers and operators.
+type taskService struct {
+	lessorv1.UnimplementedTaskServiceServer
+	*edge
+}
+
+// SubmitTask makes a task.
+func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	if req.GetTask() == nil {
+		f.fail("task", "is missing")
+	}
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	done, err := s.submit(ctx, []*lessorv1.TaskSpec{req.GetTask()}, func(int) string { return "task" })
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	note(ctx, "id", done[0].Task.ID.String())
+	return &lessorv1.SubmitTaskResponse{Task: taskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
+}
+
+// BatchSubmitTasks makes many tasks, all or none.
+func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest) (*lessorv1.BatchSubmitTasksResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	if len(req.GetTasks()) == 0 {
+		f.fail("tasks", "is empty")
+	}
+	f.count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	done, err := s.submit(ctx, req.GetTasks(), func(i int) string { return fmt.Sprintf("tasks[%d]", i) })
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	results := make([]*lessorv1.SubmitResult, len(done))
+	for i, d := range done {
+		results[i] = &lessorv1.SubmitResult{TaskId: d.Task.ID.String(), Created: d.Created, State: lessorv1.TaskState(d.Task.State())}
+	}
+	return &lessorv1.BatchSubmitTasksResponse{Results: results}, nil
+}
+
+func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, path func(int) string) ([]lease.Submitted, error) {
+	sub, err := parseSubmit(sent, path, s.cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	trace := traceparent(ctx)
+	for _, spec := range sub.specs {
+		spec.Traceparent = trace
+	}
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: sub.workspace}
+	done, at, err := s.engine.Submit(ctx, space, sub.specs, sub.digests)
+	if err != nil {
+		return nil, under(path(at), err)
+	}
+	return done, nil
+}
+
+// corr reads a request_id, which goes into the log and nowhere else.
+func corr(ctx context.Context, f *fields, requestID string) {
+	if f.id("request_id", requestID); f.err == nil && requestID != "" {
+		note(ctx, "corr", requestID)
+	}
+}
+
+// GetTask shows a task whole.
+func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
+	id, err := named(ctx, s.fields(), req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	var m *lessorv1.Task
+	err = s.view(func(r store.Reader) error {
+		t, err := own(r, identify(ctx).Tenant, id)
+		if err != nil {
+			return err
+		}
+		m = taskProto(s.engine.Now(), t)
+		return addDetails(m, r, t)
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	s.addVolatile(m, id)
+	return &lessorv1.GetTaskResponse{Task: m}, nil
+}
+
+// named reads the task id of a request that names a task. f has read the other fields.
+func named(ctx context.Context, f *fields, sent string) (lease.TaskID, error) {
+	id, known := f.taskID(sent)
+	switch {
+	case f.err != nil:
+		return id, f.err
+	case !known:
+		return id, lease.ErrNotFound
+	}
+	note(ctx, "id", sent)
+	return id, nil
+}
+
+// addDetails adds what lists leave out.
+func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
+	var err error
+	if m.Spec.Payload, err = records.Payload(r, t.ID); err != nil {
+		return err
+	}
+	if m.Checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
+		return err
+	}
+	result, err := records.Result(r, t.ID)
+	if err != nil {
+		return err
+	}
+	if result != nil {
+		m.Output, m.Artifacts = result.Output, artifactsProto(result.Artifacts)
+	}
+	failure, err := records.Failure(r, t.ID)
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		m.Error = errorProto(failure)
+	}
+	m.History, m.HistoryDropped = historyProto(t)
+	return nil
+}
+
+// addVolatile adds the last news of a live attempt.
+func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
+	if m.GetLease() == nil {
+		return
+	}
+	if feed, ok := s.engine.Volatile(id); ok {
+		m.Progress, m.Feedback = progressProto(&feed), chunksProto(feed.Chunks)
+	}
+}
+
+// CancelTask asks a task to end.
+func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRequest) (*lessorv1.CancelTaskResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	reason := f.text("reason", req.GetReason(), maxReason)
+	id, err := named(ctx, f, req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	who := identify(ctx)
+	t, err := s.engine.Cancel(ctx, lease.Cancel{Tenant: who.Tenant, Task: id, Reason: reason, By: who.Subject})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.CancelTaskResponse{Task: taskProto(s.engine.Now(), t)}, nil
+}
+
+// RetryTask opens a new round.
+func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	deadline := f.wall("deadline", req.GetDeadline())
+	id, err := named(ctx, f, req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	who := identify(ctx)
+	t, err := s.engine.Retry(ctx, lease.Retry{Tenant: who.Tenant, Task: id, Deadline: deadline, By: who.Subject})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.RetryTaskResponse{Task: taskProto(s.engine.Now(), t)}, nil
+}
+
+// DeleteTask removes a task.
+func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRequest) (*lessorv1.DeleteTaskResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	id, err := named(ctx, f, req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	who := identify(ctx)
+	if err := s.engine.Delete(ctx, lease.Delete{Tenant: who.Tenant, Task: id, Force: req.GetForce(), By: who.Subject}); err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.DeleteTaskResponse{}, nil
+}

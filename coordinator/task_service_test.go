@@ -1,0 +1,315 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// A task from its submit to its result, by unary calls alone.
+func TestTaskLifeByUnaryCalls(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		task := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Labels = []byte("in"), map[string]string{"a": "1"} })
+		if task.GetState() != lessorv1.TaskState_TASK_STATE_READY || task.GetSpec().GetPayload() != nil || task.GetTenantId() != DefaultTenant {
+			t.Errorf("submitted task is %v", task)
+		}
+		a := r.lease(t)
+		if string(a.GetTask().GetSpec().GetPayload()) != "in" || a.GetAttempt() != 1 || a.GetAttemptId() != task.GetTaskId()+"-1" {
+			t.Errorf("assignment is %v", a)
+		}
+		if a.GetExpiresIn().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetTask().GetHistory() != nil {
+			t.Errorf("assignment expires in %v", a.GetExpiresIn().AsDuration())
+		}
+		r.start(t, a)
+		beat, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
+			TaskId: task.GetTaskId(), LeaseId: a.GetLeaseId(), Checkpoint: []byte("half"),
+			Progress: &lessorv1.Progress{Fraction: 0.5, Message: "half way", Stage: "running"},
+		})
+		if err != nil || beat.GetTaskState() != lessorv1.TaskState_TASK_STATE_RUNNING {
+			t.Fatalf("heartbeat: %v (%v)", beat, err)
+		}
+		time.Sleep(time.Millisecond) // progress is passed on behind the answer
+		if got := r.get(t, task.GetTaskId()); got.GetProgress().GetFraction() != 0.5 || string(got.GetCheckpoint()) != "half" ||
+			got.GetLease().GetFencingToken() != a.GetFencingToken() {
+			t.Errorf("running task is %v", got)
+		}
+		if done := r.complete(t, a, "out"); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || done.GetReplayed() {
+			t.Errorf("complete: %v, want COMMITTED", done)
+		}
+		if done := r.complete(t, a, "out"); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !done.GetReplayed() {
+			t.Errorf("the same complete again: %v, want the verdict replayed (V4)", done)
+		}
+		if done := r.complete(t, a, "other"); done.GetReason() != lessorv1.Reason_REASON_DUPLICATE_REPORT {
+			t.Errorf("another complete: %v, want DUPLICATE_REPORT (V5)", done)
+		}
+		got := r.get(t, task.GetTaskId())
+		if string(got.GetOutput()) != "out" || string(got.GetSpec().GetPayload()) != "in" || got.GetProgress() != nil ||
+			got.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+			t.Errorf("completed task is %v", got)
+		}
+		if types := eventTypes(got.GetHistory()); types != "SUBMITTED GRANTED STARTED COMPLETED" {
+			t.Errorf("history is %s", types)
+		}
+	})
+}
+
+func eventTypes(history []*lessorv1.HistoryEvent) string {
+	var names []string
+	for _, e := range history {
+		names = append(names, strings.TrimPrefix(e.GetType().String(), "HISTORY_EVENT_TYPE_"))
+	}
+	return strings.Join(names, " ")
+}
+
+// T1: the same key and spec return the first task; another spec is refused, with the path of the spec at fault.
+func TestSubmitIsIdempotent(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		spec := &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Payload: []byte("p")}
+		first, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+		if err != nil || !first.GetCreated() {
+			t.Fatalf("first submit: %v (%v)", first, err)
+		}
+		again, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec, RequestId: "other"})
+		if err != nil || again.GetCreated() || again.GetTask().GetTaskId() != first.GetTask().GetTaskId() {
+			t.Errorf("second submit: %v (%v), want the first task", again, err)
+		}
+		_, err = r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{
+			{Queue: "q"}, {Queue: "q", IdempotencyKey: "k", Payload: []byte("other")},
+		}})
+		info := detail[*errdetails.ErrorInfo](status.Convert(err))
+		if status.Code(err) != codes.AlreadyExists || info.GetMetadata()["field"] != "tasks[1].idempotency_key" ||
+			info.GetMetadata()["task_id"] != first.GetTask().GetTaskId() {
+			t.Errorf("another spec: %v %v, want ALREADY_EXISTS", err, info)
+		}
+		list, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
+		if err != nil || len(list.GetTasks()) != 1 {
+			t.Errorf("%d tasks (%v): a refused batch must make none", len(list.GetTasks()), err)
+		}
+	})
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// S4: bad input is INVALID_ARGUMENT with the field's path, and changes nothing.
+func TestBadRequests(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		task := r.submit(t, nil).GetTaskId()
+		long := text(257)
+		many := make([]*lessorv1.TaskSpec, 1001)
+		for i := range many {
+			many[i] = &lessorv1.TaskSpec{Queue: "q"}
+		}
+		work := func(change func(*lessorv1.LeaseRequest)) error {
+			req := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
+			change(req)
+			return errOf(r.workers.Lease(ctx, req))
+		}
+		spec := func(s *lessorv1.TaskSpec) error {
+			return errOf(r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))
+		}
+		for field, err := range map[string]error{
+			"task":          spec(nil),
+			"task.queue":    spec(&lessorv1.TaskSpec{}),
+			"task.deadline": spec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}),
+			"request_id":    errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, RequestId: long})),
+			"reason":        errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, Reason: text(1025)})),
+			"tasks":         errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: many})),
+			"tasks[1].queue": errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{
+				Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {}},
+			})),
+			"task_id":  errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{})),
+			"deadline": errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: task, Deadline: &timestamppb.Timestamp{Nanos: -1}})),
+			"filter.states[0]": errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{
+				Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{99}},
+			})),
+			"page_size":  errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageSize: 1001})),
+			"page_token": errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageToken: "x"})),
+			"worker_id":  work(func(m *lessorv1.LeaseRequest) { m.WorkerId = "" }),
+			"queues":     work(func(m *lessorv1.LeaseRequest) { m.Queues = nil }),
+			"queues[1]":  work(func(m *lessorv1.LeaseRequest) { m.Queues = []string{"q", ""} }),
+			"max_tasks":  work(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 }),
+			"wait":       work(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) }),
+			"capabilities.types[0]": work(func(m *lessorv1.LeaseRequest) {
+				m.Capabilities = &lessorv1.Capabilities{Types: []string{""}}
+			}),
+			"workspace_id": errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long})),
+			"queue":        errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long})),
+		} {
+			st := status.Convert(err)
+			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field {
+				t.Errorf("%s: %v with %v, want INVALID_ARGUMENT of that field", field, err, v)
+			}
+		}
+		if got := r.get(t, task); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetCancelRequestedAt() != nil {
+			t.Errorf("a refused request changed the task: %v", got)
+		}
+	})
+}
+
+// S4: a random id and one of the wrong form are NOT_FOUND alike.
+func TestUnknownTasksAreNotFound(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.submit(t, nil)
+		random := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
+		for _, id := range []string{random, lease.TaskID{Space: 999, Seq: 1}.String(), "nonsense"} {
+			for name, err := range map[string]error{
+				"get":    errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
+				"cancel": errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
+				"retry":  errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+				"delete": errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})),
+				"watch":  errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+			} {
+				if status.Code(err) != codes.NotFound {
+					t.Errorf("%s %s: %v, want NOT_FOUND", name, id, err)
+				}
+			}
+		}
+	})
+}
+
+// T9: in a wrong state the answer is FAILED_PRECONDITION and names the state.
+func TestWrongStatesAreNamed(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		wantState := func(name string, err error, state string) {
+			t.Helper()
+			info := detail[*errdetails.ErrorInfo](status.Convert(err))
+			if status.Code(err) != codes.FailedPrecondition || info.GetMetadata()["state"] != state {
+				t.Errorf("%s: %v %v, want FAILED_PRECONDITION in %s", name, err, info, state)
+			}
+		}
+		id := r.submit(t, nil).GetTaskId()
+		_, err := r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})
+		wantState("retry", err, "READY")
+		a := r.lease(t)
+		_, err = r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})
+		wantState("delete", err, "LEASED")
+		r.complete(t, a, "")
+		_, err = r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})
+		wantState("cancel", err, "COMPLETED")
+	})
+}
+
+// T7, T9: what an operator does to a task, and that the history says so.
+func TestCancelRetryDelete(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		id := r.submit(t, nil).GetTaskId()
+		for range 2 { // again: the same answer
+			c, err := r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "not needed"})
+			if err != nil || c.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED || c.GetTask().GetCancelReason() != "not needed" {
+				t.Errorf("cancel: %v (%v)", c, err)
+			}
+		}
+		again, err := r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})
+		if err != nil || again.GetTask().GetRound() != 2 || again.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("retry: %v (%v)", again, err)
+		}
+		if types := eventTypes(r.get(t, id).GetHistory()); types != "SUBMITTED CANCEL_REQUESTED RETRIED" {
+			t.Errorf("history is %s", types)
+		}
+		a := r.lease(t)
+		if _, err := r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true}); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		if done := r.complete(t, a, ""); done.GetReason() != lessorv1.Reason_REASON_TASK_GONE {
+			t.Errorf("complete after delete: %v, want TASK_GONE (V8)", done)
+		}
+	})
+}
+
+// The trace context of the submit reaches the worker; a malformed one is ignored.
+func TestTraceparentReachesTheWorker(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		for sent, want := range map[string]string{trace: trace, "nonsense": ""} {
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sent)
+			if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.lease(t).GetTraceparent(); got != want {
+				t.Errorf("traceparent %q arrives as %q", sent, got)
+			}
+		}
+	})
+}
+
+// submitMany makes tasks in batches; task i has label n=i%2.
+func submitMany(ctx context.Context, t *testing.T, r *rig, total int) {
+	t.Helper()
+	for done := 0; done < total; done += 1000 {
+		specs := make([]*lessorv1.TaskSpec, min(1000, total-done))
+		for i := range specs {
+			specs[i] = &lessorv1.TaskSpec{Queue: "q", TaskKey: fmt.Sprint(done + i), Labels: map[string]string{"n": fmt.Sprint((done + i) % 2)}}
+		}
+		if _, err := r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Pages hold every task that matches once, oldest first, and their tokens are good for this list alone.
+func TestListTasksInPages(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		submitMany(t.Context(), t, r, 250)
+		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{Labels: map[string]string{"n": "1"}}, PageSize: 50}
+		next, pages := 1, 0
+		for {
+			res, err := r.tasks.ListTasks(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages++
+			for _, task := range res.GetTasks() {
+				if task.GetSpec().GetTaskKey() != fmt.Sprint(next) {
+					t.Fatalf("task %s, want %d", task.GetSpec().GetTaskKey(), next)
+				}
+				next += 2
+			}
+			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+				break
+			}
+			_, err = r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{PageToken: req.PageToken})
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("a token of another filter: %v, want INVALID_ARGUMENT", err)
+			}
+		}
+		if next != 251 || pages != 3 {
+			t.Errorf("listed up to %d in %d pages", next, pages)
+		}
+	})
+}
+
+// A call looks at a bounded number of tasks: a page may be empty and still have a successor.
+func TestListTasksScansABoundedNumber(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		submitMany(t.Context(), t, r, maxScan)
+		want := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
+		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "run"}}
+		res, err := r.tasks.ListTasks(t.Context(), req)
+		if err != nil || len(res.GetTasks()) != 0 || res.GetNextPageToken() == "" {
+			t.Fatalf("first page: %v (%v), want an empty one with a token", res, err)
+		}
+		req.PageToken = res.GetNextPageToken()
+		res, err = r.tasks.ListTasks(t.Context(), req)
+		if err != nil || len(res.GetTasks()) != 1 || res.GetTasks()[0].GetTaskId() != want.GetTaskId() || res.GetNextPageToken() != "" {
+			t.Errorf("second page: %v (%v), want the task and no token", res, err)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Protobuf refuses invalid UTF-8 while it reads a message, before any handler sees it and without naming the field, and grpc-go answers
+// INTERNAL at once, as if it were our fault. It is the caller's. So the handlers of the services are wrapped and have requests read
+// without an error of grpc's: one that can not be read is INVALID_ARGUMENT with the field's path, and a report, Start or Heartbeat gets
+// the verdict that the rules have for a bad field (V1).
+
+// reading is a request that is read, or the reason why it can not be.
+type reading struct {
+	into any
+	bad  *lease.FieldError
+}
+
+// readingCodec is a codec that never fails on a reading, and names the field where a string is no UTF-8.
+type readingCodec struct{ encoding.CodecV2 }
+
+func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*reading)
+	if !ok {
+		return c.unmarshal(data, v)
+	}
+	switch err := c.unmarshal(data, r.into); {
+	case errors.As(err, &r.bad):
+	case err != nil:
+		r.bad = &lease.FieldError{Field: "request", Problem: "can not be read: " + err.Error()}
+	}
+	return nil
+}
+
+func (c readingCodec) unmarshal(data mem.BufferSlice, v any) error {
+	err := c.CodecV2.Unmarshal(data, v)
+	if m, ok := v.(proto.Message); ok && err != nil {
+		if path := invalidUTF8(m.ProtoReflect().Descriptor(), data.Materialize()); path != "" {
+			return &lease.FieldError{Field: path, Problem: "contains invalid UTF-8"}
+		}
+	}
+	return err
+}
+
+// invalidUTF8 returns the path of the first string in an encoded message that is no UTF-8, empty if there is none.
+func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
+	seen := map[protowire.Number]int{} // items of lists
+	for len(raw) > 0 {
+		number, typ, n := protowire.ConsumeTag(raw)
+		size := protowire.ConsumeFieldValue(number, typ, raw[max(n, 0):])
+		if n < 0 || size < 0 {
+			return "" // it is broken otherwise
+		}
+		value := raw[n : n+size]
+		raw = raw[n+size:]
+		f := m.Fields().ByNumber(number)
+		if f == nil || typ != protowire.BytesType {
+			continue
+		}
+		content, _ := protowire.ConsumeBytes(value)
+		if path, bad := invalidField(f, content, seen[number]); bad {
+			return path
+		}
+		seen[number]++
+	}
+	return ""
+}
+
+// invalidField looks at one field, the item of a list with the given index.
+func invalidField(f protoreflect.FieldDescriptor, content []byte, index int) (path string, bad bool) {
+	path = string(f.Name())
+	if f.IsList() {
+		path = fmt.Sprintf("%s[%d]", path, index)
+	}
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return path, !utf8.Valid(content)
+	case protoreflect.MessageKind:
+		inner := invalidUTF8(f.Message(), content)
+		if inner != "" && !f.IsMap() { // a map has keys and values, which have no names
+			path += "." + inner
+		}
+		return path, inner != ""
+	}
+	return "", false
+}
+
+// malformed answers a request that could not be read: with a response, or a status.
+type malformed func(err *lease.FieldError) (any, error)
+
+// refuseMalformed is malformed for everything but reports.
+func refuseMalformed(err *lease.FieldError) (any, error) { return nil, toStatus(err) }
+
+// guarded returns desc with every unary handler wrapped; answers has the methods whose answer is not an error.
+func guarded(desc *grpc.ServiceDesc, answers map[string]malformed) *grpc.ServiceDesc {
+	out := *desc
+	out.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		answer := answers[m.MethodName]
+		if answer == nil {
+			answer = refuseMalformed
+		}
+		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, answer)}
+	}
+	return &out
+}
+
+func guard(next grpc.MethodHandler, answer malformed) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+		var r reading
+		res, err := next(srv, ctx, func(request any) error {
+			r.into = request
+			if err := decode(&r); err != nil {
+				return err
+			}
+			if r.bad != nil {
+				return r.bad
+			}
+			return nil
+		}, chain)
+		if r.bad != nil {
+			return answer(r.bad)
+		}
+		return res, err
+	}
+}

@@ -1,0 +1,107 @@
+package coordinator
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// clockOnly is an engine that answers nothing but the time: bad requests never reach it.
+type clockOnly struct{ engine.Calls }
+
+func (clockOnly) Now() lease.Now { return lease.Now{Serving: 1, Wall: 1} }
+
+// mark stands for invalid UTF-8 while a request is written.
+const mark = "MARK"
+
+// call sends a request with every mark made invalid through the wrapped handler.
+func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
+	t.Helper()
+	raw, err := proto.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = []byte(strings.ReplaceAll(string(raw), mark, "\xff\xfe\xfd\xfc"))
+	codec := newCodec()
+	decode := func(m any) error { return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m) }
+	for _, m := range desc.Methods {
+		if m.MethodName == method {
+			return m.Handler(nil, context.Background(), decode, nil)
+		}
+	}
+	t.Fatalf("no method %s", method)
+	return nil, nil
+}
+
+// S4: invalid UTF-8 is the caller's fault, and the error names the field.
+func TestInvalidUTF8NamesItsField(t *testing.T) {
+	desc := guarded(&lessorv1.TaskService_ServiceDesc, nil)
+	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: mark}}}
+	for _, tt := range []struct {
+		method, field string
+		req           proto.Message
+	}{
+		{"SubmitTask", "request_id", &lessorv1.SubmitTaskRequest{RequestId: mark}},
+		{"SubmitTask", "task.queue", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: mark}}},
+		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{"k": mark}}}},
+		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{mark: "v"}}}},
+		{"BatchSubmitTasks", "tasks[2].type", batch},
+		{"ListTasks", "filter.run_id", &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: mark}}},
+		{"GetTask", "task_id", &lessorv1.GetTaskRequest{TaskId: mark}},
+	} {
+		_, err := call(t, desc, tt.method, tt.req)
+		st := status.Convert(err)
+		v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+		if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != tt.field {
+			t.Errorf("%s of %s: %v with %v, want INVALID_ARGUMENT of that field", tt.method, tt.field, err, v)
+		}
+	}
+}
+
+// V1: a report with a bad field is REJECTED, which ends the matter; an error would be repeated (K5).
+func TestInvalidUTF8InReportIsRejected(t *testing.T) {
+	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}}))
+	for _, tt := range []struct {
+		method, field string
+		req           proto.Message
+	}{
+		{"Start", "worker_id", &lessorv1.StartRequest{WorkerId: mark}},
+		{"Heartbeat", "progress.message", &lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: mark}}},
+		{"Complete", "artifacts[1].type", &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, {Type: mark}}}},
+		{"Fail", "error.message", &lessorv1.FailRequest{Error: &lessorv1.TaskError{Message: mark}}},
+		{"Release", "reason", &lessorv1.ReleaseRequest{Reason: mark}},
+	} {
+		res, err := call(t, desc, tt.method, tt.req)
+		r, ok := res.(interface {
+			GetVerdict() lessorv1.Verdict
+			GetReason() lessorv1.Reason
+			GetDetail() string
+		})
+		if err != nil || !ok || r.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || r.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
+			!strings.HasPrefix(r.GetDetail(), tt.field+": ") {
+			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
+		}
+	}
+	if _, err := call(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: mark}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("Lease: %v, want INVALID_ARGUMENT", err)
+	}
+}
+
+// What is no protobuf at all is the caller's fault too.
+func TestUnreadableRequest(t *testing.T) {
+	r := reading{into: &lessorv1.GetTaskRequest{}}
+	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {
+		t.Errorf("error is %v, fault is %v", err, r.bad)
+	}
+}

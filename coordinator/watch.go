@@ -1,0 +1,155 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// WatchTask streams the events of a task or run (S5). It subscribes first, then tells what the store holds, then follows the news;
+// what lies in both has a sequence that was told already and is left out. Send blocks while the reader is slow; the engine never
+// waits for that, it counts what did not fit.
+func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
+	ctx, cancel := s.until(stream.Context())
+	defer cancel()
+	to := &teller{send: stream.Send, sequence: req.GetAfterSequence()}
+	w, what, err := s.newWatcher(ctx, req, to)
+	if err != nil {
+		return toStatus(err)
+	}
+	sub := s.engine.Watch(what)
+	defer sub.Close()
+	return toStatus(watch(ctx, w, sub.C))
+}
+
+// watcher tells the events of one watch.
+type watcher interface {
+	// catchUp tells what the store holds and was not told yet.
+	catchUp() error
+	// tell tells what the news has and was not told yet.
+	tell(n *engine.News) error
+	// skipped tells that so many news were lost to a slow reader; catchUp follows.
+	skipped(n int) error
+}
+
+// errWatchOver ends a watch: its task is final or gone, and that was told.
+var errWatchOver = errors.New("the watch is over")
+
+func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
+	err := w.catchUp()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case n, ok := <-news:
+			if !ok {
+				return engine.ErrStopped
+			}
+			err = passOn(w, &n)
+		}
+	}
+	if errors.Is(err, errWatchOver) {
+		return nil
+	}
+	return err
+}
+
+func passOn(w watcher, n *engine.News) error {
+	if n.Skipped > 0 {
+		if err := w.skipped(n.Skipped); err != nil {
+			return err
+		}
+		if err := w.catchUp(); err != nil {
+			return err
+		}
+	}
+	return w.tell(n)
+}
+
+func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *teller) (watcher, engine.Watching, error) {
+	f := s.fields()
+	tenant := identify(ctx).Tenant
+	if req.GetRunId() == "" {
+		id, err := named(ctx, f, req.GetTaskId())
+		return &taskWatcher{edge: s.edge, teller: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
+	}
+	if req.GetTaskId() != "" {
+		f.fail("run_id", "is set beside task_id; a watch takes one of them")
+	}
+	run := f.id("run_id", req.GetRunId())
+	space := engine.Space{Tenant: tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
+	if f.err != nil {
+		return nil, engine.Watching{}, f.err
+	}
+	number, ok := s.engine.SpaceNumber(space)
+	if !ok {
+		return nil, engine.Watching{}, lease.ErrNotFound
+	}
+	note(ctx, "id", run)
+	w := &runWatcher{edge: s.edge, teller: to, space: number, run: run, told: req.GetAfterSequence()}
+	return w, engine.Watching{Space: number, Run: run}, nil
+}
+
+// taskWatcher watches one task until it is final.
+type taskWatcher struct {
+	*edge
+	*teller
+	tenant string
+	id     lease.TaskID
+	found  bool
+}
+
+func (w *taskWatcher) catchUp() error {
+	var t *lease.Task
+	err := w.view(func(r store.Reader) (err error) {
+		t, err = own(r, w.tenant, w.id)
+		return err
+	})
+	if errors.Is(err, lease.ErrNotFound) && w.found { // deleted while we were not looking
+		return w.gone()
+	}
+	if err != nil {
+		return err
+	}
+	w.found = true
+	return w.version(t)
+}
+
+func (w *taskWatcher) tell(n *engine.News) error {
+	switch {
+	case n.Feed != nil:
+		return w.feed(w.id, n.Feed)
+	case n.Task == nil:
+		return w.gone()
+	}
+	return w.version(n.Task)
+}
+
+func (w *taskWatcher) gone() error {
+	if err := w.deleted(w.id); err != nil {
+		return err
+	}
+	return errWatchOver
+}
+
+func (w *taskWatcher) skipped(n int) error { return w.missedVolatile(w.id.String(), n) }
+
+// version tells what is new in a version of the task. One may come that is older than what was told; then nothing is.
+func (w *taskWatcher) version(t *lease.Task) error {
+	for _, e := range untold(t, w.sequence) {
+		w.sequence = e.seq
+		if err := w.durable(&e); err != nil {
+			return err
+		}
+	}
+	if t.State().Final() && t.LastSeq() >= w.sequence {
+		return errWatchOver
+	}
+	return nil
+}

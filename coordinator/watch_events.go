@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// durableEvent is an event with a sequence: one of a task's history, or a note that some of it is no longer kept.
+type durableEvent struct {
+	task   lease.TaskID
+	seq    uint64
+	event  lease.Event
+	missed uint32 // events that are no longer kept; then there is no event
+}
+
+// untold returns the events of a task after a sequence, led by how many in between are no longer kept. Which of those had been told
+// before is not known, so their number is the most that it can be.
+func untold(t *lease.Task, after uint64) []durableEvent {
+	events := t.Events()
+	var all []durableEvent
+	if len(events) > 0 && missing(t) > 0 && after+1 < events[0].Seq {
+		all = append(all, durableEvent{task: t.ID, seq: events[0].Seq - 1, missed: missing(t)})
+	}
+	for _, e := range events {
+		if e.Seq > after {
+			all = append(all, durableEvent{task: t.ID, seq: e.Seq, event: e})
+		}
+	}
+	return all
+}
+
+// teller sends the events of a watch.
+type teller struct {
+	send     func(*lessorv1.WatchTaskResponse) error
+	sequence uint64 // after which the caller may resume
+	sub      uint64 // events without a sequence since the last one with
+}
+
+// durable sends an event with a sequence; the sequence of the teller is set before.
+func (t *teller) durable(e *durableEvent) error {
+	t.sub = 0
+	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: t.sequence}
+	if e.missed > 0 {
+		m.Event = &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(e.missed)}}
+	} else {
+		m.TaskState = lessorv1.TaskState(e.event.State)
+		m.Event = &lessorv1.WatchTaskResponse_History{History: eventProto(&e.event)}
+	}
+	return t.send(m)
+}
+
+// volatile sends an event that has no sequence of its own.
+func (t *teller) volatile(m *lessorv1.WatchTaskResponse) error {
+	t.sub++
+	m.Sequence, m.SubSequence = t.sequence, t.sub
+	return t.send(m)
+}
+
+func (t *teller) deleted(id lease.TaskID) error {
+	return t.volatile(&lessorv1.WatchTaskResponse{
+		TaskId: id.String(), Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}},
+	})
+}
+
+// missedVolatile tells of news that did not fit. The durable ones among them follow from the store.
+func (t *teller) missedVolatile(taskID string, n int) error {
+	return t.volatile(&lessorv1.WatchTaskResponse{
+		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Volatile: uint64(n)}},
+	})
+}
+
+func (t *teller) feed(id lease.TaskID, f *engine.Feed) error {
+	if p := progressProto(f); p != nil {
+		err := t.volatile(&lessorv1.WatchTaskResponse{
+			TaskId: id.String(), TaskState: lessorv1.TaskState_TASK_STATE_UNSPECIFIED,
+			Event: &lessorv1.WatchTaskResponse_Progress{Progress: p},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range chunksProto(f.Chunks) {
+		m := &lessorv1.WatchTaskResponse{TaskId: id.String(), Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
+		if err := t.volatile(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

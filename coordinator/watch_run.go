@@ -1,0 +1,107 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Bounds of a watched run.
+const (
+	watchStep  = 10_000  // events that one look at the store brings
+	watchTasks = 100_000 // tasks of which a watcher remembers what it told
+)
+
+// runWatcher watches the tasks of a run until the caller leaves.
+//
+// Sequences rise with every commit, so that what the store holds can be told in their order. Within one commit the news come task by
+// task, in the order in which the commit first touched them, so that sequences of two tasks may interleave.
+type runWatcher struct {
+	*edge
+	*teller
+	space uint32
+	run   string
+
+	told   uint64                  // every event up to here was told
+	toldOf map[lease.TaskID]uint64 // and of these tasks up to here
+}
+
+// catchUp looks at the store in steps, since the history of a run may be long.
+func (w *runWatcher) catchUp() error {
+	w.toldOf = map[lease.TaskID]uint64{}
+	for {
+		events, more, err := w.look()
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			w.told, w.sequence = events[i].seq, events[i].seq
+			if err := w.durable(&events[i]); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// look returns the first events of the run that were not told yet, in the order of their sequences.
+func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
+	err = w.view(func(r store.Reader) error {
+		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
+			if t.Spec.RunID == w.run {
+				events = append(events, untold(t, w.told)...)
+			}
+			if len(events) > 2*watchStep {
+				events, more = firstEvents(events), true
+			}
+			return w.stopping.Err() == nil
+		})
+	})
+	if len(events) > watchStep {
+		more = true
+	}
+	return firstEvents(events), more, err
+}
+
+func firstEvents(events []durableEvent) []durableEvent {
+	slices.SortFunc(events, func(a, b durableEvent) int { return cmp.Compare(a.seq, b.seq) })
+	return events[:min(len(events), watchStep)]
+}
+
+func (w *runWatcher) tell(n *engine.News) error {
+	switch {
+	case n.Feed != nil:
+		return w.feed(n.ID, n.Feed)
+	case n.Task == nil:
+		return w.deleted(n.ID)
+	}
+	if err := w.version(n.Task); err != nil {
+		return err
+	}
+	if len(w.toldOf) > watchTasks {
+		return w.catchUp()
+	}
+	return nil
+}
+
+// version tells what is new in a version of a task. Other tasks of the same commit may follow with sequences between those of this
+// one, though none below its first: that is what the caller may resume after.
+func (w *runWatcher) version(t *lease.Task) error {
+	fresh := untold(t, max(w.told, w.toldOf[t.ID]))
+	for i := range fresh {
+		w.sequence = max(w.sequence, fresh[0].seq)
+		if err := w.durable(&fresh[i]); err != nil {
+			return err
+		}
+		w.toldOf[t.ID] = fresh[i].seq
+	}
+	return nil
+}
+
+func (w *runWatcher) skipped(n int) error { return w.missedVolatile("", n) }

@@ -1,0 +1,262 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// watchAll returns the events of a watch until its end; a watch that ends in order has no error.
+func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all []*lessorv1.WatchTaskResponse, err error) {
+	stream, err := r.tasks.WatchTask(ctx, req)
+	for err == nil {
+		var e *lessorv1.WatchTaskResponse
+		if e, err = stream.Recv(); err == nil {
+			all = append(all, e)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return all, err
+}
+
+// told is one word per event: the type of a durable one, else what it is.
+func told(events []*lessorv1.WatchTaskResponse) string {
+	var words []string
+	for _, e := range events {
+		switch x := e.GetEvent().(type) {
+		case *lessorv1.WatchTaskResponse_History:
+			words = append(words, strings.TrimPrefix(x.History.GetType().String(), "HISTORY_EVENT_TYPE_"))
+		case *lessorv1.WatchTaskResponse_Progress:
+			words = append(words, "progress")
+		case *lessorv1.WatchTaskResponse_Chunk:
+			words = append(words, "chunk")
+		case *lessorv1.WatchTaskResponse_Missed:
+			words = append(words, fmt.Sprintf("missed(%d,%d)", x.Missed.GetDurable(), x.Missed.GetVolatile()))
+		case *lessorv1.WatchTaskResponse_Deleted:
+			words = append(words, "deleted")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// background watches until the end, or until cancelled.
+func background(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan []*lessorv1.WatchTaskResponse, 1)
+	go func() {
+		all, _ := watchAll(ctx, r, req)
+		done <- all
+	}()
+	synctest.Wait()
+	return func() []*lessorv1.WatchTaskResponse {
+		synctest.Wait()
+		cancel()
+		return <-done
+	}
+}
+
+const life = "SUBMITTED GRANTED STARTED progress COMPLETED"
+
+// runTask takes the waiting task through its life, with one word of progress.
+func runTask(t *testing.T, r *rig) {
+	t.Helper()
+	a := r.lease(t)
+	r.start(t, a)
+	_, err := r.workers.Heartbeat(t.Context(), &lessorv1.HeartbeatRequest{
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Fraction: 0.5},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Millisecond) // progress is passed on behind the answer
+	r.complete(t, a, "")
+}
+
+// S5: a watch tells past and future, and ends with the task.
+func TestWatchFollowsATaskToItsEnd(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		runTask(t, r)
+		events := stop()
+		if got := told(events); got != life {
+			t.Errorf("told %s, want %s", got, life)
+		}
+		wantRising(t, events)
+		if last := events[len(events)-1]; last.GetTaskState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+			t.Errorf("last event is %v", last)
+		}
+		again, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})
+		if err != nil || told(again) != "SUBMITTED GRANTED STARTED COMPLETED" {
+			t.Errorf("afterwards: %s (%v), want the durable events and the end", told(again), err)
+		}
+	})
+}
+
+// wantRising checks that sequences rise, and sub-sequences between them.
+func wantRising(t *testing.T, events []*lessorv1.WatchTaskResponse) {
+	t.Helper()
+	var seq, sub uint64
+	for _, e := range events {
+		if e.GetSequence() < seq || e.GetSequence() == seq && e.GetSubSequence() <= sub {
+			t.Errorf("event %d.%d comes after %d.%d", e.GetSequence(), e.GetSubSequence(), seq, sub)
+		}
+		seq, sub = e.GetSequence(), e.GetSubSequence()
+	}
+}
+
+// S5: from any event on, a watch resumes with the next one.
+func TestWatchResumesAfterASequence(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		runTask(t, r)
+		all, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range all {
+			rest, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: e.GetSequence()})
+			if err != nil || told(rest) != told(all[i+1:]) {
+				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), told(rest), err, told(all[i+1:]))
+			}
+		}
+	})
+}
+
+func TestWatchEndsWithADeletedTask(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if got := told(stop()); got != "SUBMITTED deleted" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+// S5: the watch of a run tells of all its tasks, of no others, and resumes without a gap.
+func TestWatchRun(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
+		r.submit(t, nil)
+		runTask(t, r)
+		first := r.submit(t, inRun).GetTaskId()
+		stop := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
+		runTask(t, r)
+		second := r.submit(t, inRun).GetTaskId()
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId, s.Priority = "other", -1 })
+		runTask(t, r)
+		live := stop()
+		if got := told(live); got != life+" "+life {
+			t.Errorf("told %s, want twice %s", got, life)
+		}
+		wantRising(t, live)
+		if live[0].GetTaskId() != first || live[len(live)-1].GetTaskId() != second {
+			t.Errorf("tasks are %s and %s", live[0].GetTaskId(), live[len(live)-1].GetTaskId())
+		}
+		durable := strings.ReplaceAll(life, " progress", "")
+		resumed := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
+		if got := told(resumed); got != durable {
+			t.Errorf("resumed after the first task: %s, want %s", got, durable)
+		}
+	})
+}
+
+func TestWatchNeedsOneTarget(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		for name, tt := range map[string]struct {
+			req  *lessorv1.WatchTaskRequest
+			want codes.Code
+		}{
+			"none":              {&lessorv1.WatchTaskRequest{}, codes.InvalidArgument},
+			"both":              {&lessorv1.WatchTaskRequest{TaskId: id, RunId: "run"}, codes.InvalidArgument},
+			"unknown workspace": {&lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: "w"}, codes.NotFound},
+		} {
+			if _, err := watchAll(t.Context(), r, tt.req); status.Code(err) != tt.want {
+				t.Errorf("%s: %v, want %v", name, err, tt.want)
+			}
+		}
+	})
+}
+
+// T10: what fell off the front of a history is told as missed, once.
+func TestUntoldTellsWhatIsMissing(t *testing.T) {
+	task := &lease.Task{
+		ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3,
+		History: []lease.Event{{Seq: 20, Type: lease.EventGranted}, {Seq: 22, Type: lease.EventStarted}},
+	}
+	for _, tt := range []struct {
+		after uint64
+		want  string
+	}{
+		{0, "19:missed 4, 20, 22"}, {7, "19:missed 4, 20, 22"}, {19, "20, 22"}, {20, "22"}, {22, ""}, {99, ""},
+	} {
+		var got []string
+		for _, e := range untold(task, tt.after) {
+			if e.missed > 0 {
+				got = append(got, fmt.Sprintf("%d:missed %d", e.seq, e.missed))
+			} else {
+				got = append(got, fmt.Sprint(e.event.Seq))
+			}
+		}
+		if s := strings.Join(got, ", "); s != tt.want {
+			t.Errorf("after %d: %s, want %s", tt.after, s, tt.want)
+		}
+	}
+}
+
+// Within one commit the news come task by task, with sequences between each other's. Nothing is told twice, and no event tells a
+// sequence after which another of its commit would be lost to whoever resumes there.
+func TestRunNewsOfOneCommitInterleave(t *testing.T) {
+	var got []string
+	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, teller: &teller{send: func(m *lessorv1.WatchTaskResponse) error {
+		got = append(got, fmt.Sprintf("%d resume %d", m.GetHistory().GetSequence(), m.GetSequence()))
+		return nil
+	}}}
+	version := func(id uint64, seqs ...uint64) *engine.News {
+		task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: id}, Spec: &lease.Spec{}}
+		for _, seq := range seqs {
+			task.History = append(task.History, lease.Event{Seq: seq})
+		}
+		return &engine.News{ID: task.ID, Task: task}
+	}
+	for _, n := range []*engine.News{version(1, 4), version(2, 3), version(1, 4, 7), version(2, 3)} {
+		if err := w.tell(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 2, 7 resume 7"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("told %s\nwant %s", s, want)
+	}
+}
+
+// A look at a long run takes its first events, in order, and says that there are more.
+func TestFirstEventsAreInOrder(t *testing.T) {
+	var events []durableEvent
+	for i := range uint64(3 * watchStep) {
+		events = append(events, durableEvent{seq: (i * 7919) % (3 * watchStep)})
+	}
+	for i, e := range firstEvents(events) {
+		if e.seq != uint64(i) {
+			t.Fatalf("event %d has sequence %d", i, e.seq)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Lease waits for the first task, and no longer than asked.
+func TestLeaseWaits(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(30 * time.Second)}
+		began := time.Now()
+		res, err := r.workers.Lease(t.Context(), ask)
+		if err != nil || len(res.GetAssignments()) != 0 || time.Since(began) != 30*time.Second {
+			t.Errorf("after %v: %v (%v), want nothing after 30 s", time.Since(began), res, err)
+		}
+		time.AfterFunc(10*time.Second, func() { r.submit(t, nil) })
+		began = time.Now()
+		res, err = r.workers.Lease(t.Context(), ask)
+		if err != nil || len(res.GetAssignments()) != 1 || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %v (%v), want the task after 10 s", time.Since(began), res, err)
+		}
+	})
+}
+
+// A wait beyond the limit is cut to it.
+func TestLeaseWaitIsCut(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		began := time.Now()
+		_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
+			WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(time.Hour),
+		})
+		if err != nil || time.Since(began) != maxWait {
+			t.Errorf("came back after %v (%v), want %v", time.Since(began), err, maxWait)
+		}
+	})
+}
+
+// S2: a repeated request_id returns the same live assignments.
+func TestLeaseIsRepeatable(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		r.submit(t, nil)
+		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, RequestId: "1"}
+		first, err := r.workers.Lease(t.Context(), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := r.workers.Lease(t.Context(), ask)
+		if err != nil || len(again.GetAssignments()) != 1 || again.GetAssignments()[0].GetLeaseId() != first.GetAssignments()[0].GetLeaseId() {
+			t.Errorf("again: %v (%v), want the same lease", again, err)
+		}
+	})
+}
+
+// T10: the next attempt gets the last checkpoint, and the fencing token rises.
+func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		claim := &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Checkpoint: []byte("half")}
+		if _, err := r.workers.Heartbeat(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		res, err := r.workers.Release(t.Context(), &lessorv1.ReleaseRequest{TaskId: claim.GetTaskId(), LeaseId: claim.GetLeaseId()})
+		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Fatalf("release: %v (%v)", res, err)
+		}
+		b := r.lease(t)
+		if string(b.GetCheckpoint()) != "half" || b.GetAttempt() != 2 || b.GetFencingToken() <= a.GetFencingToken() {
+			t.Errorf("second assignment is %v", b)
+		}
+	})
+}
+
+// Section 3: whatever is wrong with a report, the answer is a verdict.
+func TestReportsGetVerdicts(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		id := r.submit(t, nil).GetTaskId()
+		a := r.lease(t)
+		random := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
+		for _, tt := range []struct {
+			name   string
+			req    *lessorv1.CompleteRequest
+			reason lessorv1.Reason
+		}{
+			{"no ids", &lessorv1.CompleteRequest{}, lessorv1.Reason_REASON_INVALID_REQUEST},
+			{"no lease", &lessorv1.CompleteRequest{TaskId: id}, lessorv1.Reason_REASON_INVALID_REQUEST},
+			{"bad field", &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), ReportId: text(257)}, lessorv1.Reason_REASON_INVALID_REQUEST},
+			{"unknown task", &lessorv1.CompleteRequest{TaskId: random, LeaseId: "x"}, lessorv1.Reason_REASON_UNKNOWN_TASK},
+			{"nonsense", &lessorv1.CompleteRequest{TaskId: text(1000), LeaseId: text(1000)}, lessorv1.Reason_REASON_UNKNOWN_TASK},
+			{"forged lease", &lessorv1.CompleteRequest{TaskId: id, LeaseId: "x"}, lessorv1.Reason_REASON_INVALID_LEASE},
+			{"wrong attempt", &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Attempt: 2}, lessorv1.Reason_REASON_INVALID_REQUEST},
+			{"too large", &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Output: make([]byte, 1<<20+1)}, lessorv1.Reason_REASON_RESULT_TOO_LARGE},
+		} {
+			res, err := r.workers.Complete(ctx, tt.req)
+			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || res.GetReason() != tt.reason || res.GetServerTime() == nil {
+				t.Errorf("%s: %v (%v), want REJECTED / %v", tt.name, res, err, tt.reason)
+			}
+		}
+		if res := r.complete(t, a, ""); res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("the good report: %v, want COMMITTED", res)
+		}
+	})
+}
+
+// T7: a cancel reaches the worker with its next heartbeat; a Fail ends it.
+func TestCancelReachesTheWorker(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		id := r.submit(t, nil).GetTaskId()
+		a := r.lease(t)
+		r.start(t, a)
+		if _, err := r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "not needed"}); err != nil {
+			t.Fatal(err)
+		}
+		beat, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: a.GetLeaseId()})
+		if err != nil || !beat.GetShouldCancel() || beat.GetCancelReason() != "not needed" {
+			t.Errorf("heartbeat: %v (%v), want should_cancel", beat, err)
+		}
+		res, err := r.workers.Fail(ctx, &lessorv1.FailRequest{
+			TaskId: id, LeaseId: a.GetLeaseId(),
+			Error: &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped"},
+		})
+		if err != nil || res.GetTaskState() != lessorv1.TaskState_TASK_STATE_CANCELLED {
+			t.Errorf("fail: %v (%v), want the task CANCELLED", res, err)
+		}
+		if got := r.get(t, id).GetError(); got.GetMessage() != "stopped" {
+			t.Errorf("error of the task is %v", got)
+		}
+	})
+}
