@@ -51,7 +51,7 @@ func TestConfirm(t *testing.T) {
 				if got := <-answers; !errors.Is(got, test.want) || (got == nil) != (test.want == nil) {
 					t.Errorf("Confirm = %v, want %v", got, test.want)
 				}
-				if test.want != worker.ErrLeaseLost {
+				if !errors.Is(test.want, worker.ErrLeaseLost) {
 					f, _ := s.outcome()
 					s.commit(f)
 				}

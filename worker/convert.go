@@ -3,9 +3,10 @@ package worker
 import (
 	"time"
 
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // answer is what Start and Heartbeat are told alike (S3).

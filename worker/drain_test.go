@@ -136,6 +136,8 @@ func TestDrainByCoordinator(t *testing.T) {
 		if err := r.done(); !errors.Is(err, worker.ErrDraining) {
 			t.Errorf("Run = %v, want %v", err, worker.ErrDraining)
 		}
-		<-causes
+		if cause := <-causes; !errors.Is(cause, worker.ErrDraining) {
+			t.Errorf("cause = %v, want %v", cause, worker.ErrDraining)
+		}
 	})
 }

@@ -29,10 +29,6 @@ func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 		return
 	}
 	a := w.newAttempt(asg, now)
-	if a.lease.left(now) <= 0 {
-		w.noteLocked(func() { a.log().Warn("the lease of a dispatch had run out already") })
-		return
-	}
 	w.mu.attempts[id] = a
 	a.expiry = time.AfterFunc(a.lease.left(now), func() { w.expire(a) })
 	switch {

@@ -214,7 +214,7 @@ func TestCancelGraceOver(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
-		for done := false; !done; { // the lease is renewed meanwhile
+		for done := false; !done; { // the lease is renewed meanwhile, and the cancel told again: the grace does not restart
 			select {
 			case got := <-waited:
 				if got != grace {
@@ -223,7 +223,9 @@ func TestCancelGraceOver(t *testing.T) {
 				done = true
 			case f := <-s.frames:
 				if isRenewal(f) {
-					s.renew(f)
+					s.acknowledge(f, &lessorv1.HeartbeatResponse{
+						Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true,
+					})
 				}
 			}
 		}

@@ -37,8 +37,12 @@ func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 		s.finish(errBroken)
 
 		s = c.accept()
+		opened := time.Now()
 		if f := s.renewal(); f.GetHeartbeat().GetLeases()[0].GetLeaseId() != "lease-long" || len(f.GetHeartbeat().GetLeases()) != 1 {
 			t.Errorf("first heartbeat of the new stream = %v, want the lease that still runs", f)
+		}
+		if waited := time.Since(opened); waited > 0 {
+			t.Errorf("first heartbeat of the new stream after %v, want at once", waited)
 		}
 		s.finish(errBroken)
 		s = c.accept()
@@ -70,8 +74,7 @@ func TestStartIsSentAgain(t *testing.T) {
 		s = c.accept()
 		s.started("t1")
 		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
-		<-causes
-		r.shutdown()
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_REVOKED)
 	})
 }
 
@@ -270,18 +273,23 @@ func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv
 func TestBlockedStreamIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
+		r := c.run(worker.Config{Concurrency: 2}, func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
 		blocked := c.accept()
 		blocked.pause()
 		defer blocked.resume()
-		blocked.dispatch("t1")
+		blocked.dispatch("t1") // fills the stream
+		time.Sleep(time.Second)
+		blocked.dispatch("t2") // whose Start waits for room
 		s := c.accept()
-		s.next("outcome", func(f *lessorv1.SessionRequest) bool {
-			if isReports(f) {
-				s.commit(f)
+		for outcomes := 0; outcomes < 2; {
+			f := s.reports()
+			for _, report := range f.GetReports().GetReports() {
+				if outcome(report) {
+					outcomes++
+				}
 			}
-			return isOutcome(f)
-		})
+			s.commit(f)
+		}
 		r.shutdown()
 	})
 }

@@ -19,7 +19,7 @@ func (s *session) write() error {
 			return err
 		}
 		if last {
-			return s.finish()
+			return s.part()
 		}
 		beat = false
 		if len(frames) > 0 && !s.over() {
@@ -77,8 +77,8 @@ func (s *session) overdue(now time.Time) bool {
 	return false
 }
 
-// finish closes our side after goodbye, and gives the coordinator a moment to close its own.
-func (s *session) finish() error {
+// part closes our side after goodbye, and gives the coordinator a moment to close its own.
+func (s *session) part() error {
 	if err := s.stream.CloseSend(); err != nil {
 		return err
 	}
