@@ -15,12 +15,25 @@ func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, di
 	var out lease.Step
 	err := e.do(ctx, func() {
 		s := e.spaceOf(name)
+		e.settleKeys(s.number, specs)
 		out = e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 	})
 	if err != nil {
 		return nil, 0, err
 	}
 	return out.Submitted, out.ErrSpec, out.Err
+}
+
+// settleKeys applies the due timers of the tasks that a submit may repeat (A3): a key is free again once its task's retention has passed.
+func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
+	for _, s := range specs {
+		if s.IdempotencyKey == "" {
+			continue
+		}
+		if id, _, ok := e.set.key(space, s.IdempotencyKey); ok {
+			e.step(e.now, lease.Expire{Task: id})
+		}
+	}
 }
 
 // Say judges reports; see Calls.

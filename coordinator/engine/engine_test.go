@@ -547,6 +547,43 @@ func TestStandstillIsGivenBack(t *testing.T) {
 	})
 }
 
+// A unary response has to fit a message, whatever the payloads weigh.
+func TestHandOverIsBounded(t *testing.T) {
+	run(t, func(r *rig) {
+		specs := many(5)
+		for _, s := range specs {
+			s.Payload = make([]byte, 1<<20)
+		}
+		r.submit(specs...)
+		if n := len(r.lease(5, 0)); n != 2 {
+			r.Errorf("%d tasks of 1 MiB in one response", n)
+		}
+	})
+}
+
+// T1: a key is free again once the retention of its task has passed.
+func TestKeyIsFreeAfterRetention(t *testing.T) {
+	run(t, func(r *rig) {
+		spec := func() *lease.Spec {
+			s := work()
+			s.IdempotencyKey, s.Retention = "k", time.Hour
+			return s
+		}
+		first := r.submit(spec())[0]
+		if again := r.submit(spec())[0]; again.ID != first.ID {
+			r.Fatal("the key made another task")
+		}
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
+		block := make(chan struct{})
+		_ = r.inbox.put(op{run: func() { <-block }}) // keeps the sweep from coming first
+		time.Sleep(time.Hour)
+		go func() { time.Sleep(time.Millisecond); close(block) }()
+		if again := r.submit(spec())[0]; again.ID == first.ID {
+			r.Error("the task of the key was kept beyond its retention")
+		}
+	})
+}
+
 // Queues count their tasks by state; one that only workers wait on does not exist (T13).
 func TestQueueCounts(t *testing.T) {
 	run(t, func(r *rig) {

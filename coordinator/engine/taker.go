@@ -21,10 +21,15 @@ type taker struct {
 
 	request string    // id of a unary request
 	granted []Granted // of a unary request
+	bytes   int       // of their payloads
 }
 
+// maxHandOver is how many bytes of payload a unary response may have before it gets no further task; with the largest payload
+// behind it, it still fits a message.
+const maxHandOver = 2 << 20
+
 func (t *taker) free() int {
-	if t.left || t.hushed {
+	if t.left || t.hushed || t.bytes >= maxHandOver {
 		return 0
 	}
 	return t.slots - len(t.leases)
@@ -128,6 +133,7 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	g := e.granted(task)
 	if t.member == nil {
 		t.granted = append(t.granted, g)
+		t.bytes += task.Spec.Size
 		return
 	}
 	tell := e.batch.to(t.member)
