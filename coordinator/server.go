@@ -107,9 +107,8 @@ func serverOptions(cfg *Config) []grpc.ServerOption {
 
 // newCodec is the codec of grpc, made tolerant of bad frames and clear about bad strings.
 func newCodec() encoding.CodecV2 {
-	c := newFrameCodec()
-	c.CodecV2 = readingCodec{c.CodecV2}
-	return c
+	plain := newFrameCodec().CodecV2
+	return frameCodec{readingCodec{plain}}
 }
 
 // worthASpan leaves out the streams: a span that lasts as long as a session tells nothing.

@@ -1,0 +1,59 @@
+package coordinator
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// X2, V2: another tenant's task is one that does not exist, for reads, commands, reports and lists alike.
+func TestOtherTenantsTasksDoNotExist(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		spec := &lease.Spec{Queue: "q", RunID: "run"}
+		if err := spec.Fill(lease.DefaultLimits()); err != nil {
+			t.Fatal(err)
+		}
+		theirs := engine.Space{Tenant: "other", Workspace: DefaultWorkspace}
+		done, _, err := r.engine.Submit(ctx, theirs, []*lease.Spec{spec}, make([]lease.Digest, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted, err := r.engine.Lease(ctx, engine.LeaseRequest{
+			Wants: engine.Wants{Space: theirs, Worker: "w", Queues: []string{"q"}}, Max: 1,
+		})
+		if err != nil || len(granted) != 1 {
+			t.Fatalf("lease: %v (%v)", granted, err)
+		}
+		id := done[0].Task.ID.String()
+		for name, err := range map[string]error{
+			"get":       errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
+			"cancel":    errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
+			"retry":     errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+			"delete":    errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})),
+			"watch":     errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+			"watch run": errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{RunId: "run"})),
+		} {
+			if status.Code(err) != codes.NotFound {
+				t.Errorf("%s: %v, want NOT_FOUND", name, err)
+			}
+		}
+		for _, leaseID := range []string{granted[0].LeaseID, "x"} { // V2: whatever the lease id
+			res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID})
+			if err != nil || res.GetReason() != lessorv1.Reason_REASON_UNKNOWN_TASK || res.GetTaskState() != 0 {
+				t.Errorf("complete: %v (%v), want UNKNOWN_TASK and no word of its state", res, err)
+			}
+		}
+		if list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil || len(list.GetTasks()) != 0 {
+			t.Errorf("list: %v (%v), want none", list, err)
+		}
+		if queues, err := r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{}); err != nil || len(queues.GetQueues()) != 0 {
+			t.Errorf("queues: %v (%v), want none", queues, err)
+		}
+	})
+}
