@@ -136,3 +136,20 @@ func TestCancelReachesTheWorker(t *testing.T) {
 		}
 	})
 }
+
+// The answer fits into a message of the default size, whatever the tasks carry: a caller that can not read it would lose its leases.
+func TestLeaseFitsIntoAMessage(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for range 6 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		}
+		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: maxLeased}
+		for got := 0; got < 6; {
+			res, err := r.workers.Lease(t.Context(), ask)
+			if err != nil || len(res.GetAssignments()) == 0 {
+				t.Fatalf("after %d tasks: %v", got, err)
+			}
+			got += len(res.GetAssignments())
+		}
+	})
+}
