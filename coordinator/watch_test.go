@@ -260,3 +260,40 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 		}
 	}
 }
+
+// S5: a reader that stood still is told what it missed, blocks nobody meanwhile, and still gets every durable event and the end.
+func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		stream, err := r.tasks.WatchTask(t.Context(), &lessorv1.WatchTaskRequest{TaskId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a := r.lease(t)
+		r.start(t, a)
+		beat := &lessorv1.HeartbeatRequest{
+			TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)},
+		}
+		for range 400 { // nobody reads: windows fill, then the news
+			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.complete(t, a, "")
+		synctest.Wait()
+		var events []*lessorv1.WatchTaskResponse
+		for err == nil {
+			var e *lessorv1.WatchTaskResponse
+			if e, err = stream.Recv(); err == nil {
+				events = append(events, e)
+			}
+		}
+		words := told(events)
+		if !errors.Is(err, io.EOF) || !strings.Contains(words, "missed(0,") || !strings.HasSuffix(words, " COMPLETED") ||
+			!strings.HasPrefix(words, "SUBMITTED GRANTED STARTED") {
+			t.Errorf("%d events (%v): %.300s", len(events), err, strings.ReplaceAll(words, " progress", ""))
+		}
+		wantRising(t, events)
+	})
+}

@@ -94,8 +94,8 @@ type Calls interface {
 	SpaceNumber(space Space) (number uint32, ok bool)
 	// Queues lists the queues of a space by name, after a name, at most limit.
 	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
-	// Watch subscribes to what happens to a task (Task set) or a run (Run set) from now on. The channel of a slow reader loses
-	// events, never blocks; Lost counts them. Close it when done.
+	// Watch subscribes to what happens to a task (Task set) or a run (Run set) from now on. The channel of a slow reader never
+	// blocks: it loses what waits in it, and the news after that say how much. Close it when done.
 	Watch(w Watching) *Subscription
 	// Feed passes volatile news of a running attempt to watchers, if the lease is live.
 	Feed(tenant string, f Feed)
@@ -122,7 +122,7 @@ type News struct {
 	Task    *lease.Task // newest version; nil: deleted
 	ID      lease.TaskID
 	Feed    *Feed // set for volatile news
-	Skipped int   // news lost right before this one, since the reader was slow
+	Skipped int   // news lost right before this one, since the reader was slow; what is durable of them is in the store
 }
 
 // Feed is volatile news of a running attempt.

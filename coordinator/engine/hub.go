@@ -38,11 +38,10 @@ func newHub() *hub {
 type Subscription struct {
 	C <-chan News
 
-	c       chan News
-	skipped int // guarded by hub.mu
-	hub     *hub
-	w       Watching
-	closed  bool // guarded by hub.mu
+	c      chan News
+	hub    *hub
+	w      Watching
+	closed bool // guarded by hub.mu
 }
 
 // Watch subscribes; see Calls.
@@ -93,14 +92,24 @@ func (s *Subscription) Close() {
 	}
 }
 
-// give hands news over, or counts it as skipped.
+// give hands news over. A reader that has fallen behind loses all that waits for it, not what is newest: the last word on a task must
+// arrive, since no other may follow. Only the holder of hub.mu sends, so that after a drop there is room.
 func (s *Subscription) give(n News) {
-	n.Skipped = s.skipped
-	select {
-	case s.c <- n:
-		s.skipped = 0
-	default:
-		s.skipped++
+	if len(s.c) == cap(s.c) {
+		n.Skipped = s.drop()
+	}
+	s.c <- n
+}
+
+// drop empties the channel and returns how many news were lost.
+func (s *Subscription) drop() (lost int) {
+	for {
+		select {
+		case n := <-s.c:
+			lost += 1 + n.Skipped
+		default:
+			return lost
+		}
 	}
 }
 

@@ -25,7 +25,8 @@ func instanceOf(session string) string {
 // holds or held; a stream of that instance that is still there is displaced.
 func (e *Engine) Join(m *Member) error {
 	return e.inbox.put(op{run: func() {
-		t := &taker{wants: m.Wants, member: m, slots: m.Slots, leases: map[lease.TaskID]uint32{}}
+		t := newTaker(m.Wants, m.Slots)
+		t.member = m
 		e.displace(m)
 		e.sessions[m.Session] = t
 		instance := instanceOf(m.Session)
@@ -48,7 +49,7 @@ func (e *Engine) displace(m *Member) {
 	}
 }
 
-// attend opens the queues that a taker wants to it.
+// attend opens the queues that a taker wants to it, and no others.
 func (e *Engine) attend(t *taker) {
 	before := t.queues
 	t.queues = nil
@@ -58,13 +59,14 @@ func (e *Engine) attend(t *taker) {
 		q.attending++
 		t.queues = append(t.queues, q)
 	}
-	e.unattend(before)
+	e.unattend(t, before)
 	e.offer(t)
 }
 
 // unattend ends that. A queue that never had a task is forgotten with its last taker.
-func (e *Engine) unattend(queues []*queue) {
+func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
+		t.sit(q)
 		if q.attending--; q.attending == 0 && q.createdAt == 0 {
 			delete(q.space.queues, q.name)
 		}
@@ -113,7 +115,7 @@ func (e *Engine) Leave(session string, goodbye bool) error {
 func (e *Engine) depart(session string) {
 	t := e.sessions[session]
 	delete(e.sessions, session)
-	e.unattend(t.queues)
+	e.unattend(t, t.queues)
 	t.left = true
 	for id, attempt := range t.leases {
 		delete(e.holders, id)

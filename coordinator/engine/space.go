@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/list"
 	"sync"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -23,9 +24,9 @@ type queue struct {
 	counts    [3]uint64  // by countOf
 
 	lines []*line
-	// hungry are the takers that may have room, in the order of their turns. A taker that turns out to have none is
-	// dropped here and comes back when it has.
-	hungry []*taker
+	// hungry are the takers that may have room, in the order of their turns. A taker that turns out to have none sits down, and
+	// comes back when it has.
+	hungry list.List
 }
 
 // Indexes of queue.counts.

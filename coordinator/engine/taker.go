@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/list"
 	"slices"
 	"time"
 
@@ -17,11 +18,15 @@ type taker struct {
 	// hushed is set after a dispatch that nobody acknowledged: no more until the session says something (W5).
 	hushed bool
 	left   bool
-	asked  []*queue // queues in whose list of the hungry it stands
+	asked  map[*queue]*list.Element // where it stands in the lists of the hungry
 
 	request string    // id of a unary request
 	granted []Granted // of a unary request
 	bytes   int       // of their payloads
+}
+
+func newTaker(w Wants, slots int) *taker {
+	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, asked: map[*queue]*list.Element{}}
 }
 
 // maxHandOver is how many bytes of payload a unary response may have before it gets no further task; with the largest payload
@@ -45,11 +50,18 @@ func (e *Engine) offer(t *taker) {
 		return
 	}
 	for _, q := range t.queues {
-		if !slices.Contains(t.asked, q) {
-			t.asked = append(t.asked, q)
-			q.hungry = append(q.hungry, t)
+		if t.asked[q] == nil {
+			t.asked[q] = q.hungry.PushBack(t)
 		}
 		e.stir(q)
+	}
+}
+
+// sit takes the taker out of a queue's list of the hungry.
+func (t *taker) sit(q *queue) {
+	if place := t.asked[q]; place != nil {
+		q.hungry.Remove(place)
+		delete(t.asked, q)
 	}
 }
 
@@ -58,34 +70,28 @@ func (e *Engine) stir(q *queue) { e.stirred[q] = struct{}{} }
 
 // match hands out what the stirred queues hold, queue by queue, a task for each taker in turn.
 func (e *Engine) match(now lease.Now) {
-	for q := range e.stirred {
-		delete(e.stirred, q)
-		e.matchQueue(q, now)
+	for len(e.stirred) > 0 { // a range may miss what is stirred meanwhile
+		for q := range e.stirred {
+			delete(e.stirred, q)
+			e.matchQueue(q, now)
+		}
 	}
 }
 
 func (e *Engine) matchQueue(q *queue, now lease.Now) {
-	var waiting []*taker // with room, but nothing in this queue is for them
-	for len(q.hungry) > 0 && q.waits() {
-		t := q.hungry[0]
-		q.hungry = q.hungry[1:]
+	for turn := q.hungry.Front(); turn != nil && q.waits(); {
+		t, next := turn.Value.(*taker), turn.Next()
 		if t.free() <= 0 {
-			t.asked = without(t.asked, q)
-			continue
-		}
-		l := e.best(q, t)
-		if l == nil {
-			waiting = append(waiting, t)
-			continue
-		}
-		e.grantFirst(l, t, now)
-		q.hungry = append(q.hungry, t)
+			t.sit(q)
+		} else if l := e.best(q, t); l != nil {
+			e.grantFirst(l, t, now)
+			q.hungry.MoveToBack(turn)
+			if next == nil {
+				next = turn
+			}
+		} // else nothing in this queue is for it, and it keeps its place
+		turn = next
 	}
-	q.hungry = append(waiting, q.hungry...)
-}
-
-func without(queues []*queue, q *queue) []*queue {
-	return slices.DeleteFunc(queues, func(have *queue) bool { return have == q })
 }
 
 // waits reports whether any task of the queue waits.

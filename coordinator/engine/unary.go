@@ -9,7 +9,8 @@ import (
 
 // Lease grants waiting tasks to a unary caller; see Calls.
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
-	t := &taker{wants: r.Wants, slots: r.Max, request: r.Request, leases: map[lease.TaskID]uint32{}}
+	t := newTaker(r.Wants, r.Max)
+	t.request = r.Request
 	got := make(chan []Granted, 1)
 	failed := make(chan error, 1)
 	err := e.inbox.put(op{
@@ -65,7 +66,7 @@ func (e *Engine) hangUp(t *taker) {
 		return
 	}
 	delete(e.callers, t)
-	e.unattend(t.queues)
+	e.unattend(t, t.queues)
 	t.left = true
 	for id := range t.leases {
 		delete(e.holders, id) // a slot of a request is not given back to it
@@ -91,7 +92,7 @@ func (e *Engine) answerCallers() {
 func (e *Engine) abandon(t *taker) {
 	if !t.left {
 		delete(e.callers, t)
-		e.unattend(t.queues)
+		e.unattend(t, t.queues)
 		t.left = true
 	}
 	for id, attempt := range t.leases {
