@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -64,6 +65,9 @@ func explain(err error) *failure {
 	}
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
 		return fail(interrupted.exitCode(), "", "%v", interrupted)
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // who reads has seen enough
 	}
 	if f := explainStatus(err); f != nil {
 		return f

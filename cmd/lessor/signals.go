@@ -19,6 +19,9 @@ func newSignals() signals {
 	received := make(chan os.Signal, 2)
 	done := make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
+	// Caught, a broken pipe is an error of the write, after which there is an orderly end.
+	brokenPipe := make(chan os.Signal, 1)
+	signal.Notify(brokenPipe, syscall.SIGPIPE)
 	go func() {
 		for _, cancel := range []context.CancelCauseFunc{softly, hardly} {
 			select {
@@ -31,6 +34,7 @@ func newSignals() signals {
 	}()
 	return signals{soft: soft, hard: hard, stop: func() {
 		signal.Stop(received)
+		signal.Stop(brokenPipe)
 		close(done)
 		softly(nil)
 		hardly(nil)

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lessor": main})
+}
+
+// TestScripts types the commands of testdata/*.txt.
+//
+// Beside the commands of testscript there are:
+//
+//	exits CODE COMMAND...     runs a command that ends with this exit code
+//	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
+//	stop SIGNAL               ends that coordinator and waits for it
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               func(env *testscript.Env) error { return setUp(env) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":       exits,
+			"coordinator": startCoordinator,
+			"stop":        stopCoordinator,
+		},
+	})
+}
+
+// setUp gives each script a home of its own, so that nothing of the machine's comes in.
+func setUp(env *testscript.Env) error {
+	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	env.Values["coordinator"] = &running{}
+	env.Defer(func() { env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
+	return nil
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// running is the coordinator of a script.
+type running struct{ cmd *exec.Cmd }
+
+func (r *running) end(s syscall.Signal) error {
+	if r.cmd == nil {
+		return nil
+	}
+	_ = r.cmd.Process.Signal(s)
+	err := r.cmd.Wait()
+	r.cmd = nil
+	return err
+}
+
+func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: coordinator DIR [ARG...]")
+	}
+	args = append([]string{"serve", "--json", "--data", args[0], "--listen", "127.0.0.1:0", "--http", ""}, args[1:]...)
+	self, err := os.Executable()
+	ts.Check(err)
+	cmd := exec.Command(self, args...)
+	cmd.Args[0] = "lessor" // by which testscript knows what to be
+	cmd.Dir = ts.Getenv("WORK")
+	cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"))
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ts.Value("coordinator").(*running).cmd = cmd
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	ts.Check(err)
+	var at struct{ GRPC string }
+	ts.Check(json.Unmarshal(line, &at))
+	ts.Setenv("LESSOR_ADDR", at.GRPC)
+}
+
+func stopCoordinator(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	if neg || len(args) != 1 || signals[args[0]] == 0 {
+		ts.Fatalf("usage: stop TERM|KILL")
+	}
+	err := ts.Value("coordinator").(*running).end(signals[args[0]])
+	if args[0] == "TERM" {
+		ts.Check(err) // asked to stop, it ends with 0
+	}
+}
