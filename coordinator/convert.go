@@ -54,6 +54,7 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 		CreatedAt:   stamp(t.CreatedAt), FinishedAt: stamp(t.FinishedAt), RetryAt: readyAt(now, t),
 		Lease: leaseProto(now, t.Lease),
 	}
+	m.Spec.Deadline = stamp(t.Deadline) // a retry may have set a later one
 	if c := t.Cancel; c != nil {
 		m.CancelReason, m.CancelRequestedAt = c.Reason, stamp(c.At)
 	}

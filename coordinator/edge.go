@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 
@@ -25,11 +26,11 @@ func (e *edge) fields() *fields { return &fields{limits: e.cfg.Limits} }
 
 // view reads the store, of which each answer shows one state.
 func (e *edge) view(fn func(store.Reader) error) error {
-	if err := e.store.View(fn); err != nil {
+	err := e.store.View(fn)
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		e.cfg.Logger.Error("read of the store failed", "error", err)
-		return err
 	}
-	return nil
+	return err
 }
 
 // until is ctx, ended early when the coordinator stops.

@@ -114,9 +114,15 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	for i, l := range m.GetLeases() {
 		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
 		reports[i].Session = ss.id
-		ss.c.feedProgress(ss.who.Tenant, l)
 	}
-	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.renewals(corr, reports, answers, err) })
+	ss.post(reports, func(answers []lease.Answer, err error) {
+		ss.out.renewals(corr, reports, answers, err)
+		for i, a := range answers {
+			if err == nil && a.Verdict == lease.VerdictCommitted {
+				ss.c.feedProgress(ss.who.Tenant, m.GetLeases()[i])
+			}
+		}
+	})
 }
 
 // reports takes starts and outcomes; their verdicts come back in the same order.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, di
 	var out lease.Step
 	err := e.do(ctx, func() {
 		s := e.spaceOf(name)
+		if out.Err = e.number(s); out.Err != nil {
+			return
+		}
 		e.settleKeys(s.number, specs)
 		out = e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 	})
@@ -147,14 +151,27 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 	return all[:min(limit, len(all))], err
 }
 
-// spaceOf finds a space or makes it; it is stored with its first task.
+// spaceOf finds a space or makes it, for whoever waits there; it has no number and no record before its first task.
 func (e *Engine) spaceOf(name Space) *space {
-	if n, ok := e.dir.lookup(name); ok {
-		return e.spaces[n]
+	s := e.byName[name]
+	if s == nil {
+		s = &space{name: name, nextSeq: 1, queues: map[string]*queue{}}
+		e.byName[name] = s
+	}
+	return s
+}
+
+// number gives a space its number, if it has none yet.
+func (e *Engine) number(s *space) error {
+	if s.number != 0 {
+		return nil
+	}
+	if e.lastSpace == lease.MaxSpace {
+		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new; the limit of %d workspaces is reached", lease.MaxSpace)}
 	}
 	e.lastSpace++
-	s := &space{name: name, number: e.lastSpace, nextSeq: 1, queues: map[string]*queue{}}
+	s.number = e.lastSpace
 	e.spaces[s.number] = s
-	e.dir.add(name, s.number)
-	return s
+	e.dir.add(s.name, s.number)
+	return nil
 }

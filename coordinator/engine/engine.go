@@ -51,12 +51,15 @@ type Engine struct {
 	// All below belongs to the loop.
 	set       *workset
 	spaces    map[uint32]*space
+	byName    map[Space]*space
 	lastSpace uint32 // highest number of a space
 	serving   *timeline
 	wall      *timeline
 	holders   map[lease.TaskID]*taker
 	sessions  map[string]*taker
+	current   map[string]string                  // session of each instance
 	orphans   map[string]map[lease.TaskID]uint32 // live leases without a stream, by the instance that held them
+	orphaned  map[lease.TaskID]string            // the same by task
 	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
 	callers   map[*taker]func([]Granted)         // unary requests that wait
 	stirred   map[*queue]struct{}
@@ -81,10 +84,10 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		set: newWorkset(st), spaces: map[uint32]*space{},
+		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
-		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{},
-		orphans: map[string]map[lease.TaskID]uint32{}, requests: map[requestKey][]lease.TaskID{},
+		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{}, current: map[string]string{},
+		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
 		callers: map[*taker]func([]Granted){}, stirred: map[*queue]struct{}{},
 		batch: newBatch(1),
 	}

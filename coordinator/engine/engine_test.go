@@ -140,9 +140,29 @@ type crew struct {
 
 func (r *rig) join(instance string, slots int) (*crew, string) {
 	r.Helper()
-	c, id := &crew{}, NewSessionID(home.Tenant, "w", instance)
-	err := r.Join(&Member{
-		Session: id, Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Slots: slots,
+	c := &crew{}
+	m := c.member(instance, Wants{Space: home, Worker: "w", Queues: []string{"q"}}, slots)
+	if err := r.Join(m); err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+	return c, m.Session
+}
+
+// joinFor is join for other wants, as an instance of its own.
+func (r *rig) joinFor(w Wants, slots int) *crew {
+	r.Helper()
+	c := &crew{}
+	if err := r.Join(c.member(w.Worker, w, slots)); err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+	return c
+}
+
+func (c *crew) member(instance string, w Wants, slots int) *Member {
+	return &Member{
+		Session: NewSessionID(w.Space.Tenant, w.Worker, instance), Wants: w, Slots: slots,
 		Deliver: func(g []Granted) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -158,12 +178,7 @@ func (r *rig) join(instance string, slots int) (*crew, string) {
 			defer c.mu.Unlock()
 			c.gone = true
 		},
-	})
-	if err != nil {
-		r.Fatal(err)
 	}
-	synctest.Wait()
-	return c, id
 }
 
 func (c *crew) grants() []Granted {
@@ -592,6 +607,9 @@ func TestQueueCounts(t *testing.T) {
 		}
 		if q, err := r.Queues(r.Context(), home, "", 10); err != nil || len(q) != 0 {
 			r.Fatal(q, err)
+		}
+		if len(r.byName) != 0 {
+			r.Errorf("%d spaces are remembered for a worker that has left", len(r.byName))
 		}
 		later := work()
 		later.RunAt = lease.WallOf(time.Now().Add(time.Hour))

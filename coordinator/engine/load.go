@@ -70,6 +70,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	err := records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
 		e.spaces[s.Number] = &space{name: name, number: s.Number, nextSeq: s.NextSeq, queues: map[string]*queue{}}
+		e.byName[name] = e.spaces[s.Number]
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)
 		return nil

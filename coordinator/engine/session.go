@@ -28,24 +28,21 @@ func (e *Engine) Join(m *Member) error {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		e.displace(m)
-		e.sessions[m.Session] = t
 		instance := instanceOf(m.Session)
+		e.sessions[m.Session], e.current[instance] = t, m.Session
 		for id, attempt := range e.orphans[instance] {
+			e.unorphan(id)
 			e.hold(t, id, attempt)
 		}
-		delete(e.orphans, instance)
 		e.attend(t)
 	}})
 }
 
 // displace ends the session that m comes instead of, if there is one.
 func (e *Engine) displace(m *Member) {
-	instance := instanceOf(m.Session)
-	for session, t := range e.sessions {
-		if instanceOf(session) == instance {
-			e.depart(session)
-			e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
-		}
+	if t := e.sessions[e.current[instanceOf(m.Session)]]; t != nil {
+		e.depart(t.member.Session)
+		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
 	}
 }
 
@@ -63,12 +60,17 @@ func (e *Engine) attend(t *taker) {
 	e.offer(t)
 }
 
-// unattend ends that. A queue that never had a task is forgotten with its last taker.
+// unattend ends that. A queue that never had a task is forgotten with its last taker, and so is a space: names that nobody uses must not
+// fill the memory.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.sit(q)
-		if q.attending--; q.attending == 0 && q.createdAt == 0 {
-			delete(q.space.queues, q.name)
+		if q.attending--; q.attending > 0 || q.createdAt != 0 {
+			continue
+		}
+		delete(q.space.queues, q.name)
+		if s := q.space; s.number == 0 && len(s.queues) == 0 {
+			delete(e.byName, s.name)
 		}
 	}
 }
@@ -115,6 +117,7 @@ func (e *Engine) Leave(session string, goodbye bool) error {
 func (e *Engine) depart(session string) {
 	t := e.sessions[session]
 	delete(e.sessions, session)
+	delete(e.current, instanceOf(session))
 	e.unattend(t, t.queues)
 	t.left = true
 	for id, attempt := range t.leases {
@@ -128,18 +131,19 @@ func (e *Engine) orphan(instance string, id lease.TaskID, attempt uint32) {
 		e.orphans[instance] = map[lease.TaskID]uint32{}
 	}
 	e.orphans[instance][id] = attempt
+	e.orphaned[id] = instance
 }
 
 // unorphan forgets a lease that has ended or found a stream.
 func (e *Engine) unorphan(id lease.TaskID) {
-	for instance, held := range e.orphans {
-		if _, ok := held[id]; ok {
-			delete(held, id)
-			if len(held) == 0 {
-				delete(e.orphans, instance)
-			}
-			return
-		}
+	instance, ok := e.orphaned[id]
+	if !ok {
+		return
+	}
+	delete(e.orphaned, id)
+	delete(e.orphans[instance], id)
+	if len(e.orphans[instance]) == 0 {
+		delete(e.orphans, instance)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // space is a workspace of a tenant: its sequence and its queues.
 type space struct {
 	name    Space
-	number  uint32
+	number  uint32 // 0 before its first task
 	nextSeq uint64
 	queues  map[string]*queue
 }
@@ -51,7 +51,6 @@ func countOf(t *lease.Task) int {
 
 // line is the part of a queue with one type: its tasks are alike for every taker.
 type line struct {
-	id    uint64
 	kind  lease.Line
 	queue *queue
 	head  *head[place]

@@ -22,16 +22,28 @@ type taker struct {
 
 	request string    // id of a unary request
 	granted []Granted // of a unary request
-	bytes   int       // of their payloads
+	bytes   int       // of their assignments, about
 }
 
 func newTaker(w Wants, slots int) *taker {
 	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, asked: map[*queue]*list.Element{}}
 }
 
-// maxHandOver is how many bytes of payload a unary response may have before it gets no further task; with the largest payload
-// behind it, it still fits a message.
+// maxHandOver is how many bytes a unary response may have before it gets no further task; with the largest one behind it, it still
+// fits a message.
 const maxHandOver = 2 << 20
+
+// weight is about how many bytes the assignment of a task has, rather too many than too few.
+func (e *Engine) weight(t *lease.Task) int {
+	n := 1024 + t.Spec.Size
+	for k, v := range t.Spec.Labels {
+		n += len(k) + len(v) + 8
+	}
+	if t.HasCheckpoint {
+		n += e.cfg.Limits.Checkpoint
+	}
+	return n
+}
 
 func (t *taker) free() int {
 	if t.left || t.hushed || t.bytes >= maxHandOver {
@@ -139,7 +151,7 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	g := e.granted(task)
 	if t.member == nil {
 		t.granted = append(t.granted, g)
-		t.bytes += task.Spec.Size
+		t.bytes += e.weight(task)
 		return
 	}
 	tell := e.batch.to(t.member)
