@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// hungry is how many takers stand in line for work of a queue.
+func (r *rig) hungry(name string) int {
+	r.Helper()
+	synctest.Wait()
+	number, ok := r.SpaceNumber(home)
+	if !ok || r.spaces[number].queues[name] == nil {
+		return 0
+	}
+	return r.spaces[number].queues[name].hungry.Len()
+}
+
+// Whoever asked in vain, or has gone, is not remembered.
+func TestTakersThatLeftAreForgotten(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		r.lease(1, 0)
+		for range 10 {
+			r.lease(1, 0)
+			_, id := r.join("i", 1)
+			if err := r.Leave(id, false); err != nil {
+				r.Fatal(err)
+			}
+		}
+		if n := r.hungry("q"); n != 0 {
+			r.Errorf("%d takers are still in line", n)
+		}
+	})
+}
+
+// A session that registers again gets nothing from the queues that it no longer names (W2).
+func TestUpdateReplacesTheQueues(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work()) // so that the queue exists
+		r.lease(1, 0)
+		c, id := r.join("i", 1)
+		if err := r.Update(id, Wants{Space: home, Worker: "w", Queues: []string{"other"}}, 1); err != nil {
+			r.Fatal(err)
+		}
+		r.submit(work())
+		if n := len(c.grants()); n != 0 {
+			r.Errorf("%d grants from the queue of before", n)
+		}
+		r.submit(&lease.Spec{Queue: "other"})
+		if n := len(c.grants()); n != 1 {
+			r.Errorf("%d grants from the new queue, want 1", n)
+		}
+	})
+}
+
+// Takers get tasks in turn; one for whom nothing is there keeps its place, and does not stop the others (T12 within a queue).
+func TestTakersTakeTurns(t *testing.T) {
+	run(t, func(r *rig) {
+		picky := r.joinFor(Wants{Space: home, Worker: "p", Queues: []string{"q"}, Types: []string{"rare"}}, 10)
+		a := r.joinFor(Wants{Space: home, Worker: "a", Queues: []string{"q"}}, 10)
+		b := r.joinFor(Wants{Space: home, Worker: "b", Queues: []string{"q"}}, 2)
+		r.submit(many(6)...)
+		if p, x, y := len(picky.grants()), len(a.grants()), len(b.grants()); p != 0 || x != 4 || y != 2 {
+			r.Errorf("grants: %d, %d, %d; want 0, 4, 2", p, x, y)
+		}
+		r.submit(&lease.Spec{Queue: "q", Type: "rare"})
+		if n := len(picky.grants()); n != 1 {
+			r.Errorf("%d grants to the first in line, want 1", n)
+		}
+	})
+}
