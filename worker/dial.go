@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -19,8 +20,15 @@ var keepaliveParams = keepalive.ClientParameters{
 	PermitWithoutStream: true,
 }
 
-// Dial makes a connection with settings that suit a worker: keepalive, and TLS with the system's certificates unless the
-// target is on this machine. Options given here win. Like grpc.NewClient it does not connect yet; the caller closes the
+// connectParams keep a worker from staying away for long after an outage: by default a connection that failed waits up to
+// two minutes. ClientConn.ResetConnectBackoff is no way out, because it races with the making of connections.
+var connectParams = grpc.ConnectParams{
+	Backoff:           grpcbackoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+	MinConnectTimeout: openTimeout,
+}
+
+// Dial makes a connection with settings that suit a worker: keepalive, short waits before connecting again, and TLS with
+// the system's certificates unless the target is on this machine. Options given here win. Like grpc.NewClient it does not connect yet; the caller closes the
 // connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
@@ -30,6 +38,7 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithKeepaliveParams(keepaliveParams),
+		grpc.WithConnectParams(connectParams),
 	}, opts...)...)
 }
 

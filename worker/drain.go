@@ -109,8 +109,8 @@ func (w *Worker) endDrainLocked() {
 
 // abort ends a run that was refused for good: nothing can be renewed or reported any more, so nothing may go on.
 func (w *Worker) abort(refused *RefusedError) error {
-	w.beginDrain("the session was refused", 0, refused)
 	w.abandonAll(refused.Error())
+	w.beginDrain("the session was refused", 0, refused)
 	<-w.drained.Done()
 	return w.farewell()
 }

@@ -119,7 +119,7 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	})
 }
 
-// Handlers that finish together share a frame, and so do their starts (section 6: everything batchable is batched).
+// Reports that wait together share a frame (section 6: everything batchable is batched).
 func TestReportsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -127,26 +127,28 @@ func TestReportsAreMerged(t *testing.T) {
 		for i := range 200 {
 			ids = append(ids, fmt.Sprintf("t%d", i))
 		}
+		finish := make(chan struct{})
 		r := c.run(worker.Config{Concurrency: len(ids)}, func(_ context.Context, task *worker.Task) ([]byte, error) {
-			time.Sleep(time.Second)
+			<-finish
 			return task.Payload, nil
 		})
 		s := c.accept()
 		s.dispatch(ids...)
-		frames, outcomes := 0, 0
-		for outcomes < len(ids) {
+		for starts := 0; starts < len(ids); {
 			f := s.reports()
-			frames++
-			for _, report := range f.GetReports().GetReports() {
-				if report.GetComplete() != nil {
-					outcomes++
-				}
-			}
+			starts += len(f.GetReports().GetReports())
 			s.commit(f)
 		}
-		if frames > len(ids)/2 {
-			t.Errorf("%d reports took %d frames", 2*len(ids), frames)
+		synctest.Wait()
+		s.finish(errBroken)
+		synctest.Wait()
+		close(finish) // between two streams
+		s = c.accept()
+		f := s.reports()
+		if n := len(f.GetReports().GetReports()); n != len(ids) {
+			t.Errorf("the frame has %d reports, want %d", n, len(ids))
 		}
+		s.commit(f)
 		r.shutdown()
 	})
 }

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -161,7 +162,7 @@ func TestSilentCoordinator(t *testing.T) {
 func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		w, err := worker.New(c.conn, []string{"q"}, worker.Config{})
+		w, err := worker.New(c.conn, []string{"q"}, worker.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

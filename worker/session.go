@@ -91,12 +91,9 @@ func (s *session) open() error {
 	return s.register()
 }
 
-// connect opens the stream.
+// connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has a backoff
+// of its own (see Dial), which ours could miss again and again.
 func (s *session) connect() (err error) {
-	// A connection that failed waits longer and longer by itself. Our own backoff is over, so it shall try now.
-	if c, ok := s.w.conn.(interface{ ResetConnectBackoff() }); ok {
-		c.ResetConnectBackoff()
-	}
 	s.stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
 		grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
 	return err

@@ -31,8 +31,6 @@ type Handler func(ctx context.Context, t *Task) (output []byte, err error)
 type Worker struct {
 	cfg    Config
 	queues []string
-	// conn is what the streams are opened on; it is the caller's to close.
-	conn   grpc.ClientConnInterface
 	client lessorv1.WorkerServiceClient
 	// instance names this process among those of the same name.
 	instance string
@@ -72,8 +70,8 @@ type Worker struct {
 	}
 }
 
-// New makes a worker that takes tasks from the queues, 1 to 100, over conn. It connects when it runs. An error says
-// which field of cfg is wrong.
+// New makes a worker that takes tasks from the queues, 1 to 100, over conn, which stays the caller's to close; Dial makes
+// a good one. It connects when it runs. An error says which field of cfg is wrong.
 func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -85,7 +83,6 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	w := &Worker{
 		cfg:      cfg,
 		queues:   slices.Clone(queues),
-		conn:     conn,
 		client:   lessorv1.NewWorkerServiceClient(conn),
 		instance: rand.Text(),
 		log:      cfg.Logger.With("worker", cfg.Name),

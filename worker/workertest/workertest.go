@@ -1,0 +1,220 @@
+// Package workertest helps to test handlers against a real coordinator, which runs in the test's own process and keeps
+// its tasks in memory: real leases, retries and verdicts, and no port.
+//
+//	func TestResize(t *testing.T) {
+//		c := workertest.Start(t)
+//		w := c.Worker("images", worker.Config{})
+//		w.Handle("resize", resize)
+//		c.Run(w)
+//		task := c.Do(&lessorv1.TaskSpec{Queue: "images", Type: "resize", Payload: png})
+//		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED { ... }
+//	}
+//
+// In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds.
+package workertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// pipeBuffer is how much the in-memory connection holds in each direction, in bytes.
+const pipeBuffer = 1 << 20
+
+// TB is what is needed of a testing.TB; other test frameworks have it as well.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+	Context() context.Context
+	Output() io.Writer
+}
+
+// Coordinator is a coordinator for one test, which it ends with.
+type Coordinator struct {
+	tb    TB
+	conn  *grpc.ClientConn
+	tasks lessorv1.TaskServiceClient
+	log   *slog.Logger
+
+	store *memstore.Store
+	// listener is where conn finds the present server.
+	listener atomic.Pointer[bufconn.Listener]
+	stop     context.CancelFunc
+	served   chan error
+}
+
+// Start starts a coordinator with an empty store. The test fails where that is not possible.
+func Start(tb TB) *Coordinator {
+	tb.Helper()
+	c := &Coordinator{
+		tb:    tb,
+		store: memstore.New(),
+		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	conn, err := grpc.NewClient("passthrough:///workertest",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return c.listener.Load().DialContext(ctx)
+		}))
+	if err != nil {
+		tb.Fatalf("workertest: %v", err)
+	}
+	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
+	c.serve()
+	tb.Cleanup(func() {
+		c.shutdown()
+		_ = conn.Close()
+	})
+	return c
+}
+
+// serve starts a server on the store.
+func (c *Coordinator) serve() {
+	c.tb.Helper()
+	server, err := coordinator.New(c.store, coordinator.Config{Logger: c.log})
+	if err != nil {
+		c.tb.Fatalf("workertest: start the coordinator: %v", err)
+	}
+	listener := bufconn.Listen(pipeBuffer)
+	c.listener.Store(listener)
+	ctx, stop := context.WithCancel(context.WithoutCancel(c.tb.Context()))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener, nil) }()
+	c.stop, c.served = stop, served
+}
+
+// shutdown stops the server.
+func (c *Coordinator) shutdown() {
+	c.stop()
+	if err := <-c.served; err != nil {
+		c.tb.Errorf("workertest: coordinator: %v", err)
+	}
+}
+
+// Restart stops the coordinator and starts it again with what it had made durable. Leases live on (A9), and workers
+// connect again by themselves.
+func (c *Coordinator) Restart() {
+	c.tb.Helper()
+	c.shutdown()
+	c.store = c.store.Reopen()
+	c.serve()
+}
+
+// Conn is a connection to the coordinator, for any of its services. The test's end closes it.
+func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
+
+// Worker makes a worker of the queue; give it handlers, and to Run. A cfg without a Logger logs with the test.
+func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
+	c.tb.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = c.log
+	}
+	w, err := worker.New(c.conn, []string{queue}, cfg)
+	if err != nil {
+		c.tb.Fatalf("workertest: %v", err)
+	}
+	return w
+}
+
+// Run runs w in the background. stop drains it, and fails the test if it left something behind; the test's end does the
+// same.
+func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
+	c.tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = w.Run(ctx)
+	}()
+	stopped := false
+	stop = func() {
+		c.tb.Helper()
+		cancel()
+		<-ended
+		if err != nil && !stopped {
+			c.tb.Errorf("workertest: worker: %v", err)
+		}
+		stopped = true
+	}
+	c.tb.Cleanup(stop)
+	return stop
+}
+
+// Submit submits a task and returns its id. The test fails where the spec is refused.
+func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
+	c.tb.Helper()
+	res, err := c.tasks.SubmitTask(c.tb.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+	if err != nil {
+		c.tb.Fatalf("workertest: submit: %v", err)
+	}
+	return res.GetTask().GetTaskId()
+}
+
+// Wait returns the task once it is final: completed, failed for good, or cancelled.
+func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
+	c.tb.Helper()
+	watch, err := c.tasks.WatchTask(c.tb.Context(), &lessorv1.WatchTaskRequest{TaskId: taskID})
+	for err == nil {
+		_, err = watch.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		c.tb.Fatalf("workertest: wait for task %s: %v", taskID, err)
+	}
+	return c.Task(taskID)
+}
+
+// WaitState waits until the task has come to the state, which it may have left since; the test fails where the task ends
+// without it.
+func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
+	c.tb.Helper()
+	ctx, cancel := context.WithCancel(c.tb.Context())
+	defer cancel()
+	watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
+	for err == nil {
+		var event *lessorv1.WatchTaskResponse
+		if event, err = watch.Recv(); err == nil && event.GetTaskState() == state {
+			return
+		}
+	}
+	c.tb.Fatalf("workertest: task %s did not come to %v: %v", taskID, state, err)
+}
+
+// Do submits a task and waits until it is final.
+func (c *Coordinator) Do(spec *lessorv1.TaskSpec) *lessorv1.Task {
+	c.tb.Helper()
+	return c.Wait(c.Submit(spec))
+}
+
+// Task returns the task as it is now, its history included.
+func (c *Coordinator) Task(taskID string) *lessorv1.Task {
+	c.tb.Helper()
+	res, err := c.tasks.GetTask(c.tb.Context(), &lessorv1.GetTaskRequest{TaskId: taskID})
+	if err != nil {
+		c.tb.Fatalf("workertest: get task %s: %v", taskID, err)
+	}
+	return res.GetTask()
+}
+
+// Cancel asks for the task's end.
+func (c *Coordinator) Cancel(taskID, reason string) {
+	c.tb.Helper()
+	if _, err := c.tasks.CancelTask(c.tb.Context(), &lessorv1.CancelTaskRequest{TaskId: taskID, Reason: reason}); err != nil {
+		c.tb.Fatalf("workertest: cancel task %s: %v", taskID, err)
+	}
+}

@@ -1,0 +1,290 @@
+package workertest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	running   = lessorv1.TaskState_TASK_STATE_RUNNING
+	completed = lessorv1.TaskState_TASK_STATE_COMPLETED
+	failed    = lessorv1.TaskState_TASK_STATE_FAILED
+	cancelled = lessorv1.TaskState_TASK_STATE_CANCELLED
+)
+
+// serve starts a coordinator and a worker with the handler, in a bubble of fake time.
+func serve(t *testing.T, h worker.Handler, test func(t *testing.T, c *workertest.Coordinator)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{Name: "w", Concurrency: 4})
+		w.HandleDefault(h)
+		c.Run(w)
+		test(t, c)
+	})
+}
+
+func spec() *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{Queue: "q", Type: "work", Payload: []byte("in")}
+}
+
+func wantState(t *testing.T, task *lessorv1.Task, want lessorv1.TaskState) {
+	t.Helper()
+	if task.GetState() != want {
+		t.Errorf("state = %v, want %v; error %v; history %v", task.GetState(), want, task.GetError(), task.GetHistory())
+	}
+}
+
+// A task goes through the real coordinator and comes back with its output (K1).
+func TestComplete(t *testing.T) {
+	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
+		return append(task.Payload, "-out"...), nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		task := c.Do(spec())
+		wantState(t, task, completed)
+		if string(task.GetOutput()) != "in-out" || task.GetAttempt() != 1 {
+			t.Errorf("task = %v", task)
+		}
+	})
+}
+
+// A failure is retried by the policy, with the checkpoint of the attempt before and a higher fencing token (T3, T10, A2).
+func TestRetryWithCheckpoint(t *testing.T) {
+	var tokens []uint64
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		tokens = append(tokens, task.FencingToken)
+		if task.Attempt < 3 {
+			if err := task.SaveCheckpoint(ctx, append(task.Checkpoint, 'x')); err != nil {
+				return nil, err
+			}
+			return nil, errors.New("not yet")
+		}
+		return task.Checkpoint, nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		task := c.Do(spec())
+		wantState(t, task, completed)
+		if string(task.GetOutput()) != "xx" || task.GetFailures() != 2 {
+			t.Errorf("task = %v", task)
+		}
+		if len(tokens) != 3 || tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
+			t.Errorf("fencing tokens = %v", tokens)
+		}
+	})
+}
+
+// A permanent failure and a panic end as the handler says (T4).
+func TestFailures(t *testing.T) {
+	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
+		if task.Type == "panic" {
+			panic("ouch")
+		}
+		return nil, worker.Permanent(worker.WithCategory(worker.Infrastructure, errors.New("no way")))
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		task := c.Do(spec())
+		wantState(t, task, failed)
+		if task.GetAttempt() != 1 || task.GetError().GetCategory() != worker.Infrastructure || task.GetError().GetMessage() != "no way" {
+			t.Errorf("error = %v", task.GetError())
+		}
+		s := spec()
+		s.Type, s.RetryPolicy = "panic", &lessorv1.RetryPolicy{MaxAttempts: 2}
+		task = c.Do(s)
+		wantState(t, task, failed)
+		if task.GetFailures() != 2 || task.GetError().GetMessage() != "panic: ouch" || task.GetError().GetStackTrace() == "" {
+			t.Errorf("task = %v", task)
+		}
+	})
+}
+
+// A long task keeps its lease by heartbeats, and may confirm it at any time (K4).
+func TestLongTask(t *testing.T) {
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		for range 10 {
+			select {
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			task.Progress(0.5, "half", "running")
+			if err := task.Confirm(ctx, time.Minute); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		task := c.Do(spec())
+		wantState(t, task, completed)
+		if task.GetAttempt() != 1 {
+			t.Errorf("%d attempts, want 1", task.GetAttempt())
+		}
+	})
+}
+
+// A cancel reaches the handler at once, with its reason, and the task ends CANCELLED (T7, K6).
+func TestCancel(t *testing.T) {
+	reasons := make(chan string, 1)
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		<-ctx.Done()
+		reasons <- task.CancelReason()
+		return nil, ctx.Err()
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		id := c.Submit(spec())
+		c.WaitState(id, running)
+		begun := time.Now()
+		c.Cancel(id, "changed my mind")
+		if reason := <-reasons; reason != "changed my mind" || time.Since(begun) > 0 {
+			t.Errorf("reason = %q after %v", reason, time.Since(begun))
+		}
+		wantState(t, c.Wait(id), cancelled)
+	})
+}
+
+// A handler that outlasts the grace of a cancel has lost its lease, and its result is discarded (T7, K2).
+func TestCancelTimeout(t *testing.T) {
+	var cause error
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		<-task.Lost()
+		cause = context.Cause(ctx)
+		return []byte("too late"), nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		id := c.Submit(spec())
+		c.WaitState(id, running)
+		c.Cancel(id, "")
+		task := c.Wait(id)
+		wantState(t, task, failed)
+		synctest.Wait()
+		if !errors.Is(cause, worker.ErrCancelled) || len(task.GetOutput()) > 0 {
+			t.Errorf("cause = %v, task = %v", cause, task)
+		}
+	})
+}
+
+// The attempt timeout ends the lease under the handler (T6).
+func TestAttemptTimeout(t *testing.T) {
+	causes := make(chan error, 1)
+	serve(t, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		s := spec()
+		s.AttemptTimeout, s.RetryPolicy = durationpb.New(time.Minute), &lessorv1.RetryPolicy{MaxAttempts: 1}
+		task := c.Do(s)
+		wantState(t, task, failed)
+		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) {
+			t.Errorf("cause = %v", cause)
+		}
+	})
+}
+
+// A coordinator that restarts takes nothing from a running handler: the lease lives on, and the outcome is committed
+// under it (A9, W8).
+func TestRestart(t *testing.T) {
+	begun := make(chan struct{}, 1)
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		begun <- struct{}{}
+		select {
+		case <-time.After(10 * time.Minute):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		id := c.Submit(spec())
+		<-begun
+		for range 3 {
+			time.Sleep(time.Minute)
+			c.Restart()
+		}
+		task := c.Wait(id)
+		wantState(t, task, completed)
+		if task.GetAttempt() != 1 {
+			t.Errorf("%d attempts, want 1; history %v", task.GetAttempt(), task.GetHistory())
+		}
+	})
+}
+
+// A worker that is drained gives back what it cannot finish, and another takes it at once (W10).
+func TestDrainHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		begun := make(chan string, 2)
+		newWorker := func(name string, wait time.Duration) *worker.Worker {
+			w := c.Worker("q", worker.Config{Name: name, DrainTimeout: time.Second})
+			w.Handle("work", func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+				begun <- name
+				select {
+				case <-time.After(wait):
+					return []byte(name), nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			})
+			return w
+		}
+		stop := c.Run(newWorker("slow", time.Hour))
+		id := c.Submit(spec())
+		<-begun
+		c.Run(newWorker("fast", time.Minute))
+		stop()
+		task := c.Wait(id)
+		wantState(t, task, completed)
+		if string(task.GetOutput()) != "fast" || task.GetFailures() != 0 || task.GetLosses() != 0 {
+			t.Errorf("task = %v", task)
+		}
+	})
+}
+
+// Many short tasks over one stream are each committed once.
+func TestManyTasks(t *testing.T) {
+	const tasks = 1000
+	var starts [tasks]int
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		client := lessorv1.NewTaskServiceClient(c.Conn())
+		for batch := range tasks / 1000 {
+			req := &lessorv1.BatchSubmitTasksRequest{}
+			for i := range 1000 {
+				n := batch*1000 + i
+				req.Tasks = append(req.Tasks, &lessorv1.TaskSpec{Queue: "q", Type: "work", RunId: "r", Payload: []byte{byte(n), byte(n >> 8)}})
+			}
+			if _, err := client.BatchSubmitTasks(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verdicts := make(chan *lessorv1.ReportVerdict, tasks)
+		w := c.Worker("q", worker.Config{Concurrency: 100, Hooks: worker.Hooks{
+			OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) { verdicts <- v },
+		}})
+		slots := make(chan struct{}, 1)
+		w.Handle("work", func(_ context.Context, task *worker.Task) ([]byte, error) {
+			slots <- struct{}{}
+			starts[int(task.Payload[0])+int(task.Payload[1])<<8]++
+			<-slots
+			return nil, nil
+		})
+		c.Run(w)
+		for range tasks {
+			if v := <-verdicts; v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || v.GetReplayed() {
+				t.Fatalf("verdict = %v", v)
+			}
+		}
+	})
+	for n, times := range starts {
+		if times != 1 {
+			t.Fatalf("task %d was started %d times", n, times)
+		}
+	}
+}
