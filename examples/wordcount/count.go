@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// linesPerSave is after how many lines the count so far is saved, so that the next attempt need not begin again.
+const linesPerSave = 100_000
+
+// count handles one task: its payload is the name of a file, its output the number of words.
+func count(ctx context.Context, t *worker.Task) ([]byte, error) {
+	file, err := os.Open(string(t.Payload))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, worker.WithCategory(worker.DataQuality, err) // it will not be there next time either
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	words, err := countWords(ctx, t, file)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strconv.Itoa(words)), nil
+}
+
+func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error) {
+	skip, words := parse(t.Checkpoint)
+	lines := bufio.NewScanner(file)
+	for n := 1; lines.Scan(); n++ {
+		if n <= skip {
+			continue
+		}
+		words += len(strings.Fields(lines.Text()))
+		if n%linesPerSave == 0 {
+			t.Progress(0, fmt.Sprintf("%d lines", n), "counting")
+			// Fails where the lease was lost: then somebody else counts, and this result would be discarded.
+			if err := t.SaveCheckpoint(ctx, fmt.Appendf(nil, "%d %d", n, words)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return words, lines.Err()
+}
+
+// parse reads a checkpoint: lines done, and their words. There is none in the first attempt.
+func parse(checkpoint []byte) (lines, words int) {
+	_, _ = fmt.Sscanf(string(checkpoint), "%d %d", &lines, &words)
+	return lines, words
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// counted runs handle for a file with that text, against a real coordinator.
+func counted(t *testing.T, text string, handle worker.Handler) *lessorv1.Task {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return counting(t, name, handle)
+}
+
+func counting(t *testing.T, name string, handle worker.Handler) *lessorv1.Task {
+	t.Helper()
+	c := workertest.Start(t)
+	w := c.Worker("text", worker.Config{})
+	w.Handle("wordcount", handle)
+	c.Run(w)
+	return c.Do(&lessorv1.TaskSpec{Queue: "text", Type: "wordcount", Payload: []byte(name)})
+}
+
+func TestCount(t *testing.T) {
+	task := counted(t, "one two\nthree\n", count)
+	if string(task.GetOutput()) != "3" {
+		t.Errorf("%v: %q", task.GetState(), task.GetOutput())
+	}
+}
+
+// A file that is not there is no reason to try again.
+func TestMissingFileIsNotRetried(t *testing.T) {
+	task := counting(t, filepath.Join(t.TempDir(), "nowhere"), count)
+	if task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetAttempt() != 1 {
+		t.Errorf("%v after attempt %d", task.GetState(), task.GetAttempt())
+	}
+}
+
+// The second attempt goes on where the first had saved.
+func TestNextAttemptGoesOn(t *testing.T) {
+	text := strings.Repeat("two words\n", linesPerSave+10)
+	task := counted(t, text, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		if task.Attempt == 1 {
+			if err := task.SaveCheckpoint(ctx, []byte("100000 200000")); err != nil {
+				return nil, err
+			}
+			return nil, worker.RetryAfter(1, errors.New("the machine is going away"))
+		}
+		if string(task.Checkpoint) != "100000 200000" {
+			t.Errorf("checkpoint %q", task.Checkpoint)
+		}
+		return count(ctx, task)
+	})
+	if string(task.GetOutput()) != "200020" {
+		t.Errorf("%v: %q", task.GetState(), task.GetOutput())
+	}
+}
