@@ -62,6 +62,9 @@ func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease
 func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	answers := make([]lease.Answer, len(reports))
 	for i, r := range reports {
+		if e.sessions[r.Session] == nil {
+			r.Session = "" // a displaced stream may still report, but no lease follows it
+		}
 		answers[i] = e.step(e.now, lease.Say{Tenant: tenant, Report: r}).Answer
 		e.cfg.Events.Judged(r.Kind, answers[i])
 	}

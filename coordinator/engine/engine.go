@@ -62,6 +62,7 @@ type Engine struct {
 	orphaned  map[lease.TaskID]string            // the same by task
 	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
 	callers   map[*taker]func([]Granted)         // unary requests that wait
+	served    []*taker                           // those of them that have got something
 	stirred   map[*queue]struct{}
 
 	committer *committer
@@ -70,7 +71,8 @@ type Engine struct {
 	now       lease.Now
 	stalled   bool // the loop stood still in this round
 	savedAt   lease.Instant
-	spare     []op
+	taken     []op // from the inbox, not yet run
+	spare     []op // their memory
 }
 
 // Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.
@@ -157,14 +159,13 @@ func (e *Engine) round() {
 	}
 	e.stalled = false
 	e.look()
-	ops := e.inbox.take(e.spare[:0], maxBatchOps)
-	for i := range ops {
+	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
+	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
 		e.look()
-		ops[i].run()
-		e.batch.ops = append(e.batch.ops, ops[i])
-		ops[i] = op{}
+		e.taken[0].run()
+		e.batch.ops = append(e.batch.ops, e.taken[0])
+		e.taken[0] = op{}
 	}
-	e.spare = ops
 	e.look()
 	if !e.stalled { // else what came in meanwhile is heard first
 		e.expireDue()
@@ -239,8 +240,11 @@ func (e *Engine) dropStale(k timerKey) {
 	}
 }
 
-// sleep is how long nothing is due.
+// sleep is how long nothing is due. While the batch is full, it can not be done anyway.
 func (e *Engine) sleep() time.Duration {
+	if e.batch.full() {
+		return idleTick
+	}
 	d := idleTick
 	if e.set.live > 0 {
 		d = tick
@@ -319,7 +323,7 @@ func (e *Engine) stop(err error) {
 	for range e.committer.done { // until it is closed
 	}
 	e.batch.answer(why)
-	for _, o := range e.inbox.close(why) {
+	for _, o := range append(e.taken, e.inbox.close(why)...) {
 		if o.after != nil {
 			o.after(why)
 		}

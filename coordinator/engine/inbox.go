@@ -1,6 +1,9 @@
 package engine
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // maxWaiting bounds the operations in the inbox. Each stands for a caller that waits, so that it is reached only by a flood.
 const maxWaiting = 100_000
@@ -24,13 +27,19 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-func (b *inbox) put(o op) error {
+// put refuses an operation where too many wait.
+func (b *inbox) put(o op) error { return b.add(o, maxWaiting) }
+
+// insist is put for what its caller could not say again: the end of a call or of a session, a change of its capacity.
+func (b *inbox) insist(o op) error { return b.add(o, math.MaxInt) }
+
+func (b *inbox) add(o op, room int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed != nil {
 		return b.closed
 	}
-	if len(b.ops) >= maxWaiting {
+	if len(b.ops) >= room {
 		return ErrOverloaded
 	}
 	b.ops = append(b.ops, o)

@@ -24,7 +24,7 @@ func instanceOf(session string) string {
 // Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
 // holds or held; a stream of that instance that is still there is displaced.
 func (e *Engine) Join(m *Member) error {
-	return e.inbox.put(op{run: func() {
+	return e.inbox.insist(op{run: func() {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		e.displace(m)
@@ -99,18 +99,42 @@ func (e *Engine) Heard(session string) error {
 	})
 }
 
-// Leave makes a session unknown. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9).
+// withSession changes a session, if it is known, and returns when that is done: a stream can not flood the loop with such changes.
+func (e *Engine) withSession(session string, fn func(*taker)) error {
+	done := make(chan error, 1)
+	err := e.inbox.insist(op{
+		run: func() {
+			if t := e.sessions[session]; t != nil {
+				fn(t)
+			}
+		},
+		after: func(err error) { done <- err },
+	})
+	if err != nil {
+		return err
+	}
+	return <-done
+}
+
+// Leave makes a session unknown. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9). It does
+// not wait.
 func (e *Engine) Leave(session string, goodbye bool) error {
-	return e.withSession(session, func(t *taker) {
-		held := t.leases
-		e.depart(session)
-		if !goodbye {
+	return e.inbox.insist(op{run: func() {
+		t := e.sessions[session]
+		if t == nil {
 			return
 		}
-		for id, attempt := range held {
-			e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the worker said goodbye"})
+		e.depart(session)
+		if goodbye {
+			e.requeue(t)
 		}
-	})
+	}})
+}
+
+func (e *Engine) requeue(t *taker) {
+	for id, attempt := range t.leases {
+		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the worker said goodbye"})
+	}
 }
 
 // depart turns the leases of a session into orphans.
@@ -145,12 +169,4 @@ func (e *Engine) unorphan(id lease.TaskID) {
 	if len(e.orphans[instance]) == 0 {
 		delete(e.orphans, instance)
 	}
-}
-
-func (e *Engine) withSession(session string, fn func(*taker)) error {
-	return e.inbox.put(op{run: func() {
-		if t := e.sessions[session]; t != nil {
-			fn(t)
-		}
-	}})
 }

@@ -150,6 +150,9 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	e.hold(t, id, task.Lease.Attempt)
 	g := e.granted(task)
 	if t.member == nil {
+		if len(t.granted) == 0 {
+			e.served = append(e.served, t)
+		}
 		t.granted = append(t.granted, g)
 		t.bytes += e.weight(task)
 		return

@@ -33,11 +33,11 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		case err := <-failed:
 			return nil, err
 		case <-patience.C:
-			if err := e.inbox.put(op{run: func() { e.hangUp(t) }}); err != nil {
+			if err := e.inbox.insist(op{run: func() { e.hangUp(t) }}); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
-			_ = e.inbox.put(op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
+			_ = e.inbox.insist(op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -50,6 +50,7 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted)) {
 		t.granted = append(t.granted, e.granted(e.set.task(id)))
 	}
 	if len(t.granted) > 0 {
+		e.served = append(e.served, t)
 		return
 	}
 	e.attend(t)
@@ -81,11 +82,11 @@ func (e *Engine) hangUp(t *taker) {
 
 // answerCallers answers the unary requests that have got something.
 func (e *Engine) answerCallers() {
-	for t := range e.callers {
-		if len(t.granted) > 0 {
-			e.hangUp(t)
-		}
+	for i, t := range e.served {
+		e.hangUp(t)
+		e.served[i] = nil
 	}
+	e.served = e.served[:0]
 }
 
 // abandon takes back what was granted to a caller who is gone before the hand-over (W5).

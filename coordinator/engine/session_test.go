@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// sayBy is say by a stream.
+func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
+	r.Helper()
+	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}
+	a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{rep})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return a[0]
+}
+
+// W8: what a displaced stream had still to say counts, but its leases stay with the stream that took them over, and so do their slots.
+func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
+	run(t, func(r *rig) {
+		first, old := r.join("i", 1)
+		r.submit(many(2)...)
+		g := first.grants()[0]
+		second, id := r.join("i", 1)
+		r.want(r.sayBy(id, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
+		r.want(r.sayBy(old, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
+		if n := len(second.grants()); n != 0 {
+			r.Errorf("%d grants although the one slot is taken", n)
+		}
+		held, err := r.Holdings(r.Context())
+		if err != nil || held[id] != 1 {
+			r.Errorf("the sessions hold %v (%v), want 1 for %s", held, err, id)
+		}
+	})
+}
+
+// W8: a lease follows the stream that speaks for it, and leaves its slot behind.
+func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
+	run(t, func(r *rig) {
+		first, _ := r.join("i", 1)
+		r.submit(many(2)...)
+		g := first.grants()[0]
+		second, other := r.join("j", 1)
+		if n := len(second.grants()); n != 1 {
+			r.Fatalf("%d grants to the second session", n)
+		}
+		r.submit(work())
+		r.want(r.sayBy(other, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
+		if a, b := len(first.grants()), len(second.grants()); a != 2 || b != 1 {
+			r.Errorf("grants: %d and %d; want 2, as a slot is free, and 1", a, b)
+		}
+	})
+}
+
+// flood fills the inbox while the loop stands still, until nothing more is taken; then it goes on after wait.
+func (r *rig) flood(wait time.Duration) {
+	r.Helper()
+	block := make(chan struct{})
+	err := r.inbox.put(op{run: func() { <-block }})
+	synctest.Wait()
+	for err == nil {
+		err = r.inbox.put(op{run: func() {}})
+	}
+	if !errors.Is(err, ErrOverloaded) {
+		r.Fatal(err)
+	}
+	time.AfterFunc(wait, func() { close(block) })
+}
+
+// Overload refuses calls, but not what ends or changes others: nobody would say it again.
+func TestOverloadLosesNoEnd(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		r.lease(1, 0)
+		shrinks, shrunk := r.join("i", 1)
+		leaves, left := r.join("j", 1)
+		asked := make(chan error, 2)
+		lease := func(ctx context.Context, wait time.Duration) {
+			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait})
+			asked <- err
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		go lease(ctx, time.Hour)
+		go lease(r.Context(), time.Second)
+		synctest.Wait()
+		r.flood(time.Minute)
+		cancel()
+		if err := <-asked; !errors.Is(err, context.Canceled) {
+			r.Errorf("the caller that gave up got %v", err)
+		}
+		if err := r.Leave(left, false); err != nil {
+			r.Error(err)
+		}
+		if err := r.Resize(shrunk, 0); err != nil {
+			r.Error(err)
+		}
+		if err := <-asked; err != nil {
+			r.Errorf("the caller whose wait was over got %v", err)
+		}
+		if n := r.hungry("q"); n > 1 {
+			r.Errorf("%d takers are still in line, want the one session", n)
+		}
+		r.submit(work())
+		if n := len(shrinks.grants()) + len(leaves.grants()); n != 0 {
+			r.Errorf("%d grants to sessions without a slot", n)
+		}
+	})
+}
+
+// blind is a store that can be made unreadable.
+type blind struct {
+	*memstore.Store
+	on atomic.Bool
+}
+
+func (s *blind) View(fn func(store.Reader) error) error {
+	if s.on.Load() {
+		return errors.New("checksum mismatch")
+	}
+	return s.Store.View(fn)
+}
+
+// A10, design 4: a store that can not be read stops the engine, and everyone who waits is told that there is no verdict.
+func TestUnreadableStoreAnswersEveryone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &blind{Store: memstore.New()}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindComplete, g[0]) // from now on the task is on disk only
+		synctest.Wait()
+		st.on.Store(true)
+		answers := make(chan error, 3)
+		_ = r.inbox.put(op{run: func() { time.Sleep(time.Millisecond) }}) // so that they are taken together
+		synctest.Wait()
+		for range cap(answers) {
+			go func() {
+				_, err := r.Say(t.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindComplete, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+				answers <- err
+			}()
+		}
+		for range cap(answers) {
+			if err := <-answers; !errors.Is(err, ErrStore) {
+				t.Errorf("got %v, want ErrStore", err)
+			}
+		}
+		if err := <-r.done; !errors.Is(err, ErrStore) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// A full batch waits for the commit before it and does not turn in circles while timers are due. (Time does not pass in a bubble
+// where somebody is busy: a loop that spins hangs this test.)
+func TestFullBatchWaitsInPeace(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		r.lease(1, 0)
+		block := make(chan struct{})
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			<-block
+			apply()
+			return nil
+		})
+		go submitOne(r)
+		synctest.Wait()
+		for range maxBatchOps + 1 {
+			if err := r.inbox.put(op{run: func() {}}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		time.Sleep(2 * lease.DefaultHeartbeatTimeout)
+		close(block)
+	})
+}
