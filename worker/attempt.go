@@ -95,6 +95,9 @@ func (a *attempt) standing() error {
 // judgeLocked takes in the answer to a Start or Heartbeat that was made at the given time. A nil error says that the
 // lease was live.
 func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
+	if a.cancelReason == "" {
+		a.cancelReason = ans.cancelReason
+	}
 	switch {
 	case ans.verdict == lessorv1.Verdict_VERDICT_COMMITTED:
 		w.renewLocked(a, asked, ans.expiresIn)
@@ -102,33 +105,35 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 			w.cancelLocked(a, ans.cancelReason, a.task.CancelGrace)
 		}
 		return nil
+	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
+		return w.rejectedLocked(a, ans)
 	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
 		return ErrFinished // our own report overtook the question
-	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED && ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST:
-		// What was sent was wrong; about the lease it says nothing (V1 is decided first), and it has renewed nothing.
-		w.bareBeatLocked(a)
-		return w.rejectedLocked(a, ans.reason, ans.detail)
-	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
-		_ = w.rejectedLocked(a, ans.reason, ans.detail)
-		fallthrough
-	default:
-		stop := &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail}
-		w.loseLocked(a, stop)
-		return stop
 	}
+	stop := &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail}
+	w.loseLocked(a, stop)
+	return stop
 }
 
-// rejectedLocked surfaces a REJECTED verdict (K3).
-func (w *Worker) rejectedLocked(a *attempt, reason lessorv1.Reason, detail string) error {
-	err := &RejectedError{Reason: reason, Detail: detail}
+// rejectedLocked surfaces that a Start or Heartbeat was REJECTED (K3).
+func (w *Worker) rejectedLocked(a *attempt, ans answer) error {
 	w.noteLocked(func() {
-		a.log().Error("what the worker said about a task was rejected", "reason", reason, "detail", detail)
+		a.log().Error("what the worker said about a task was rejected", "reason", ans.reason, "detail", ans.detail)
 	})
-	return err
+	if ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST {
+		// About the lease it says nothing (V1 is decided first), but it has renewed nothing either.
+		w.bareBeatLocked(a)
+	} else {
+		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail})
+	}
+	return &RejectedError{Reason: ans.reason, Detail: ans.detail}
 }
 
-// renewLocked moves the lease's end.
+// renewLocked moves the lease's end, where the answer has one.
 func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
+	if in <= 0 {
+		return
+	}
 	a.lease.renew(asked, in)
 	if a.held() {
 		a.expiry.Reset(a.lease.left(time.Now()))

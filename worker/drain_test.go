@@ -93,6 +93,27 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	})
 }
 
+// A stream that takes nothing does not hold up the end.
+func TestDrainOnBlockedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 2, DrainTimeout: time.Second, StopTimeout: time.Second},
+			func(context.Context, *worker.Task) ([]byte, error) { return make([]byte, 1<<20), nil })
+		s := c.accept()
+		s.pause()
+		defer s.resume()
+		s.dispatch("t1") // fills the stream
+		time.Sleep(time.Second)
+		s.dispatch("t2") // whose Start waits for room
+		synctest.Wait()
+		begun := time.Now()
+		r.stop()
+		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || time.Since(begun) > 5*time.Second {
+			t.Errorf("Run = %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
 // A drain without a coordinator still ends: the outcome that cannot be delivered is named.
 func TestDrainWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -125,11 +146,11 @@ func TestDrainByCoordinator(t *testing.T) {
 		s.started("t1")
 		begun := time.Now()
 		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{
-			Reason: "upgrade", Deadline: timestamppb.New(time.Now().Add(5 * time.Second)),
+			Reason: "upgrade", Deadline: timestamppb.New(time.Now().Add(15 * time.Second)),
 		}}})
 		f, report := s.outcome()
-		if report.GetRelease() == nil || time.Since(begun) != 5*time.Second {
-			t.Errorf("after %v: %v, want a release after 5 s", time.Since(begun), report)
+		if report.GetRelease() == nil || time.Since(begun) != 10*time.Second {
+			t.Errorf("after %v: %v, want a release 5 s before the deadline", time.Since(begun), report)
 		}
 		s.commit(f)
 		s.next("goodbye", isGoodbye)

@@ -43,7 +43,7 @@ const (
 	answerTimeout = 30 * time.Second
 	// openTimeout is how long connecting and the handshake may take together.
 	openTimeout = 10 * time.Second
-	// goodbyeTimeout is how long the worker waits for the coordinator to close the stream after goodbye.
+	// goodbyeTimeout is how long goodbye may take, until the coordinator has closed the stream.
 	goodbyeTimeout = 2 * time.Second
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler
 	// whose lease was lost needs a moment to return. Shorter than the 5 s in which a dispatch must be acknowledged (W5).

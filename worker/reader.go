@@ -162,12 +162,13 @@ func (w *Worker) cancel(c *lessorv1.Cancel) {
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
 }
 
-// drain takes in that the coordinator wants the worker to stop. The span that it gives is counted here, not by the clock
-// of this machine.
+// drain takes in that the coordinator wants the worker to stop. Its deadline is a span from the frame's own time, so that
+// the clock of this machine does not matter; the last part of it is for handlers to return and reports to be answered.
 func (s *session) drain(d *lessorv1.Drain, now time.Time) {
 	patience := s.w.cfg.DrainTimeout
 	if d.GetDeadline() != nil {
-		patience = min(patience, max(d.GetDeadline().AsTime().Sub(now), 0))
+		span := max(d.GetDeadline().AsTime().Sub(now), 0)
+		patience = min(patience, span-min(s.w.cfg.StopTimeout, span/2))
 	}
 	reason := "the coordinator asked: " + d.GetReason()
 	s.w.beginDrain(reason, patience, fmt.Errorf("%w: %s", ErrDraining, reason))

@@ -178,6 +178,10 @@ func (s *session) register() error {
 // serve lets the reader and the writer run until one of them ends, and then the other.
 func (s *session) serve() error {
 	s.w.setState(StateHeartbeating)
+	// Once there is nothing left to do, goodbye and its answer get a moment, on a blocked stream too.
+	defer context.AfterFunc(s.w.drained, func() {
+		time.AfterFunc(goodbyeTimeout, func() { s.cancel(errClosed) })
+	})()
 	go s.read()
 	if err := s.write(); err != nil {
 		s.cancel(err)

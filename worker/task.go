@@ -141,7 +141,8 @@ func (t *Task) CancelReason() string {
 }
 
 // Lost is closed when the attempt has lost its authority: from then on its outcome is discarded. Where the context ended
-// with ErrCancelled or ErrDraining this is the second stage, the end of the grace; with ErrLeaseLost both end together.
+// with ErrCancelled or ErrDraining this is the second stage, the end of the grace; with ErrLeaseLost both end together. It
+// stays open when the handler returns in time.
 func (t *Task) Lost() <-chan struct{} { return t.a.lost }
 
 // AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At

@@ -23,7 +23,7 @@ func (s *session) write() error {
 			return err
 		}
 		if last {
-			return s.part()
+			return s.stream.CloseSend() // the coordinator closes its own side, and the reader ends
 		}
 		beat = false
 		if len(frames) > 0 && !s.over() {
@@ -79,19 +79,4 @@ func (s *session) overdue(now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// part closes our side after goodbye, and gives the coordinator a moment to close its own.
-func (s *session) part() error {
-	if err := s.stream.CloseSend(); err != nil {
-		return err
-	}
-	timer := time.NewTimer(goodbyeTimeout)
-	defer timer.Stop()
-	select {
-	case <-s.ended:
-		return nil
-	case <-timer.C:
-		return errClosed
-	}
 }
