@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 // setUp gives each script a home of its own, so that nothing of the machine's comes in.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	env.Setenv("GORACE", "atexit_sleep_ms=0") // else every process waits a second for races that its end may bring
 	env.Values["coordinator"] = &running{}
 	env.Defer(func() { env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
 	return nil

@@ -121,8 +121,19 @@ func (d details) addResult(t *lessorv1.Task) {
 		d.add("output", preview(t.GetOutput()))
 	}
 	for _, artifact := range t.GetArtifacts() {
-		d.add("artifact", fmt.Sprintf("%s at %s, %s", artifact.GetResourceId(), artifact.GetWorkerId(), bytesText(uint64(artifact.GetSizeBytes()))))
+		d.add("artifact", artifactText(artifact))
 	}
+}
+
+func artifactText(a *lessorv1.Artifact) string {
+	text := fmt.Sprintf("%s, %s", a.GetResourceId(), bytesText(uint64(a.GetSizeBytes())))
+	if a.GetWorkerId() != "" {
+		text += ", at worker " + a.GetWorkerId()
+	}
+	if path := a.GetMetadata()["path"]; path != "" {
+		text += ", " + path
+	}
+	return text
 }
 
 // preview shows the begin of a text, or the size of anything else.
