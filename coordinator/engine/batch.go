@@ -115,10 +115,10 @@ func (have *change) merge(c *lease.Change) {
 	have.ForgetAt = c.ForgetAt
 }
 
-// ended reports whether the batch ends the lease of a task.
-func (b *batch) ended(id lease.TaskID) bool {
+// ended reports whether the batch ends an attempt of a task.
+func (b *batch) ended(id lease.TaskID, attempt uint32) bool {
 	c := b.byTask[id]
-	return c != nil && (c.New == nil || c.New.Lease == nil)
+	return c != nil && !holds(c.New, attempt)
 }
 
 // size is about what a change adds to the batch in memory.

@@ -6,19 +6,21 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of the hub.
-const (
-	newsBuffer   = 256 // news that a subscription holds for a slow reader
-	recentChunks = 50  // last chunks of output that are kept of a live attempt
-)
+// newsBuffer is how many news a subscription holds for a slow reader.
+const newsBuffer = 256
 
 // hub passes what happened to those who watch. It never waits for a reader.
 type hub struct {
 	mu     sync.Mutex
 	tasks  map[lease.TaskID]map[*Subscription]struct{}
 	runs   map[runKey]map[*Subscription]struct{}
-	recent map[lease.TaskID]*Feed // volatile news of live attempts
+	recent map[lease.TaskID]recent // volatile news of live attempts
 	closed bool
+}
+
+type recent struct {
+	attempt uint32
+	feed    *Feed
 }
 
 type runKey struct {
@@ -30,7 +32,7 @@ func newHub() *hub {
 	return &hub{
 		tasks:  map[lease.TaskID]map[*Subscription]struct{}{},
 		runs:   map[runKey]map[*Subscription]struct{}{},
-		recent: map[lease.TaskID]*Feed{},
+		recent: map[lease.TaskID]recent{},
 	}
 }
 
@@ -124,7 +126,7 @@ func (h *hub) publish(changes []*change) {
 		if c.New == nil && c.Old == nil {
 			continue
 		}
-		if len(h.recent) > 0 && (c.New == nil || c.New.Lease == nil) {
+		if r, ok := h.recent[c.id]; ok && !holds(c.New, r.attempt) {
 			delete(h.recent, c.id)
 		}
 		_, spec := about(&c.Change)
@@ -141,6 +143,21 @@ func (h *hub) tell(id lease.TaskID, spec *lease.Spec, n News) {
 			s.give(n)
 		}
 	}
+}
+
+func (h *hub) feed(t *lease.Task, f *Feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	r := h.recent[t.ID]
+	if r.attempt != t.Lease.Attempt {
+		r = recent{attempt: t.Lease.Attempt}
+	}
+	r.feed = r.feed.join(f)
+	h.recent[t.ID] = r
+	h.tell(t.ID, t.Spec, News{ID: t.ID, Feed: f})
 }
 
 func (h *hub) close() {
@@ -160,72 +177,4 @@ func (h *hub) close() {
 		}
 	}
 	h.tasks, h.runs = nil, nil
-}
-
-// Feed passes volatile news on; see Calls. It returns at once.
-func (e *Engine) Feed(tenant string, f Feed) {
-	id, ok := lease.ParseTaskID(f.TaskID)
-	ticket, genuine := e.rules.Authority.Open(tenant, f.LeaseID)
-	if !ok || !genuine || ticket.Task != id {
-		return
-	}
-	_ = e.inbox.put(op{run: func() { // a stopped engine has no watchers
-		t := e.set.task(id)
-		if t == nil || t.Lease == nil || t.Lease.Attempt != ticket.Attempt {
-			return
-		}
-		// After the batch under way, so that watchers see a start before what it printed.
-		b := e.batch
-		b.ops = append(b.ops, op{after: func(err error) {
-			if err == nil && !b.ended(id) {
-				e.hub.feed(t, &f)
-			}
-		}})
-	}})
-}
-
-func (h *hub) feed(t *lease.Task, f *Feed) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	h.recent[t.ID] = h.recent[t.ID].join(f)
-	h.tell(t.ID, t.Spec, News{ID: t.ID, Feed: f})
-}
-
-// join is the sum of what was known and what is new; neither is changed, since readers may have them.
-func (f *Feed) join(next *Feed) *Feed {
-	if f == nil {
-		return next
-	}
-	sum := *f
-	if next.Fraction > 0 {
-		sum.Fraction = next.Fraction
-	}
-	if next.Stage != "" {
-		sum.Stage = next.Stage
-	}
-	if next.Message != "" {
-		sum.Message = next.Message
-	}
-	if next.Metrics != nil {
-		sum.Metrics = next.Metrics
-	}
-	if len(next.Chunks) > 0 {
-		all := append(sum.Chunks[:len(sum.Chunks):len(sum.Chunks)], next.Chunks...)
-		sum.Chunks = all[max(0, len(all)-recentChunks):]
-	}
-	return &sum
-}
-
-// Volatile returns the last volatile news of a live attempt; see Calls.
-func (e *Engine) Volatile(id lease.TaskID) (Feed, bool) {
-	e.hub.mu.Lock()
-	defer e.hub.mu.Unlock()
-	f := e.hub.recent[id]
-	if f == nil {
-		return Feed{}, false
-	}
-	return *f, true
 }

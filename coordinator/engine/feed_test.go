@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// together makes all that do puts into the inbox share one batch.
+func (r *rig) together(do func()) {
+	r.Helper()
+	block := make(chan struct{})
+	r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+		<-block
+		apply()
+		return nil
+	})
+	go submitOne(r) // under commit from here on
+	synctest.Wait()
+	do()
+	close(block)
+	synctest.Wait()
+}
+
+// take grants the one task that waits, in the background.
+func (r *rig) take(worker string) <-chan []Granted {
+	got := make(chan []Granted, 1)
+	go func() {
+		g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: worker, Queues: []string{"q"}}, Max: 1})
+		if err != nil {
+			r.Error(err)
+		}
+		got <- g
+	}()
+	synctest.Wait()
+	return got
+}
+
+func feed(g Granted, f Feed) Feed {
+	f.TaskID, f.LeaseID = g.Task.ID.String(), g.LeaseID
+	return f
+}
+
+// What an attempt said is not shown as the next one's, even where one commit ends the one and begins the other.
+func TestFeedStaysWithItsAttempt(t *testing.T) {
+	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				spec := work()
+				spec.Priority = 1
+				task := r.submit(spec)[0]
+				g := r.lease(1, 0)[0]
+				half := feed(g, Feed{Fraction: 0.5})
+				if !late {
+					r.Feed(home.Tenant, half)
+					synctest.Wait()
+					if _, ok := r.Volatile(task.ID); !ok {
+						r.Fatal("the feed of a live lease is not shown")
+					}
+				}
+				var next <-chan []Granted
+				r.together(func() {
+					if late {
+						r.Feed(home.Tenant, half)
+					}
+					release := &lease.Report{Kind: lease.KindRelease, TaskID: half.TaskID, LeaseID: half.LeaseID}
+					if err := r.Post(home.Tenant, []*lease.Report{release}, func([]lease.Answer, error) {}); err != nil {
+						r.Fatal(err)
+					}
+					next = r.take("w")
+				})
+				if again := <-next; len(again) != 1 || again[0].Task.ID != task.ID {
+					r.Fatalf("leased %v", again)
+				}
+				if f, ok := r.Volatile(task.ID); ok {
+					r.Errorf("attempt 2 shows %+v", f)
+				}
+			})
+		})
+	}
+}
+
+// Feedback is dropped oldest first (W11): of a live attempt the last of its output is kept, within a bound.
+func TestLastOutputIsKept(t *testing.T) {
+	chunk := func(channel string, bytes int) Chunk {
+		return Chunk{Channel: channel, Text: strings.Repeat("x", bytes)}
+	}
+	for name, tt := range map[string]struct {
+		said []Chunk
+		want string // channels of what is kept
+	}{
+		"nothing":       {nil, ""},
+		"what fits":     {[]Chunk{chunk("a", 1), chunk("b", recentBytes-1)}, "ab"},
+		"one too many":  {[]Chunk{chunk("a", 1), chunk("b", recentBytes)}, "b"},
+		"one too large": {[]Chunk{chunk("a", 1), chunk("b", 2*recentBytes)}, "b"},
+		"metadata counts": {[]Chunk{
+			chunk("a", recentBytes/2), {Channel: "b", Metadata: map[string]string{"k": strings.Repeat("x", recentBytes/2)}},
+		}, "b"},
+		"many small": {[]Chunk{chunk("a", 0), chunk("b", 0), chunk("c", 0)}, "abc"},
+	} {
+		for _, pieces := range []int{1, 2} { // at once, or bit by bit
+			var sum *Feed
+			for said := tt.said; len(said) > 0; {
+				n := (len(said) + pieces - 1) / pieces
+				sum = sum.join(&Feed{Chunks: said[:n]})
+				said = said[n:]
+			}
+			got := ""
+			if sum != nil {
+				for _, c := range sum.Chunks {
+					got += c.Channel
+				}
+			}
+			if got != tt.want {
+				t.Errorf("%s in %d pieces: kept %q, want %q", name, pieces, got, tt.want)
+			}
+		}
+	}
+	var sum *Feed
+	for range 3 * recentChunks {
+		sum = sum.join(&Feed{Chunks: []Chunk{chunk("a", 1)}})
+	}
+	if len(sum.Chunks) != recentChunks {
+		t.Errorf("%d small chunks are kept, want %d", len(sum.Chunks), recentChunks)
+	}
+}
+
+// A stream is told when its feedback has gone through, and also when nobody takes it.
+func TestFeedTellsWhenItIsThrough(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)[0]
+		done := make(chan struct{}, 3)
+		through := func() { done <- struct{}{} }
+		r.FeedAll(home.Tenant, []Feed{feed(g, Feed{Stage: "x"}), {TaskID: "nonsense"}}, through)
+		r.FeedAll(home.Tenant, nil, through)
+		r.flood(time.Second)
+		r.FeedAll(home.Tenant, []Feed{feed(g, Feed{Stage: "y"})}, through)
+		for range cap(done) {
+			<-done
+		}
+		if f, _ := r.Volatile(g.Task.ID); f.Stage != "x" {
+			r.Errorf("shown: %+v", f)
+		}
+	})
+}
