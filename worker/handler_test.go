@@ -32,11 +32,13 @@ func TestOutcomes(t *testing.T) {
 		{"category", worker.WithCategory(worker.DataQuality, boom), &lessorv1.TaskError{Category: worker.DataQuality, Message: "boom"}, nil},
 		{"both", fmt.Errorf("x: %w", worker.WithCategory(worker.Infrastructure, worker.Permanent(boom))), &lessorv1.TaskError{Category: worker.Infrastructure, Message: "x: boom"}, &no},
 		{"outer wins", worker.Permanent(worker.RetryAfter(time.Minute, boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom"}, &no},
+		{"stack", worker.WithStack("at line 7", worker.Permanent(boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: "at line 7"}, &no},
+		{"end of a long stack", worker.WithStack(strings.Repeat("x", 64<<10)+"end", boom), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: strings.Repeat("x", 64<<10-3) + "end"}, nil},
 		{"bad UTF-8", errors.New("a\xffb"), &lessorv1.TaskError{Category: worker.UserCode, Message: "a\uFFFDb"}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := failureOf(t, func(context.Context, *worker.Task) ([]byte, error) { return nil, test.returns })
-			if got.GetCategory() != test.want.GetCategory() || got.GetMessage() != test.want.GetMessage() || got.GetStackTrace() != "" {
+			if got.GetCategory() != test.want.GetCategory() || got.GetMessage() != test.want.GetMessage() || got.GetStackTrace() != test.want.GetStackTrace() {
 				t.Errorf("error = %v, want %v", got, test.want)
 			}
 			if (got.Retryable == nil) != (test.retry == nil) || got.GetRetryable() != (test.retry == &yes) {

@@ -32,8 +32,9 @@ func (a *attempt) outcome(output []byte, err error) *lessorv1.Report {
 	if errors.As(err, &release) {
 		return a.release(release.delay, release.reason)
 	}
-	steer, stack, cause := steering(err), stackOf(err), context.Cause(a.ctx)
-	if errors.Is(cause, ErrDraining) && steer == (steerError{}) && stack == "" {
+	steer, cause := steering(err), context.Cause(a.ctx)
+	steer.stack = stackOf(err, steer.stack)
+	if errors.Is(cause, ErrDraining) && steer == (steerError{}) {
 		return a.release(0, cause.Error()) // the worker is at fault, not the task
 	}
 	if steer.category == 0 {
@@ -42,7 +43,7 @@ func (a *attempt) outcome(output []byte, err error) *lessorv1.Report {
 	return a.fail(&lessorv1.TaskError{
 		Category:   steer.category,
 		Message:    clip(err.Error(), maxText),
-		StackTrace: stack,
+		StackTrace: steer.stack,
 		Retryable:  steer.retryable,
 		RetryAfter: optionalSpan(min(steer.retryAfter, maxDelay)),
 	})
@@ -59,13 +60,13 @@ func categoryOf(err, cause error) Category {
 	return UserCode
 }
 
-// stackOf is the stack of a panic; empty for other errors.
-func stackOf(err error) string {
+// stackOf is the stack of a panic, else the end of the one that the handler gave.
+func stackOf(err error, given string) string {
 	var p *PanicError
 	if errors.As(err, &p) {
 		return clip(string(p.Stack), maxText)
 	}
-	return ""
+	return clip(given[max(0, len(given)-maxText):], maxText)
 }
 
 func (a *attempt) complete(output []byte) *lessorv1.Report {

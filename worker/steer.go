@@ -32,6 +32,7 @@ type steerError struct {
 	category   Category
 	retryable  *bool
 	retryAfter time.Duration
+	stack      string
 }
 
 // Unwrap returns the error that was steered.
@@ -65,6 +66,15 @@ func WithCategory(c Category, err error) error {
 	return &steerError{error: err, category: c}
 }
 
+// WithStack adds what helps to find the cause of err: a stack, or the end of a log. Only the last 64 KiB are reported.
+// WithStack(s, nil) is nil.
+func WithStack(stack string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &steerError{error: err, stack: stack}
+}
+
 // releaseError asks to give the task back.
 type releaseError struct {
 	delay  time.Duration
@@ -90,6 +100,9 @@ func steering(err error) steerError {
 		}
 		if sum.retryable == nil {
 			sum.retryable, sum.retryAfter = s.retryable, s.retryAfter
+		}
+		if sum.stack == "" {
+			sum.stack = s.stack
 		}
 	}
 	return sum
