@@ -73,6 +73,42 @@ func TestDrainStopsHandlers(t *testing.T) {
 	})
 }
 
+// What a stopped handler returns is a failure only where it says so itself: the worker is at fault, not the task.
+func TestErrorsAfterDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		end     func() error
+		release bool
+	}{
+		"plain":     {func() error { return errHandler }, true},
+		"stack":     {func() error { return worker.WithStack("killed", errHandler) }, true},
+		"permanent": {func() error { return worker.Permanent(errHandler) }, false},
+		"category":  {func() error { return worker.WithCategory(worker.DataQuality, errHandler) }, false},
+		"panic":     {func() error { panic("ouch") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+					<-ctx.Done()
+					return nil, test.end()
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				r.stop()
+				f, report := s.outcome()
+				if (report.GetRelease() != nil) != test.release || (report.GetFail() != nil) == test.release {
+					t.Errorf("report = %v, want a release: %v", report, test.release)
+				}
+				s.commit(f)
+				if err := r.done(); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A handler that ignores even that is left behind, in bounded time and with an error; what it returns is discarded.
 func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -190,6 +190,21 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// The end of a log is cut at a rune as well.
+func TestClipFront(t *testing.T) {
+	for _, test := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"abc", 3, "abc"}, {"abcd", 3, "bcd"}, {"éa", 2, "a"}, {"é", 1, ""}, {"\xffa", 1, "a"}, {"", 0, ""},
+	} {
+		if got := clipFront(test.in, test.limit); got != test.want {
+			t.Errorf("clipFront(%q, %d) = %q, want %q", test.in, test.limit, got, test.want)
+		}
+	}
+}
+
 // Only a target on this machine goes without TLS (X1).
 func TestIsLocal(t *testing.T) {
 	for target, want := range map[string]bool{

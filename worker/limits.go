@@ -75,6 +75,16 @@ func clip(s string, limit int) string {
 	return s[:runeStart(s, limit)]
 }
 
+// clipFront is clip, but keeps the end.
+func clipFront(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	cut := max(0, len(s)-limit)
+	for cut < len(s) && !utf8.RuneStart(s[cut]) {
+		cut++
+	}
+	return s[cut:]
+}
+
 // runeStart returns the largest cut of s, at most limit, that splits no rune.
 func runeStart[T string | []byte](s T, limit int) int {
 	for cut := limit; cut > limit-utf8.UTFMax && cut >= 0; cut-- {

@@ -33,8 +33,7 @@ func (a *attempt) outcome(output []byte, err error) *lessorv1.Report {
 		return a.release(release.delay, release.reason)
 	}
 	steer, cause := steering(err), context.Cause(a.ctx)
-	steer.stack = stackOf(err, steer.stack)
-	if errors.Is(cause, ErrDraining) && steer == (steerError{}) {
+	if errors.Is(cause, ErrDraining) && !steer.decides() {
 		return a.release(0, cause.Error()) // the worker is at fault, not the task
 	}
 	if steer.category == 0 {
@@ -43,7 +42,7 @@ func (a *attempt) outcome(output []byte, err error) *lessorv1.Report {
 	return a.fail(&lessorv1.TaskError{
 		Category:   steer.category,
 		Message:    clip(err.Error(), maxText),
-		StackTrace: steer.stack,
+		StackTrace: clipFront(steer.stack, maxText),
 		Retryable:  steer.retryable,
 		RetryAfter: optionalSpan(min(steer.retryAfter, maxDelay)),
 	})
@@ -58,15 +57,6 @@ func categoryOf(err, cause error) Category {
 		return Timeout
 	}
 	return UserCode
-}
-
-// stackOf is the stack of a panic, else the end of the one that the handler gave.
-func stackOf(err error, given string) string {
-	var p *PanicError
-	if errors.As(err, &p) {
-		return clip(string(p.Stack), maxText)
-	}
-	return clip(given[max(0, len(given)-maxText):], maxText)
 }
 
 func (a *attempt) complete(output []byte) *lessorv1.Report {

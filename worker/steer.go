@@ -91,9 +91,14 @@ func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }
 
-// steering collects what the errors in err's chain ask for; the outermost word on each point counts.
+// steering collects what the errors in err's chain ask for; the outermost word on each point counts. A panic has a stack
+// and a category, whatever else is said.
 func steering(err error) steerError {
 	var sum steerError
+	var crash *PanicError
+	if errors.As(err, &crash) {
+		sum.category, sum.stack = UserCode, clip(string(crash.Stack), maxText) // the innermost frames come first
+	}
 	for s := (*steerError)(nil); errors.As(err, &s); err = s.error {
 		if sum.category == 0 {
 			sum.category = s.category
@@ -107,3 +112,6 @@ func steering(err error) steerError {
 	}
 	return sum
 }
+
+// decides reports whether the handler wants its error to count as a failure of some kind, also when it was stopped.
+func (e steerError) decides() bool { return e.category != 0 || e.retryable != nil }
