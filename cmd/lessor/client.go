@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
 )
 
 const (
@@ -30,9 +31,9 @@ type client struct {
 	admin lessorv1.AdminServiceClient
 }
 
-// dial prepares a connection; it is made at the first call.
+// dial prepares a connection; it is made at the first call. There is no TLS, as with serve.
 func dial(target string) (*client, error) {
-	conn, err := grpc.NewClient(target,
+	conn, err := worker.Dial(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithUnaryInterceptor(withTimeout),

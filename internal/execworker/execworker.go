@@ -101,7 +101,7 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
 	case err != nil:
 		return worker.WithCategory(worker.Infrastructure, err)
 	}
-	return exitFailure(state, last.lastLine())
+	return exitFailure(state, last)
 }
 
 func (c Config) process(t *worker.Task) *process {
@@ -139,28 +139,32 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	case <-ctx.Done():
 	}
 	signal(syscall.SIGTERM)
-	wait, lost := c.patience(context.Cause(ctx), t)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	cause := context.Cause(ctx)
+	var lost <-chan struct{} // of a lease that outlives the end of ctx
+	if !errors.Is(cause, worker.ErrLeaseLost) {
+		lost = t.Lost()
+	}
+	patience := time.NewTimer(c.untilKill(cause, t.CancelGrace))
+	defer patience.Stop()
 	select {
 	case <-exited:
 		return
-	case <-timer.C:
+	case <-patience.C:
 	case <-lost:
 	case <-c.Kill:
 	}
 	signal(syscall.SIGKILL)
 }
 
-// patience is the time between SIGTERM and SIGKILL, and what cuts it short.
-func (c Config) patience(cause error, t *worker.Task) (wait time.Duration, lost <-chan struct{}) {
+// untilKill is the longest time between SIGTERM and SIGKILL.
+func (c Config) untilKill(cause error, grace time.Duration) time.Duration {
 	switch {
 	case errors.Is(cause, worker.ErrCancelled):
-		return t.CancelGrace - min(t.CancelGrace/10, maxMargin), t.Lost()
+		return grace - min(grace/10, maxMargin)
 	case errors.Is(cause, worker.ErrDraining):
-		return c.StopTimeout, t.Lost()
+		return c.StopTimeout
 	}
-	return lostGrace, nil
+	return lostGrace
 }
 
 // attach makes the output an artifact.

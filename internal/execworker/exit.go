@@ -44,16 +44,16 @@ var ownFaults = map[syscall.Signal]bool{
 const shellSignal = 128
 
 // exitFailure is the error of a command that ended with state, nil if it succeeded. The last line that it printed on
-// standard error tells people more than the code.
-func exitFailure(state *os.ProcessState, lastLine string) error {
+// standard error tells people more than the code; the rest may help to find the cause.
+func exitFailure(state *os.ProcessState, stderr *tail) error {
 	if state.Success() {
 		return nil
 	}
 	message := state.String()
-	if lastLine != "" {
-		message += ": " + lastLine
+	if last := stderr.lastLine(); last != "" {
+		message += ": " + last
 	}
-	return worker.WithCategory(categoryOf(state), errors.New(message))
+	return worker.WithStack(string(stderr.buf), worker.WithCategory(categoryOf(state), errors.New(message)))
 }
 
 func categoryOf(state *os.ProcessState) worker.Category {

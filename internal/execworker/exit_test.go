@@ -64,10 +64,12 @@ func TestStartFailuresMapToCategories(t *testing.T) {
 func TestFailureNamesTheExitAndTheLastLine(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "exit 3")
 	_ = cmd.Run()
-	if got := exitFailure(cmd.ProcessState, "no such user").Error(); got != "exit status 3: no such user" {
-		t.Errorf("got %q", got)
-	}
-	if got := exitFailure(cmd.ProcessState, "").Error(); got != "exit status 3" {
-		t.Errorf("got %q", got)
+	for stderr, want := range map[string]string{
+		"":                        "exit status 3",
+		"looking\nno such user\n": "exit status 3: no such user",
+	} {
+		if got := exitFailure(cmd.ProcessState, &tail{buf: []byte(stderr)}).Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

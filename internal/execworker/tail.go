@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tailBytes is how much of standard error is looked at for its last line.
+// tailBytes is how much of standard error is reported with a failure.
 const tailBytes = 8 << 10
 
 // tail keeps the end of what is written to it.

@@ -134,7 +134,7 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts},
 		Retention:      durationpb.New(embeddedRetention),
 	}
-	if m.Options.Timeout > 0 {
+	if m.Options.Timeout != 0 {
 		spec.AttemptTimeout = durationpb.New(m.Options.Timeout)
 	}
 	if m.Options.Addr != "" {

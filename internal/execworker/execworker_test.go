@@ -1,0 +1,227 @@
+package execworker
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// bench is a coordinator with one exec worker that runs a shell script for each task.
+type bench struct {
+	*workertest.Coordinator
+	t     *testing.T
+	spool Spool
+	stop  func()
+	// fifo is $FIFO of the script: what it writes there, hear returns.
+	fifo string
+}
+
+func newBench(t *testing.T, script string, cfg Config, wcfg worker.Config) *bench {
+	t.Helper()
+	b := &bench{Coordinator: workertest.Start(t), t: t, spool: NewSpool(filepath.Join(t.TempDir(), "spool"))}
+	b.fifo = filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(b.fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FIFO", b.fifo)
+	if cfg.Command == nil {
+		cfg.Command = Command{"sh", "-c", script}
+	}
+	cfg.Spool = b.spool
+	h, err := cfg.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := b.Worker("q", wcfg)
+	w.Handle("t", h)
+	b.stop = b.Run(w)
+	return b
+}
+
+func (b *bench) spec(payload string) *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		Queue: "q", Type: "t", Payload: []byte(payload), RunId: "r", TaskKey: "k",
+		RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
+	}
+}
+
+// hear waits until the script writes to its fifo.
+func (b *bench) hear() string {
+	b.t.Helper()
+	text, err := os.ReadFile(b.fifo)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (b *bench) wantState(task *lessorv1.Task, want lessorv1.TaskState) {
+	b.t.Helper()
+	if task.GetState() != want {
+		b.t.Errorf("state %v, want %v (%v)", task.GetState(), want, task.GetError())
+	}
+}
+
+const (
+	ready     = lessorv1.TaskState_TASK_STATE_READY
+	completed = lessorv1.TaskState_TASK_STATE_COMPLETED
+	failed    = lessorv1.TaskState_TASK_STATE_FAILED
+	cancelled = lessorv1.TaskState_TASK_STATE_CANCELLED
+)
+
+func TestTheTaskComesInAndTheOutputGoesOut(t *testing.T) {
+	b := newBench(t, `cat; echo ":$LESSOR_TASK_ID:$LESSOR_ATTEMPT:$LESSOR_QUEUE:$LESSOR_TYPE:$LESSOR_RUN_ID:$LESSOR_TASK_KEY:$LESSOR_ASSET_ID:"`,
+		Config{}, worker.Config{})
+	t.Setenv("LESSOR_ASSET_ID", "of the worker itself")
+	task := b.Do(b.spec("hello"))
+	b.wantState(task, completed)
+	if got, want := string(task.GetOutput()), "hello:"+task.GetTaskId()+":1:q:t:r:k::\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAFailureTellsItsCategoryAndTheEndOfStandardError(t *testing.T) {
+	var stderr bytes.Buffer
+	b := newBench(t, `echo reading >&2; printf 'no column "x"' >&2; exit 65`, Config{Stderr: &stderr}, worker.Config{})
+	task := b.Do(b.spec(""))
+	b.wantState(task, failed)
+	e := task.GetError()
+	if e.GetCategory() != worker.DataQuality || e.GetMessage() != `exit status 65: no column "x"` || e.GetStackTrace() != "reading\nno column \"x\"" {
+		t.Errorf("got %v", e)
+	}
+	if got := stderr.String(); got != "reading\nno column \"x\"\n" {
+		t.Errorf("passed on %q", got)
+	}
+}
+
+func TestACommandThatIsGoneIsAConfigurationError(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, "", Config{Command: Command{program}}, worker.Config{})
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	task := b.Do(b.spec(""))
+	b.wantState(task, failed)
+	if task.GetError().GetCategory() != worker.Configuration {
+		t.Errorf("got %v", task.GetError())
+	}
+}
+
+func TestThePayloadBecomesAnArgument(t *testing.T) {
+	b := newBench(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true}, worker.Config{})
+	if task := b.Do(b.spec("a  b")); string(task.GetOutput()) != "<a  b>|" {
+		t.Errorf("got %q", task.GetOutput())
+	}
+}
+
+func TestALargeOutputIsAnArtifact(t *testing.T) {
+	b := newBench(t, `printf 123456789`, Config{InlineLimit: 8}, worker.Config{})
+	task := b.Do(b.spec(""))
+	b.wantState(task, completed)
+	if len(task.GetOutput()) > 0 || len(task.GetArtifacts()) != 1 {
+		t.Fatalf("output %q, artifacts %v", task.GetOutput(), task.GetArtifacts())
+	}
+	a := task.GetArtifacts()[0]
+	kept, err := os.ReadFile(b.spool.Path(a.GetResourceId()))
+	if err != nil || string(kept) != "123456789" || a.GetSizeBytes() != 9 || a.GetInline() {
+		t.Errorf("%v holds %q, %v", a, kept, err)
+	}
+}
+
+func TestTheOutputOfAFailureIsKeptWhereAsked(t *testing.T) {
+	for keep, want := range map[bool]string{true: "half", false: ""} {
+		b := newBench(t, `printf half; exit 1`, Config{KeepFailed: keep}, worker.Config{})
+		task := b.Do(b.spec(""))
+		kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
+		if string(kept) != want {
+			t.Errorf("keep %v: kept %q", keep, kept)
+		}
+	}
+}
+
+// Many programs end a SIGTERM with code 0, their work half done: that is no success.
+func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
+	b := newBench(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
+	id := b.Submit(b.spec(""))
+	b.hear()
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel before the Start is decided ends the task at once (T7)
+	b.Cancel(id, "enough")
+	task := b.Wait(id)
+	b.wantState(task, cancelled)
+	if !strings.Contains(task.GetError().GetMessage(), "exit status 0") {
+		t.Errorf("got %v", task.GetError())
+	}
+}
+
+// K2: what has lost its lease stops. The worker's end waits for it, and fails the test if it has to give it up.
+func TestALostLeaseEndsTheCommand(t *testing.T) {
+	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
+	id := b.Submit(b.spec(""))
+	b.hear()
+	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+}
+
+// W10: what the drain has no time for goes back unharmed.
+func TestADrainGivesTheTaskBack(t *testing.T) {
+	b := newBench(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
+	id := b.Submit(b.spec(""))
+	b.hear()
+	b.stop()
+	task := b.Task(id)
+	b.wantState(task, ready)
+	if task.GetFailures() != 0 || task.GetLosses() != 0 {
+		t.Errorf("%d failures, %d losses", task.GetFailures(), task.GetLosses())
+	}
+}
+
+func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
+	kill, draining := make(chan struct{}), make(chan struct{})
+	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{Kill: kill}, worker.Config{
+		DrainTimeout: time.Hour,
+		Hooks: worker.Hooks{OnState: func(s worker.State) {
+			if s == worker.StateDraining {
+				close(draining)
+			}
+		}},
+	})
+	id := b.Submit(b.spec(""))
+	b.hear()
+	go func() {
+		<-draining
+		close(kill)
+	}()
+	b.stop()
+	task := b.Task(id)
+	b.wantState(task, ready)
+	if task.GetFailures() != 0 {
+		t.Errorf("%d failures", task.GetFailures())
+	}
+}
+
+func TestACancelledCommandIsKilledWhileItsEndCanStillBeReported(t *testing.T) {
+	var c Config
+	for grace, want := range map[time.Duration]time.Duration{
+		time.Second:      900 * time.Millisecond,
+		10 * time.Second: 9 * time.Second,
+		time.Minute:      59 * time.Second,
+	} {
+		if got := c.untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
+			t.Errorf("grace %v: %v, want %v", grace, got, want)
+		}
+	}
+}
