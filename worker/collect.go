@@ -55,26 +55,27 @@ func (s *session) newsLocked() (frames []*lessorv1.SessionRequest) {
 // heartbeatLocked renews the leases that want it. Without any it says no more than that the worker lives, and only when
 // that is due.
 func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRequest {
-	sent := &sentFrame{at: now}
-	hb := &lessorv1.WorkerHeartbeat{
-		Healthy: !s.w.mu.drain.asked,
-		Metrics: map[string]float64{"inflight": float64(s.w.mu.handlers)},
-	}
-	size := func(a *attempt) int { return len(a.next.checkpoint) }
+	var leases []*lessorv1.HeartbeatRequest
+	var beats []sentBeat
+	size := func(a *attempt) int { return len(a.next.checkpoint) + itemOverhead }
 	fill(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
 		a.beatQueued = false
 		if a.held() {
-			hb.Leases = append(hb.Leases, a.heartbeat())
-			sent.beats = append(sent.beats, sentBeat{a: a, renewal: a.next})
+			leases = append(leases, a.heartbeat())
+			beats = append(beats, sentBeat{a: a, renewal: a.next})
 			a.next = renewal{}
 		}
 	})
-	if len(hb.Leases) == 0 && !due {
+	if len(leases) == 0 && !due {
 		return nil
 	}
-	f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: hb}})
-	if len(hb.Leases) > 0 {
-		s.sent[f.GetId()] = sent
+	f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
+		Healthy: !s.w.mu.drain.asked,
+		Metrics: map[string]float64{"inflight": float64(s.w.mu.handlers)},
+		Leases:  leases,
+	}}})
+	if len(leases) > 0 {
+		s.sent[f.GetId()] = &sentFrame{at: now, beats: beats}
 	}
 	return []*lessorv1.SessionRequest{f}
 }
@@ -82,27 +83,28 @@ func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRe
 // reportsLocked merges the reports that wait into one frame. The last output of the attempts that they end goes out
 // before them: feedback of a lease that has ended is dropped.
 func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
-	sent := &sentFrame{at: now}
-	var reports lessorv1.Reports
-	var tails lessorv1.Feedback
+	var reports []*report
+	var items []*lessorv1.Report
+	var tails []*lessorv1.FeedbackItem
 	size := func(r *report) int { return r.size + r.a.feedback.waiting() }
 	fill(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
 		if r.moot() {
 			return
 		}
 		if r.outcome() {
-			tails.Items = appendFeedback(tails.Items, r.a)
+			tails = appendFeedback(tails, r.a)
 		}
 		r.tries++
-		reports.Reports = append(reports.Reports, r.item)
-		sent.reports = append(sent.reports, r)
+		reports, items = append(reports, r), append(items, r.item)
 	})
-	if len(tails.Items) > 0 {
-		frames = append(frames, s.feedback(&tails))
+	if len(tails) > 0 {
+		frames = append(frames, s.feedback(tails))
 	}
-	if len(reports.Reports) > 0 {
-		f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &reports}})
-		s.sent[f.GetId()] = sent
+	if len(items) > 0 {
+		f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{
+			Reports: &lessorv1.Reports{Reports: items},
+		}})
+		s.sent[f.GetId()] = &sentFrame{at: now, reports: reports}
 		frames = append(frames, f)
 	}
 	return frames
@@ -110,20 +112,22 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 
 // feedbackLocked sends progress and output. It is not answered, and not sent again.
 func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
-	var feedback lessorv1.Feedback
+	var items []*lessorv1.FeedbackItem
 	size := func(a *attempt) int { return a.feedback.waiting() }
 	fill(&s.w.mu.outbox.feedback, s.budget(), size, func(a *attempt) {
 		a.feedbackQueued = false
-		feedback.Items = appendFeedback(feedback.Items, a)
+		items = appendFeedback(items, a)
 	})
-	if len(feedback.Items) == 0 {
+	if len(items) == 0 {
 		return nil
 	}
-	return []*lessorv1.SessionRequest{s.feedback(&feedback)}
+	return []*lessorv1.SessionRequest{s.feedback(items)}
 }
 
-func (s *session) feedback(f *lessorv1.Feedback) *lessorv1.SessionRequest {
-	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{Feedback: f}})
+func (s *session) feedback(items []*lessorv1.FeedbackItem) *lessorv1.SessionRequest {
+	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{
+		Feedback: &lessorv1.Feedback{Items: items},
+	}})
 }
 
 func (s *session) goodbye() *lessorv1.SessionRequest {

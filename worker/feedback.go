@@ -129,11 +129,14 @@ func (f *feedback) progress() *lessorv1.Progress {
 	return f.mu.progress
 }
 
-// waiting is about the number of bytes that take would return.
+// waiting is the most that take would return now, in bytes.
 func (f *feedback) waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.size
+	if !f.mu.changed && len(f.mu.chunks) == 0 {
+		return 0
+	}
+	return f.mu.size + itemOverhead*(1+len(f.mu.chunks)/maxChunks)
 }
 
 // take returns what is new and forgets it; nothing where there is none. From here on it may be lost with the stream.

@@ -113,7 +113,7 @@ func TestFeedbackBound(t *testing.T) {
 	f := newFeedback(4*maxChunk, func() {})
 	text := strings.Repeat("xé", 10*maxChunk)
 	f.write("out", []byte(text))
-	if got := f.waiting(); got > 4*maxChunk || got <= 2*maxChunk {
+	if got := f.waiting(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
 		t.Errorf("%d bytes kept of at most %d", got, 4*maxChunk)
 	}
 	item := f.take()[0]

@@ -27,6 +27,8 @@ const (
 	maxChunks = 256
 	// maxChunk is the size up to which writes to one output are joined into one chunk, in bytes.
 	maxChunk = 8 << 10
+	// itemOverhead is more than a heartbeat or an item of feedback has beside a checkpoint or output: ids, a progress.
+	itemOverhead = 2 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.
 	frameOverhead = 4 << 10
 	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).

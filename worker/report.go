@@ -27,8 +27,8 @@ type report struct {
 // outcome reports whether r ends its attempt.
 func (r *report) outcome() bool { return r.item.GetStart() == nil }
 
-// moot reports whether nobody waits for r's verdict any more: its attempt has ended, or has sent the outcome, which says
-// all that its Start does.
+// moot reports whether nobody waits for r's verdict any more: its attempt has ended, or has an outcome, which says all
+// that a Start does which was sent once.
 func (r *report) moot() bool {
 	return r.a.phase == over || (!r.outcome() && r.tries > 0 && r.a.phase == reporting)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -214,6 +215,47 @@ func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
 	if failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
 		t.Errorf("report = %v, want a permanent failure that names %q", report, word)
 	}
+}
+
+// No frame is larger than a message may be, whatever waits for it.
+func TestFramesFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		const limit = 256 << 10
+		var ids []string
+		for i := range 300 {
+			ids = append(ids, fmt.Sprintf("t%d", i))
+		}
+		finish := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: len(ids), MaxMessageBytes: limit}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			task.Progress(0.5, strings.Repeat("m", 2000), strings.Repeat("s", 2000))
+			fmt.Fprint(task.Output("log"), strings.Repeat("o", 10_000))
+			<-finish
+			fmt.Fprint(task.Output("log"), strings.Repeat("o", 10_000))
+			return make([]byte, 5_000), nil
+		})
+		s := c.accept()
+		s.dispatch(ids...)
+		time.AfterFunc(interval+time.Second, func() { close(finish) })
+		for outcomes := 0; outcomes < len(ids); {
+			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
+			if n := proto.Size(f); n > limit {
+				t.Errorf("a frame of %d bytes: %v", n, f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name())
+			}
+			for _, report := range f.GetReports().GetReports() {
+				if outcome(report) {
+					outcomes++
+				}
+			}
+			switch {
+			case isReports(f):
+				s.commit(f)
+			case isRenewal(f):
+				s.renew(f)
+			}
+		}
+		r.shutdown()
+	})
 }
 
 // While the stream takes nothing, output is dropped oldest first and the handler does not wait (W11).
