@@ -36,21 +36,12 @@ func failureFields(c *codec, f *lease.Failure) {
 
 // Result reads what a task's committed Complete carried; nil where there is none.
 func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
-	return blob(r, store.Output, id, resultFields)
+	return read(r, store.Output, store.AppendTaskKey(nil, id), resultFields)
 }
 
 // Failure reads the error of a task's last failed attempt; nil where there is none.
 func Failure(r store.Reader, id lease.TaskID) (*lease.Failure, error) {
-	return blob(r, store.Failure, id, failureFields)
-}
-
-func blob[T any](r store.Reader, ks store.Keyspace, id lease.TaskID, fields func(*codec, *T)) (*T, error) {
-	v := new(T)
-	found, err := get(r, ks, store.AppendTaskKey(nil, id), v, fields)
-	if err != nil || !found {
-		return nil, err
-	}
-	return v, nil
+	return read(r, store.Failure, store.AppendTaskKey(nil, id), failureFields)
 }
 
 // Checkpoint reads a task's last checkpoint; nil where there is none.
@@ -60,21 +51,17 @@ func Checkpoint(r store.Reader, id lease.TaskID) ([]byte, error) {
 	if value == nil {
 		return nil, nil
 	}
-	_, payload, err := store.Open(store.Checkpoint, key, value)
+	payload, err := open(store.Checkpoint, key, value)
 	return bytes.Clone(payload), err
 }
 
 // Committed reads the committed report of an attempt from the ledger; nil where there is none.
 func Committed(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Committed, error) {
-	done := new(lease.Committed)
-	found, err := get(r, store.Ledger, store.AppendAttemptKey(nil, id, attempt), done, committedFields)
-	if err != nil || !found {
-		return nil, err
-	}
-	return done, nil
+	return read(r, store.Ledger, store.AppendAttemptKey(nil, id, attempt), committedFields)
 }
 
-// ForgetLedger deletes all committed reports of a task that is gone, and the timer that was due for it.
+// ForgetLedger deletes all committed reports of a task that is gone, and the timer that was due for it. It finds those that r shows, not what
+// b itself adds.
 func ForgetLedger(b *store.Batch, r store.Reader, id lease.TaskID, due lease.Instant) error {
 	b.Delete(store.Timer, store.ServingTimer(due, id).Append(nil))
 	prefix := store.AppendTaskKey(nil, id)

@@ -1,19 +1,21 @@
 package records
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"sync"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
 
-// codec goes over the fields of a record, either way: it appends them to buf, or takes them from its front. An error sticks: all fields
-// after it are left zero. Writing only looks at a record: others may be reading it.
+// codec goes over the fields of a record, either way: it appends them to out, or takes them from the front of in. An error sticks: all
+// fields after it are left zero. Writing only looks at a record: others may be reading it.
 type codec struct {
-	buf     []byte
 	reading bool
 	broken  bool
+	in, out []byte
 }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
@@ -26,19 +28,19 @@ type integer interface {
 // num is a number. Negative ones are written as their 64 bits, which is long, but no record has them as a rule.
 func num[T integer](c *codec, v *T) {
 	if !c.reading {
-		c.buf = binary.AppendUvarint(c.buf, uint64(*v))
+		c.out = binary.AppendUvarint(c.out, uint64(*v))
 		return
 	}
-	u, n := binary.Uvarint(c.buf)
+	u, n := binary.Uvarint(c.in)
 	if n <= 0 || uint64(T(u)) != u {
 		c.fail()
 		return
 	}
-	c.buf = c.buf[n:]
+	c.in = c.in[n:]
 	*v = T(u)
 }
 
-func (c *codec) fail() { c.broken, c.buf = true, nil }
+func (c *codec) fail() { c.broken, c.in = true, nil }
 
 func (c *codec) float(v *float64) {
 	bits := math.Float64bits(*v)
@@ -59,12 +61,12 @@ func (c *codec) bool(v *bool) {
 
 // take takes n bytes from the front.
 func (c *codec) take(n uint64) []byte {
-	if n > uint64(len(c.buf)) {
+	if n > uint64(len(c.in)) {
 		c.fail()
 		return nil
 	}
-	b := c.buf[:n:n]
-	c.buf = c.buf[n:]
+	b := c.in[:n:n]
+	c.in = c.in[n:]
 	return b
 }
 
@@ -75,7 +77,7 @@ func (c *codec) str(v *string) {
 		*v = string(c.take(n))
 		return
 	}
-	c.buf = append(c.buf, *v...)
+	c.out = append(c.out, *v...)
 }
 
 // bytes keeps no part of what is read from; an empty value is read as nil.
@@ -83,7 +85,7 @@ func (c *codec) bytes(v *[]byte) {
 	n := uint64(len(*v))
 	num(c, &n)
 	if !c.reading {
-		c.buf = append(c.buf, *v...)
+		c.out = append(c.out, *v...)
 		return
 	}
 	*v = nil
@@ -95,27 +97,30 @@ func (c *codec) bytes(v *[]byte) {
 // fixed is for digests.
 func (c *codec) fixed(v []byte) {
 	if !c.reading {
-		c.buf = append(c.buf, v...)
+		c.out = append(c.out, v...)
 		return
 	}
 	copy(v, c.take(uint64(len(v))))
 }
 
-// list is a slice; an empty one is read as nil. Each item takes at least a byte, which bounds what a broken length may allocate.
+// maxReserve is for how many items of a list memory is taken before they were read.
+const maxReserve = lease.MaxHistory
+
+// list is a slice; an empty one is read as nil. It grows with the items that are really there: its length may be broken.
 func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 	n := uint64(len(*v))
-	num(c, &n)
-	if c.reading {
-		*v = nil
-		if n > uint64(len(c.buf)) {
-			c.fail()
-			return
+	if num(c, &n); !c.reading {
+		for i := range *v {
+			item(c, &(*v)[i])
 		}
-		if n > 0 {
-			*v = make([]T, n)
-		}
+		return
 	}
-	for i := range *v {
+	*v = nil
+	if n > 0 {
+		*v = make([]T, 0, min(n, maxReserve))
+	}
+	for i := uint64(0); i < n && !c.broken; i++ {
+		*v = append(*v, *new(T))
 		item(c, &(*v)[i])
 	}
 }
@@ -135,9 +140,10 @@ func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 // table is a map; an empty one is read as nil. Its order does not matter: no record is compared by its bytes.
 func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	n := uint64(len(*v))
-	num(c, &n)
-	if !c.reading {
-		for k, x := range *v {
+	if num(c, &n); !c.reading {
+		var x V
+		for k := range *v {
+			x = (*v)[k]
 			c.str(&k)
 			value(c, &x)
 		}
@@ -166,33 +172,50 @@ const version = 1
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
-	*c = codec{buf: c.buf[:0]}
+	*c = codec{out: c.out[:0]}
 	fields(c, v)
-	b.PutSealed(ks, key, version, c.buf)
+	b.PutSealed(ks, key, version, c.out)
 }
 
-// get reads the fields of the record under key into v; found is false where there is none.
-func get[T any](r store.Reader, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) (found bool, err error) {
+// read reads the record under key; nil where there is none.
+func read[T any](r store.Reader, ks store.Keyspace, key []byte, fields func(*codec, *T)) (*T, error) {
 	value := r.Get(ks, key)
 	if value == nil {
-		return false, nil
+		return nil, nil
 	}
-	return true, decode(ks, key, value, v, fields)
+	v := new(T)
+	if err := decode(ks, key, value, v, fields); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // decode reads a sealed value. The error is a *store.CorruptError.
 func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*codec, *T)) error {
-	ver, payload, err := store.Open(ks, key, value)
-	switch {
-	case err != nil:
+	payload, err := open(ks, key, value)
+	if err != nil {
 		return err
-	case ver != version:
-		return &store.CorruptError{Keyspace: ks, Key: append([]byte(nil), key...), Problem: "the record has a version that this program does not know"}
 	}
-	c := codec{buf: payload, reading: true}
-	fields(&c, v)
-	if c.broken || len(c.buf) > 0 {
-		return &store.CorruptError{Keyspace: ks, Key: append([]byte(nil), key...), Problem: "the record does not fit its fields"}
+	c := codecs.Get().(*codec)
+	defer codecs.Put(c)
+	*c = codec{in: payload, out: c.out, reading: true}
+	fields(c, v)
+	if c.broken || len(c.in) > 0 {
+		err = corrupt(ks, key, "the record does not fit its fields")
 	}
-	return nil
+	c.in = nil // belongs to the store
+	return err
+}
+
+// open returns what is sealed in a value. It belongs to the store.
+func open(ks store.Keyspace, key, value []byte) ([]byte, error) {
+	ver, payload, err := store.Open(ks, key, value)
+	if err == nil && ver != version {
+		err = corrupt(ks, key, "the record has a version that this program does not know")
+	}
+	return payload, err
+}
+
+func corrupt(ks store.Keyspace, key []byte, problem string) error {
+	return &store.CorruptError{Keyspace: ks, Key: bytes.Clone(key), Problem: problem}
 }

@@ -4,62 +4,73 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Entry is one key of an index without values.
+// Entry is one key of an index without values. Entries compare with ==.
 type Entry struct {
 	Keyspace store.Keyspace
-	Key      []byte
+	key      [maxIndexKey]byte
+	size     int
 }
+
+// maxIndexKey is the length of the longer of the keys in Ready and Timer.
+const maxIndexKey = 32
+
+// Key of the entry, part of e.
+func (e *Entry) Key() []byte { return e.key[:e.size] }
+
+// maxEntries is how many entries a task may have: its place in line, and its next timer on either clock.
+const maxEntries = 3
 
 // Index lists the entries of a task in the indexes of waiting tasks and of timers, computed from this version alone; none for nil. A leased
 // task has none: its timers move with every heartbeat, and are known from its lease.
-func Index(t *lease.Task) []Entry {
+func Index(t *lease.Task) []Entry { return index(nil, t) }
+
+// index appends to all.
+func index(all []Entry, t *lease.Task) []Entry {
 	if t == nil || t.Lease != nil {
-		return nil
+		return all
 	}
-	all := make([]Entry, 0, 3)
 	if t.Rest == lease.Ready {
 		key := store.ReadyKey{
 			Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq,
 		}
-		all = append(all, Entry{store.Ready, key.Append(nil)})
+		all = append(all, entry(store.Ready, key))
 	}
 	serving, wall := t.Due()
 	if serving != 0 {
-		all = append(all, Entry{store.Timer, store.ServingTimer(serving, t.ID).Append(nil)})
+		all = append(all, entry(store.Timer, store.ServingTimer(serving, t.ID)))
 	}
 	if wall != 0 {
-		all = append(all, Entry{store.Timer, store.WallTimer(wall, t.ID).Append(nil)})
+		all = append(all, entry(store.Timer, store.WallTimer(wall, t.ID)))
 	}
 	return all
 }
 
-// putIndex writes the difference between the entries of two versions.
-func putIndex(b *store.Batch, before, after *lease.Task) {
-	was, is := Index(before), Index(after)
-	for _, e := range was {
-		if !contains(is, e) {
-			b.Delete(e.Keyspace, e.Key)
-		}
-	}
-	for _, e := range is {
-		if !contains(was, e) {
-			b.Put(e.Keyspace, e.Key, nil)
-		}
-	}
+func entry(ks store.Keyspace, key interface{ Append([]byte) []byte }) (e Entry) {
+	e.Keyspace = ks
+	e.size = len(key.Append(e.key[:0]))
+	return e
 }
 
-func contains(all []Entry, e Entry) bool {
-	for _, have := range all {
-		if have.Keyspace == e.Keyspace && bytes.Equal(have.Key, e.Key) {
-			return true
+// putIndex writes the difference between the entries of two versions.
+func putIndex(b *store.Batch, before, after *lease.Task) {
+	var space [2][maxEntries]Entry
+	was, is := index(space[0][:0], before), index(space[1][:0], after)
+	for i := range was {
+		if !slices.Contains(is, was[i]) {
+			b.Delete(was[i].Keyspace, was[i].Key())
 		}
 	}
-	return false
+	for i := range is {
+		if !slices.Contains(was, is[i]) {
+			b.Put(is[i].Keyspace, is[i].Key(), nil)
+		}
+	}
 }
 
 // LineID names a line in keys: the first 8 bytes of a SHA-256 over queue and type, for ever. A name of a fixed length keeps the keys
@@ -100,15 +111,14 @@ func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) err
 			return err
 		}
 		key := store.AppendLineKey(nil, k.Space, k.Line)
-		var l lease.Line
-		found, err := get(r, store.Line, key, &l, lineFields)
+		l, err := read(r, store.Line, key, lineFields)
 		switch {
 		case err != nil:
 			return err
-		case !found:
-			return &store.CorruptError{Keyspace: store.Line, Key: key, Problem: "tasks wait in a line that nobody knows"}
+		case l == nil:
+			return corrupt(store.Line, key, "tasks wait in a line that nobody knows")
 		}
-		if err := fn(k.Space, l); err != nil {
+		if err := fn(k.Space, *l); err != nil {
 			return err
 		}
 		if from = store.PrefixEnd(key); from == nil {
@@ -165,9 +175,8 @@ func putKey(b *store.Batch, c *lease.Change) {
 
 // Key finds the task that an idempotency key made, and the digest of its spec.
 func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
-	var row keyRow
-	found, err = get(r, store.Idempotency, store.AppendNameKey(nil, space, key), &row, keyFields)
-	if err != nil || !found {
+	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), keyFields)
+	if row == nil {
 		return lease.TaskID{}, lease.Digest{}, false, err
 	}
 	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil

@@ -23,8 +23,11 @@ func PutIdentity(b *store.Batch, i Identity) {
 
 // ReadIdentity reads the identity; found is false in a new store.
 func ReadIdentity(r store.Reader) (i Identity, found bool, err error) {
-	found, err = get(r, store.Meta, []byte(store.MetaIdentity), &i, identityFields)
-	return i, found, err
+	kept, err := read(r, store.Meta, []byte(store.MetaIdentity), identityFields)
+	if kept == nil {
+		return Identity{}, false, err
+	}
+	return *kept, true, nil
 }
 
 func clockFields(c *codec, i *lease.Instant) { num(c, i) }
@@ -35,9 +38,12 @@ func PutClock(b *store.Batch, i lease.Instant) {
 }
 
 // ServingClock is the last reading that was kept; 0 in a new store.
-func ServingClock(r store.Reader) (i lease.Instant, err error) {
-	_, err = get(r, store.Meta, []byte(store.MetaClock), &i, clockFields)
-	return i, err
+func ServingClock(r store.Reader) (lease.Instant, error) {
+	kept, err := read(r, store.Meta, []byte(store.MetaClock), clockFields)
+	if kept == nil {
+		return 0, err
+	}
+	return *kept, nil
 }
 
 // Space is a workspace of a tenant with its number and its next sequence.

@@ -45,11 +45,11 @@ func specFields(c *codec, r *specRow) {
 // payload is the rest of the record.
 func (r *specRow) payload(c *codec) {
 	if !c.reading {
-		c.buf = append(c.buf, r.Spec.Payload...)
+		c.out = append(c.out, r.Spec.Payload...)
 		return
 	}
-	r.Spec.Size = len(c.buf)
-	rest := c.take(uint64(len(c.buf)))
+	r.Spec.Size = len(c.in)
+	rest := c.take(uint64(len(c.in)))
 	if r.withPayload {
 		r.Spec.Payload = append([]byte{}, rest...)
 	}
@@ -223,27 +223,40 @@ func task(r store.Reader, id lease.TaskID, key, value []byte) (*lease.Task, erro
 	if err := decode(store.Task, key, value, t, taskFields); err != nil {
 		return nil, err
 	}
-	row := specRow{Spec: new(lease.Spec)}
-	found, err := get(r, store.Spec, key, &row, specFields)
-	if err != nil {
+	row, err := spec(r, key, false)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !found {
-		return nil, &store.CorruptError{Keyspace: store.Spec, Key: append([]byte(nil), key...), Problem: "a task has no spec"}
+	case row == nil:
+		return nil, corrupt(store.Spec, key, "a task has no spec")
 	}
 	t.Tenant, t.Workspace, t.Spec = row.Tenant, row.Workspace, row.Spec
-	l := new(lease.Lease)
-	if found, err = get(r, store.Lease, key, l, leaseFields); found {
-		t.Lease = l
+	if t.Lease, err = read(r, store.Lease, key, leaseFields); err != nil {
+		return nil, err
 	}
-	return t, err
+	return t, nil
+}
+
+// spec reads what was submitted; nil where there is none.
+func spec(r store.Reader, key []byte, withPayload bool) (*specRow, error) {
+	value := r.Get(store.Spec, key)
+	if value == nil {
+		return nil, nil
+	}
+	row := &specRow{Spec: new(lease.Spec), withPayload: withPayload}
+	if err := decode(store.Spec, key, value, row, specFields); err != nil {
+		return nil, err
+	}
+	return row, nil
 }
 
 // Payload reads the payload of a task; nil where there is no task, empty where it has none.
 func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
-	row := specRow{Spec: new(lease.Spec), withPayload: true}
-	_, err := get(r, store.Spec, store.AppendTaskKey(nil, id), &row, specFields)
-	return row.Spec.Payload, err
+	row, err := spec(r, store.AppendTaskKey(nil, id), true)
+	if row == nil {
+		return nil, err
+	}
+	return row.Spec.Payload, nil
 }
 
 // Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.
@@ -274,7 +287,7 @@ func Leases(r store.Reader, fn func(*lease.Task) error) error {
 		case err != nil:
 			return false, err
 		case t == nil:
-			return false, &store.CorruptError{Keyspace: store.Lease, Key: append([]byte(nil), key...), Problem: "a lease has no task"}
+			return false, corrupt(store.Lease, key, "a lease has no task")
 		}
 		return true, fn(t)
 	})
