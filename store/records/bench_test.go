@@ -1,0 +1,65 @@
+package records_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// lifecycle returns the changes that a task of an ordinary shape goes through, and the world at the end.
+func lifecycle() (*world, map[string]*lease.Change) {
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	changes := map[string]*lease.Change{}
+	keep := func(name string, out lease.Step) { changes[name] = &out.Changes[0] }
+	spec := lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100), StartTimeout: time.Hour, Labels: map[string]string{"team": "blue"}}
+	_ = spec.Fill(w.rules.Limits)
+	keep("submit", w.step(lease.Submit{Space: space, Tenant: "acme", Workspace: "main", Specs: []*lease.Spec{&spec}}))
+	task := id(1)
+	keep("grant", w.step(lease.Grant{Task: task, Worker: "worker-1", Session: "session-1"}))
+	say := func(name string, r lease.Report) {
+		t := w.tasks[task]
+		r.TaskID = task.String()
+		r.LeaseID = w.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: 1, Task: task, Attempt: 1, Nonce: t.Lease.Nonce})
+		keep(name, w.step(lease.Say{Tenant: t.Tenant, Report: &r}))
+	}
+	say("start", lease.Report{Kind: lease.KindStart})
+	say("renewal", lease.Report{Kind: lease.KindHeartbeat})
+	say("complete", lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: make([]byte, 100)}})
+	return w, changes
+}
+
+func BenchmarkPut(b *testing.B) {
+	_, changes := lifecycle()
+	for _, name := range []string{"submit", "grant", "renewal", "complete"} {
+		b.Run(name, func(b *testing.B) {
+			var batch store.Batch
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.Reset()
+				records.Put(&batch, changes[name])
+			}
+			b.SetBytes(int64(batch.Bytes()))
+		})
+	}
+}
+
+func BenchmarkTask(b *testing.B) {
+	w := fullWorld(b)
+	for name, task := range map[string]lease.TaskID{"waiting": id(2), "leased": id(1)} {
+		b.Run(name, func(b *testing.B) {
+			view(b, w.store, func(r store.Reader) error {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := records.Task(r, task); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package records_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// readers read the records of a keyspace, as far as they are about the task.
+var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
+	store.Meta: func(r store.Reader, _ lease.TaskID) error {
+		_, _, err := records.ReadIdentity(r)
+		_, err2 := records.ServingClock(r)
+		return errors.Join(err, err2)
+	},
+	store.Space: func(r store.Reader, _ lease.TaskID) error {
+		return records.Spaces(r, func(records.Space) error { return nil })
+	},
+	store.Queue: func(r store.Reader, _ lease.TaskID) error {
+		return records.Queues(r, func(records.Queue) error { return nil })
+	},
+	store.Line: func(r store.Reader, _ lease.TaskID) error {
+		return records.WaitingLines(r, func(uint32, lease.Line) error { return nil })
+	},
+	store.Spec: readTask, store.Task: readTask, store.Lease: readTask,
+	store.Idempotency: func(r store.Reader, id lease.TaskID) error {
+		_, _, _, err := records.Key(r, id.Space, "key0")
+		return err
+	},
+	store.Ledger: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Committed(r, id, 1)
+		return err
+	},
+	store.Output: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Result(r, id)
+		return err
+	},
+	store.Failure: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Failure(r, id)
+		return err
+	},
+	store.Checkpoint: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Checkpoint(r, id)
+		return err
+	},
+}
+
+func readTask(r store.Reader, id lease.TaskID) error {
+	t, err := records.Task(r, id)
+	if t != nil && err != nil {
+		return errors.New("a task and an error")
+	}
+	_, err2 := records.Payload(r, id)
+	err3 := records.Tasks(r, id.Space, id.Seq-1, func(*lease.Task) bool { return false })
+	err4 := records.Leases(r, func(*lease.Task) error { return nil })
+	if err == nil {
+		return errors.Join(err2, err3, err4)
+	}
+	return err
+}
+
+// replaced is a reader in which one record has another value.
+type replaced struct {
+	store.Reader
+	keyspace   store.Keyspace
+	key, value []byte
+}
+
+func (o replaced) Get(ks store.Keyspace, key []byte) []byte {
+	if ks == o.keyspace && bytes.Equal(key, o.key) {
+		return o.value
+	}
+	return o.Reader.Get(ks, key)
+}
+
+func (o replaced) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return o.Reader.Scan(ks, from, to, func(key, value []byte) bool {
+		if ks == o.keyspace && bytes.Equal(key, o.key) {
+			value = o.value
+		}
+		return fn(key, value)
+	})
+}
+
+// record is one of a full world.
+type record struct {
+	keyspace   store.Keyspace
+	key, value []byte
+	task       lease.TaskID // that its reader asks for
+	r          store.Reader
+}
+
+// read reads the record as if its value were another one.
+func (rec record) read(value []byte) error {
+	return readers[rec.keyspace](replaced{rec.r, rec.keyspace, rec.key, value}, rec.task)
+}
+
+// sealed lists one record of each kind.
+func sealed(t testing.TB) (all []record) {
+	t.Helper()
+	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3)}
+	view(t, fullWorld(t).store, func(r store.Reader) error {
+		for ks := range readers {
+			task, ok := owner[ks]
+			if !ok {
+				task = id(1)
+			}
+			first := true
+			_ = r.Scan(ks, nil, nil, func(key, value []byte) bool {
+				if first || ks == store.Meta {
+					all = append(all, record{ks, bytes.Clone(key), bytes.Clone(value), task, r})
+				}
+				first = false
+				return true
+			})
+			if first {
+				t.Fatalf("no record in %v", ks)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b record) int {
+		return bytes.Compare(append([]byte{byte(a.keyspace)}, a.key...), append([]byte{byte(b.keyspace)}, b.key...))
+	})
+	for _, rec := range all {
+		if err := rec.read(rec.value); err != nil {
+			t.Fatalf("the %v record is not read: %v", rec.keyspace, err)
+		}
+	}
+	return all
+}
+
+func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
+	t.Helper()
+	t.Helper()
+	err := rec.read(value)
+	if damage := new(store.CorruptError); !errors.As(err, &damage) || damage.Keyspace != rec.keyspace || !bytes.Equal(damage.Key, rec.key) {
+		t.Fatalf("%v record with %s: %v, want a CorruptError of this record", rec.keyspace, what, err)
+	}
+}
+
+// No record is read from a value that is not what was written.
+func TestDamageIsNoticed(t *testing.T) {
+	for _, rec := range sealed(t) {
+		for bit := range 8 * len(rec.value) {
+			flipped := bytes.Clone(rec.value)
+			flipped[bit/8] ^= 1 << (bit % 8)
+			rec.wantCorrupt(t, "a flipped bit", flipped)
+		}
+		for n := range len(rec.value) {
+			rec.wantCorrupt(t, "its end cut off", rec.value[:n])
+		}
+	}
+}
+
+// A record of a later version is not guessed at.
+func TestUnknownVersionIsNoticed(t *testing.T) {
+	for _, rec := range sealed(t) {
+		for _, version := range []byte{0, 2, 255} {
+			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
+			rec.wantCorrupt(t, "another version", value)
+		}
+	}
+}
+
+// A record has the length that its fields need. The rest of a spec and of a checkpoint is the payload, of any length.
+func TestWrongLengthIsNoticed(t *testing.T) {
+	for _, rec := range sealed(t) {
+		payload := rec.value[store.SealSize:]
+		open := map[store.Keyspace]int{store.Spec: len("payload"), store.Checkpoint: len("half")}[rec.keyspace]
+		for n := range len(payload) - open {
+			rec.wantCorrupt(t, "a field missing", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload[:n]))
+		}
+		if open == 0 {
+			rec.wantCorrupt(t, "a byte too many", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], append(payload[:len(payload):len(payload)], 0)))
+		}
+	}
+}
+
+// A number that its field has no room for is not cut to it.
+func TestNumberOutOfRangeIsNoticed(t *testing.T) {
+	for _, rec := range sealed(t) {
+		if rec.keyspace != store.Ledger && rec.keyspace != store.Lease { // both begin with a uint32
+			continue
+		}
+		payload := binary.AppendUvarint(nil, 1<<32+1)
+		payload = append(payload, rec.value[store.SealSize+1:]...)
+		rec.wantCorrupt(t, "a number of 33 bits", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload))
+	}
+}
+
+// The bytes that a store hands out are only valid while it is being read; what is made of them stays.
+func TestWhatIsReadIsACopy(t *testing.T) {
+	for _, rec := range sealed(t) {
+		value := bytes.Clone(rec.value)
+		got, err := rec.blob(replaced{rec.r, rec.keyspace, rec.key, value})
+		before := bytes.Clone(got)
+		clear(value)
+		if equal(t, err, rec.keyspace.String(), before, got); rec.keyspace == store.Spec && string(got) != "payload" {
+			t.Errorf("payload = %q", got)
+		}
+	}
+}
+
+// blob reads the bytes that a record holds, if it holds any.
+func (rec record) blob(r store.Reader) ([]byte, error) {
+	switch rec.keyspace {
+	case store.Spec:
+		return records.Payload(r, rec.task)
+	case store.Checkpoint:
+		return records.Checkpoint(r, rec.task)
+	case store.Output:
+		result, err := records.Result(r, rec.task)
+		return result.Output, err
+	case store.Failure:
+		failure, err := records.Failure(r, rec.task)
+		return failure.Partial, err
+	case store.Meta:
+		identity, _, err := records.ReadIdentity(r)
+		return identity.Key, err
+	}
+	return nil, nil
+}
+
+// A length or a count is not believed before what it counts was seen, wherever in a record it lies.
+func TestBrokenLengthAllocatesNothing(t *testing.T) {
+	for _, rec := range sealed(t) {
+		payload := rec.value[store.SealSize:]
+		for n := range payload {
+			for _, length := range []uint64{1 << 16, 1 << 40, math.MaxInt64, math.MaxUint64} {
+				rec.readArbitrary(t, binary.AppendUvarint(payload[:n:n], length))
+			}
+		}
+	}
+}
+
+// FuzzDecode reads arbitrary bytes behind a right seal.
+func FuzzDecode(f *testing.F) {
+	all := sealed(f)
+	for i, rec := range all {
+		f.Add(uint8(i), rec.value[store.SealSize:])
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
+		all[int(kind)%len(all)].readArbitrary(t, payload)
+	})
+}
+
+// readArbitrary wants the bytes to be read or refused, without a panic and without taking memory that is out of proportion.
+func (rec record) readArbitrary(t *testing.T, payload []byte) {
+	t.Helper()
+	value := store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := rec.read(value)
+	runtime.ReadMemStats(&after)
+	if damage := new(store.CorruptError); err != nil && !errors.As(err, &damage) {
+		t.Errorf("%v record: %v, want a CorruptError", rec.keyspace, err)
+	}
+	if n, limit := after.TotalAlloc-before.TotalAlloc, uint64(256<<10+200*len(payload)); n > limit {
+		t.Errorf("%v record of %d bytes: %d bytes allocated, want at most %d", rec.keyspace, len(payload), n, limit)
+	}
+}

@@ -1,0 +1,214 @@
+package records_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+var errStop = errors.New("stop")
+
+// The ids of lines are part of keys on disk and must never change. No two pairs of queue and type may run together.
+func TestLineIDStays(t *testing.T) {
+	for line, want := range map[lease.Line]uint64{
+		{}:                                   0x6e340b9cffb37a98,
+		{Queue: "default"}:                   0xa1764ef922a012c9,
+		{Queue: "default", Type: "resize"}:   0xc6db13a060090baa,
+		{Queue: "ab", Type: "c"}:             0x909ac45e43991119,
+		{Queue: "a", Type: "bc"}:             0x1e18834c426d00e5,
+		{Queue: "größe", Type: "\U0001F600"}: 0xa5a06c0f93b8625d,
+	} {
+		if got := records.LineID(line); got != want {
+			t.Errorf("LineID(%q, %q) = %#x, want %#x", line.Queue, line.Type, got, want)
+		}
+	}
+}
+
+func TestLineIDsDiffer(t *testing.T) {
+	ids := map[uint64]lease.Line{}
+	names := []string{"", "a", "b", "ab", "ba", "aa", "bb", "aba", "\x01a", string(make([]byte, 300)), string(make([]byte, 301))}
+	for _, queue := range names {
+		for _, typ := range names {
+			line := lease.Line{Queue: queue, Type: typ}
+			if other, taken := ids[records.LineID(line)]; taken {
+				t.Errorf("%q and %q have one id", other, line)
+			}
+			ids[records.LineID(line)] = line
+		}
+	}
+}
+
+// An index entry is computed from one version of a task, and a version without a place in an index has none.
+func TestIndex(t *testing.T) {
+	spec := &lease.Spec{Queue: "q", Type: "t", Priority: -3, StartTimeout: 5, Retention: 7}
+	line := records.LineID(lease.Line{Queue: "q", Type: "t"})
+	ready := entry{store.Ready, string(store.ReadyKey{Space: space, Line: line, Priority: -3, Place: 4, Seq: 9}.Append(nil))}
+	serving := func(due lease.Instant) entry {
+		return entry{store.Timer, string(store.ServingTimer(due, id(9)).Append(nil))}
+	}
+	wall := func(due lease.Wall) entry { return entry{store.Timer, string(store.WallTimer(due, id(9)).Append(nil))} }
+	for _, tt := range []struct {
+		name string
+		task *lease.Task
+		want []entry
+	}{
+		{"none", nil, nil},
+		{"waits", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready, serving(15)}},
+		{"waits until its deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready, serving(15), wall(20)}},
+		{"runs", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil},
+		{"backs off", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, []entry{serving(11)}},
+		{"waits for its time", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, []entry{wall(12)}},
+		{"ended", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{wall(37)}},
+	} {
+		if tt.task != nil {
+			tt.task.ID, tt.task.Spec = id(9), spec
+		}
+		var got []entry
+		for _, e := range records.Index(tt.task) {
+			got = append(got, entry{e.Keyspace, string(e.Key())})
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+type entry struct {
+	keyspace store.Keyspace
+	key      string
+}
+
+func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) }
+
+// wait puts a READY task into its line.
+func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
+	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
+		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, Priority: priority},
+	}})
+}
+
+// T2: the higher priority first, negative ones last, then who is longer in line; a read goes on behind the place where the last one ended.
+func TestReadyGoesOnBehind(t *testing.T) {
+	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
+	commit(t, s, func(b *store.Batch) {
+		wait(b, id(1), line, 0, 1)
+		wait(b, id(2), line, -1, 2)
+		wait(b, id(3), line, 5, 3)
+		wait(b, id(4), line, math.MinInt32, 4)
+		wait(b, id(5), line, math.MaxInt32, 5)
+		wait(b, id(6), line, 0, 6)
+		wait(b, id(7), line, 0, 1) // has the place that the first one has
+		wait(b, id(8), lease.Line{Queue: "q", Type: "other"}, 0, 1)
+		wait(b, lease.TaskID{Space: space + 1, Seq: 9}, line, 0, 1)
+	})
+	want := []uint64{5, 3, 1, 7, 6, 2, 4}
+	view(t, s, func(r store.Reader) error {
+		after := store.ReadyKey{Priority: math.MaxInt32} // before all others: places begin with 1
+		for i := range want {
+			var got []uint64
+			err := records.Ready(r, space, line, after, func(k store.ReadyKey) (bool, error) {
+				if len(got) == 0 {
+					after = k
+				}
+				got = append(got, k.Seq)
+				return true, nil
+			})
+			if !slices.Equal(got, want[i:]) || err != nil {
+				t.Errorf("after %d places: %v, %v; want %v", i, got, err, want[i:])
+			}
+		}
+		calls := 0
+		stop := func(err error) error {
+			return records.Ready(r, space, line, store.ReadyKey{Priority: math.MaxInt32}, func(store.ReadyKey) (bool, error) { calls++; return false, err })
+		}
+		if err := stop(nil); err != nil || calls != 1 {
+			t.Errorf("a read that was told to stop: %v after %d calls", err, calls)
+		}
+		if err := stop(errStop); !errors.Is(err, errStop) {
+			t.Errorf("a read whose function failed: %v", err)
+		}
+		return nil
+	})
+}
+
+// T8: the timers of one clock in due order; a read goes on behind the timer where the last one ended.
+func TestTimersGoOnBehind(t *testing.T) {
+	s := memstore.New()
+	commit(t, s, func(b *store.Batch) {
+		for i, due := range []int64{3, -1, 1, math.MaxInt64, 1, math.MinInt64 + 1} {
+			b.Put(store.Timer, store.ServingTimer(lease.Instant(due), id(uint64(i))).Append(nil), nil)
+			b.Put(store.Timer, store.WallTimer(lease.Wall(due), id(uint64(10+i))).Append(nil), nil)
+		}
+	})
+	for clock, want := range map[store.Clock][]uint64{store.ServingClock: {5, 1, 2, 4, 0, 3}, store.WallClock: {15, 11, 12, 14, 10, 13}} {
+		view(t, s, func(r store.Reader) error {
+			after := store.TimerKey{Clock: clock, Due: math.MinInt64}
+			for i := range want {
+				var got []uint64
+				err := records.Timers(r, after, func(k store.TimerKey) bool {
+					if len(got) == 0 {
+						after = k
+					}
+					got = append(got, k.Task.Seq)
+					return len(got) < 3
+				})
+				if end := min(i+3, len(want)); !slices.Equal(got, want[i:end]) || err != nil {
+					t.Errorf("clock %d after %d timers: %v, %v; want %v", clock, i, got, err, want[i:end])
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// countingReader counts the keys that scans hand out.
+type countingReader struct {
+	store.Reader
+	keys map[store.Keyspace]int
+}
+
+func (c countingReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return c.Reader.Scan(ks, from, to, func(key, value []byte) bool {
+		c.keys[ks]++
+		return fn(key, value)
+	})
+}
+
+// A start finds the lines in which somebody waits, in a time that does not grow with the number of those who wait.
+func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
+	s := memstore.New()
+	var want []string
+	commit(t, s, func(b *store.Batch) {
+		seq := uint64(0)
+		for i := range 5 {
+			line := lease.Line{Queue: fmt.Sprint("q", i), Type: "t"}
+			records.PutLine(b, space, line)
+			records.PutLine(b, math.MaxUint32, line)
+			want = append(want, fmt.Sprint(space, line), fmt.Sprint(uint32(math.MaxUint32), line))
+			for range 100 {
+				seq++
+				wait(b, id(seq), line, int32(seq%3)-1, seq)
+				wait(b, lease.TaskID{Space: math.MaxUint32, Seq: seq}, line, 0, seq)
+			}
+		}
+		records.PutLine(b, space, lease.Line{Queue: "nobody waits here"})
+	})
+	view(t, s, func(r store.Reader) error {
+		counting := countingReader{r, map[store.Keyspace]int{}}
+		var got []string
+		err := records.WaitingLines(counting, func(space uint32, l lease.Line) error { got = append(got, fmt.Sprint(space, l)); return nil })
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) || counting.keys[store.Ready] != len(want) {
+			t.Errorf("lines %q from %d keys, want %q from as many", got, counting.keys[store.Ready], want)
+		}
+		return err
+	})
+}

@@ -1,0 +1,130 @@
+package records_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// ops names the changes of a batch in sorted order.
+func ops(b *store.Batch) string {
+	var all []string
+	for i := range b.Len() {
+		op := b.At(i)
+		verb := "+"
+		if op.Delete {
+			verb = "-"
+		}
+		all = append(all, verb+op.Keyspace.String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// Each change writes the records that it changes and no other: a renewal the lease alone, and the spec is written once.
+func TestPutWritesWhatChanged(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	w.submit(lease.Spec{
+		Queue: "q", IdempotencyKey: "key", StartTimeout: time.Hour, Deadline: w.now.Wall.Add(time.Hour), RunAt: w.now.Wall.Add(time.Second),
+	})
+	task := id(1)
+	for _, tt := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"submit", func() {}, "+idempotency +spec +task +timer"},
+		{"run_at passes", func() { w.pass(time.Second); w.step(lease.Expire{Task: task}) }, "+ready +task +timer +timer -timer"},
+		{"grant", func() { w.step(lease.Grant{Task: task, Session: "s"}) }, "+lease -ready -timer -timer"},
+		{"ack", func() { w.say(task, lease.Report{Kind: lease.KindAck}) }, "+lease"},
+		{"start", func() { w.say(task, lease.Report{Kind: lease.KindStart}) }, "+lease"},
+		{"renewal", func() { w.say(task, lease.Report{Kind: lease.KindHeartbeat}) }, "+lease"},
+		{"first checkpoint", func() { w.say(task, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("1")}) }, "+checkpoint +lease +task"},
+		{"checkpoint", func() { w.say(task, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("2")}) }, "+checkpoint +lease"},
+		{"stall", func() { w.step(lease.Stall{Task: task, By: time.Second}) }, "+lease"},
+		{"fail", func() { w.say(task, lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{}}) }, "+failure +ledger +task +timer +timer -lease"},
+		{"backoff passes", func() { w.pass(time.Minute); w.step(lease.Expire{Task: task}) }, "+ready +task +timer -timer"},
+		{"grant again", func() { w.step(lease.Grant{Task: task}) }, "+lease -ready -timer -timer"},
+		{"expiry", func() { w.pass(2 * time.Minute); w.step(lease.Expire{Task: task}) }, "+ready +task +timer +timer -lease"},
+		{"cancel", func() { w.step(lease.Cancel{Tenant: "acme", Task: task}) }, "+task +timer -ready -timer -timer"},
+		{"retry", func() { w.step(lease.Retry{Tenant: "acme", Task: task}) }, "+ready +task +timer +timer -timer"},
+		{"third grant", func() { w.step(lease.Grant{Task: task}) }, "+lease -ready -timer -timer"},
+		{"complete", func() { w.say(task, lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}) }, "+output +task +timer -lease"},
+		{"nothing", func() { w.step(lease.Expire{Task: task}) }, ""},
+		{
+			"delete", func() { w.step(lease.Delete{Tenant: "acme", Task: task}) },
+			"+ledger +timer -checkpoint -failure -idempotency -output -spec -task -timer",
+		},
+	} {
+		tt.do()
+		if got := ops(&w.batch); got != tt.want {
+			t.Errorf("%s writes %q, want %q", tt.name, got, tt.want)
+		}
+		w.flush(t)
+	}
+}
+
+// A version may be read by anyone (lease.Task): Put only looks at it. The race detector tells.
+func TestPutOnlyReads(t *testing.T) {
+	f := filler{rnd: rand.New(rand.NewPCG(1, 1))}
+	c := random[lease.Change](f)
+	before := fmt.Sprintf("%+v", c)
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			var b store.Batch
+			for range 20 {
+				records.Put(&b, &c)
+				records.Put(&b, &lease.Change{New: c.New, Row: true})
+				records.Put(&b, &lease.Change{Old: c.Old, ForgetAt: c.ForgetAt})
+			}
+		})
+	}
+	readers.Wait()
+	if after := fmt.Sprintf("%+v", c); after != before {
+		t.Errorf("before: %s\nafter: %s", before, after)
+	}
+}
+
+// A10: what was committed under a task that is gone is forgotten as a whole, with the timer that was due for it, and nobody else's.
+func TestForgetLedger(t *testing.T) {
+	s := memstore.New()
+	ledger := []lease.Committed{{Attempt: 1}, {Attempt: 2}, {Attempt: math.MaxUint32}}
+	commit(t, s, func(b *store.Batch) {
+		for seq := range uint64(4) {
+			task := &lease.Task{ID: id(seq), Spec: &lease.Spec{}}
+			records.Put(b, &lease.Change{New: task, Ledger: ledger, Row: true})
+			records.Put(b, &lease.Change{Old: task, ForgetAt: 5, Row: true})
+		}
+	})
+	view(t, s, func(r store.Reader) error {
+		var b store.Batch
+		if err := records.ForgetLedger(&b, r, id(2), 5); err != nil {
+			return err
+		}
+		return s.Commit(t.Context(), &b)
+	})
+	view(t, s, func(r store.Reader) error {
+		for seq := range uint64(4) {
+			for _, done := range ledger {
+				if got, err := records.Committed(r, id(seq), done.Attempt); (got == nil) != (seq == 2) || err != nil {
+					t.Errorf("task %d, attempt %d: %v, %v", seq, done.Attempt, got, err)
+				}
+			}
+		}
+		var timers []uint64
+		err := records.Timers(r, store.TimerKey{Due: math.MinInt64}, func(k store.TimerKey) bool { timers = append(timers, k.Task.Seq); return true })
+		equal(t, err, "timers", []uint64{0, 1, 3}, timers)
+		return nil
+	})
+}

@@ -1,0 +1,315 @@
+package records_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// filler sets values at random.
+type filler struct {
+	rnd *rand.Rand
+	// zero is how many percent of the values stay zero. With 0, every field of a struct is set, however deep it lies: one that a record
+	// forgets is missed when the record is read back.
+	zero int
+}
+
+func (f filler) fill(v reflect.Value) {
+	if v.Kind() != reflect.Struct && f.rnd.IntN(100) < f.zero {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		n := int64(1+f.rnd.Uint64N(1<<f.rnd.IntN(63))) << (64 - v.Type().Bits()) >> (64 - v.Type().Bits())
+		v.SetInt(max(n, 1) * int64(1-2*f.rnd.IntN(2)))
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(max(1, f.rnd.Uint64()>>f.rnd.IntN(64)<<(64-v.Type().Bits())>>(64-v.Type().Bits())))
+	case reflect.Float64:
+		v.SetFloat(f.rnd.NormFloat64())
+	case reflect.String:
+		letters := []rune("abc zß\n\u2028\U0001F600\"\\")
+		text := make([]rune, 1+f.rnd.IntN(20))
+		for i := range text {
+			text[i] = letters[f.rnd.IntN(len(letters))]
+		}
+		v.SetString(string(text))
+	default:
+		f.fillInside(v)
+	}
+}
+
+func (f filler) fillInside(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f.fill(v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			f.fill(v.Index(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1+f.rnd.IntN(3), 3))
+		for i := range v.Len() {
+			f.fill(v.Index(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 1 + f.rnd.IntN(3) {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			f.fill(key)
+			f.fill(value)
+			v.SetMapIndex(key, value)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem())
+	default:
+		panic("no random " + v.Type().String() + " known")
+	}
+}
+
+// random returns a random T.
+func random[T any](f filler) T {
+	var x T
+	f.fill(reflect.ValueOf(&x).Elem())
+	return x
+}
+
+// forEach runs fn with full values, and with values of which some parts are empty.
+func forEach(t *testing.T, fn func(t *testing.T, f filler)) {
+	for _, zero := range []int{0, 50} {
+		seed := rand.Uint64()
+		f := filler{rand.New(rand.NewPCG(seed, 0)), zero}
+		for range 200 {
+			if fn(t, f); t.Failed() {
+				t.Fatalf("seed %d, %d %% zero", seed, zero)
+			}
+		}
+	}
+}
+
+func TestChangeComesBack(t *testing.T) {
+	forEach(t, func(t *testing.T, f filler) {
+		want := random[lease.Change](f)
+		want.New = new(random[lease.Task](f))
+		want.New.Spec = new(random[lease.Spec](f))
+		want.New.Spec.Size = len(want.New.Spec.Payload)
+		want.Old = nil
+		for i := range want.Ledger {
+			want.Ledger[i].Attempt = uint32(1 + i)
+		}
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) { records.Put(b, &want) })
+
+		// What only tells the engine something is not stored. A new field of Change is either that, or has to be read back here.
+		want.Row, want.ForgetAt, want.Lost, want.LostTo, want.CancelAsked = false, 0, nil, 0, false
+		if want.New.Spec.IdempotencyKey == "" {
+			want.Key = lease.Digest{}
+		}
+		if diff := cmp.Diff(want, readChange(t, s, &want)); diff != "" {
+			t.Errorf("-written +read:\n%s", diff)
+		}
+	})
+}
+
+// readChange reads all that is stored of a new task.
+func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change) {
+	t.Helper()
+	id := like.New.ID
+	view(t, s, func(r store.Reader) (err error) {
+		defer func() {
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		if c.New, err = records.Task(r, id); err != nil {
+			return err
+		}
+		if c.New.Spec.Payload != nil {
+			t.Error("a task was read with its payload")
+		}
+		if c.New.Spec.Payload, err = records.Payload(r, id); err != nil {
+			return err
+		}
+		if c.New.Spec.Payload == nil {
+			t.Error("an empty payload was read as nil")
+		}
+		if len(like.New.Spec.Payload) == 0 {
+			c.New.Spec.Payload = like.New.Spec.Payload
+		}
+		for i := range like.Ledger {
+			done, err := records.Committed(r, id, like.Ledger[i].Attempt)
+			if err != nil {
+				return err
+			}
+			c.Ledger = append(c.Ledger, *done)
+		}
+		if c.Result, err = records.Result(r, id); err != nil {
+			return err
+		}
+		if c.Failure, err = records.Failure(r, id); err != nil {
+			return err
+		}
+		if c.Checkpoint, err = records.Checkpoint(r, id); err != nil {
+			return err
+		}
+		made, digest, found, err := records.Key(r, id.Space, like.New.Spec.IdempotencyKey)
+		if c.Key = digest; found && made != id {
+			t.Errorf("the key stands for %v, want %v", made, id)
+		}
+		return err
+	})
+	return c
+}
+
+// What is not there is nil and no error.
+func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
+	view(t, memstore.New(), func(r store.Reader) error {
+		for what, read := range map[string]func() (any, error){
+			"task":       func() (any, error) { return records.Task(r, id(1)) },
+			"payload":    func() (any, error) { return records.Payload(r, id(1)) },
+			"result":     func() (any, error) { return records.Result(r, id(1)) },
+			"failure":    func() (any, error) { return records.Failure(r, id(1)) },
+			"checkpoint": func() (any, error) { return records.Checkpoint(r, id(1)) },
+			"committed":  func() (any, error) { return records.Committed(r, id(1), 1) },
+		} {
+			if got, err := read(); !reflect.ValueOf(got).IsNil() || err != nil {
+				t.Errorf("%s = %v, %v; want nil", what, got, err)
+			}
+		}
+		if _, _, found, err := records.Key(r, space, "key"); found || err != nil {
+			t.Errorf("Key = %v, %v", found, err)
+		}
+		if _, found, err := records.ReadIdentity(r); found || err != nil {
+			t.Errorf("ReadIdentity = %v, %v", found, err)
+		}
+		if now, err := records.ServingClock(r); now != 0 || err != nil {
+			t.Errorf("ServingClock = %v, %v", now, err)
+		}
+		return nil
+	})
+}
+
+func TestIdentityAndClockComeBack(t *testing.T) {
+	forEach(t, func(t *testing.T, f filler) {
+		identity, now := random[records.Identity](f), random[lease.Instant](f)
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) {
+			records.PutIdentity(b, identity)
+			records.PutClock(b, now)
+		})
+		view(t, s, func(r store.Reader) error {
+			got, found, err := records.ReadIdentity(r)
+			if diff := cmp.Diff(identity, got); diff != "" || !found || err != nil {
+				t.Errorf("identity: %v, %v, -written +read:\n%s", found, err, diff)
+			}
+			if got, err := records.ServingClock(r); got != now || err != nil {
+				t.Errorf("clock = %v, %v; want %v", got, err, now)
+			}
+			return nil
+		})
+	})
+}
+
+func TestSpacesAndQueuesComeBack(t *testing.T) {
+	forEach(t, func(t *testing.T, f filler) {
+		spaces, queues := random[[3]records.Space](f), random[[3]records.Queue](f)
+		for i := range 3 { // names that differ and sort as the list does
+			spaces[i].Tenant = string(rune('a'+i)) + spaces[i].Tenant
+			queues[i].Space = uint32(i)
+		}
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) {
+			for i := range 3 {
+				records.PutSpace(b, spaces[i])
+				records.PutQueue(b, queues[i])
+			}
+		})
+		view(t, s, func(r store.Reader) error {
+			got, err := collect(r, records.Spaces)
+			if diff := cmp.Diff(spaces[:], got); diff != "" || err != nil {
+				t.Errorf("spaces: %v, -written +read:\n%s", err, diff)
+			}
+			gotQueues, err := collect(r, records.Queues)
+			if diff := cmp.Diff(queues[:], gotQueues); diff != "" || err != nil {
+				t.Errorf("queues: %v, -written +read:\n%s", err, diff)
+			}
+			return nil
+		})
+	})
+}
+
+// collect lists what a scan finds.
+func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error) (all []T, err error) {
+	err = scan(r, func(x T) error {
+		all = append(all, x)
+		return nil
+	})
+	return all, err
+}
+
+// A scan hands on the error of the function that it calls, and stops.
+func TestScansStopAtAnError(t *testing.T) {
+	w := fullWorld(t)
+	w.step(lease.Grant{Task: id(2), Worker: "w"})
+	w.submit(lease.Spec{Queue: "mail", Type: "send"})
+	w.submit(lease.Spec{Queue: "other"})
+	records.PutLine(&w.batch, space, lease.Line{Queue: "other"})
+	records.PutQueue(&w.batch, records.Queue{Space: space, Name: "other"})
+	records.PutSpace(&w.batch, records.Space{Tenant: "other"})
+	w.flush(t)
+	calls := 0
+	fail := func() error { calls++; return errStop }
+	for what, scan := range map[string]func(store.Reader) error{
+		"Spaces": func(r store.Reader) error { return records.Spaces(r, func(records.Space) error { return fail() }) },
+		"Queues": func(r store.Reader) error { return records.Queues(r, func(records.Queue) error { return fail() }) },
+		"Leases": func(r store.Reader) error { return records.Leases(r, func(*lease.Task) error { return fail() }) },
+		"WaitingLines": func(r store.Reader) error {
+			return records.WaitingLines(r, func(uint32, lease.Line) error { return fail() })
+		},
+	} {
+		calls = 0
+		if err := w.store.View(scan); err != errStop || calls != 1 { //nolint:errorlint // handed on as it is
+			t.Errorf("%s = %v after %d calls, want the function's own error after the first", what, err, calls)
+		}
+	}
+}
+
+// A task is found behind the sequence that was asked for, and only in its own space.
+func TestTasksGoesOnBehind(t *testing.T) {
+	s := memstore.New()
+	commit(t, s, func(b *store.Batch) {
+		for _, at := range []lease.TaskID{{Space: 6, Seq: 9}, id(1), id(256), id(3), id(lease.MaxSeq), {Space: 8, Seq: 1}} {
+			records.Put(b, &lease.Change{New: &lease.Task{ID: at, Spec: &lease.Spec{}}, Row: true})
+		}
+	})
+	for _, tt := range []struct {
+		after uint64
+		want  []uint64
+	}{
+		{0, []uint64{1, 3, 256, lease.MaxSeq}},
+		{1, []uint64{3, 256, lease.MaxSeq}},
+		{2, []uint64{3, 256, lease.MaxSeq}},
+		{lease.MaxSeq, nil},
+	} {
+		view(t, s, func(r store.Reader) error {
+			var got []uint64
+			err := records.Tasks(r, space, tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("after %d: %v, want %v", tt.after, got, tt.want)
+			}
+			return err
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package records_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// commit writes what fn adds to a batch.
+func commit(t testing.TB, s store.Store, fn func(b *store.Batch)) {
+	t.Helper()
+	var b store.Batch
+	fn(&b)
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// view reads from the store and wants no error.
+func view(t testing.TB, s store.Store, fn func(r store.Reader) error) {
+	t.Helper()
+	if err := s.View(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is what a store should hold, in plain maps: the rules step on it, and the same changes go to the store.
+type world struct {
+	rules *lease.Rules
+	now   lease.Now
+	store *memstore.Store
+	batch store.Batch
+
+	tasks       map[lease.TaskID]*lease.Task
+	keys        map[string]key
+	ledger      map[attempt]*lease.Committed
+	forget      map[lease.TaskID]lease.Instant
+	results     map[lease.TaskID]*lease.Result
+	failures    map[lease.TaskID]*lease.Failure
+	checkpoints map[lease.TaskID][]byte
+	lastSeq     uint64
+}
+
+type key struct {
+	task   lease.TaskID
+	digest lease.Digest
+}
+
+type attempt struct {
+	task   lease.TaskID
+	number uint32
+}
+
+// space is the only one of a world.
+const space = 7
+
+func newWorld(rnd *rand.Rand) *world {
+	return &world{
+		rules: &lease.Rules{
+			Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(),
+			Entropy: rnd.Uint64, AckWithin: lease.DefaultAckWithin,
+		},
+		now:   lease.Now{Serving: lease.Instant(time.Second), Wall: lease.WallOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))},
+		store: memstore.New(),
+		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{},
+		ledger: map[attempt]*lease.Committed{}, forget: map[lease.TaskID]lease.Instant{},
+		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{}, checkpoints: map[lease.TaskID][]byte{},
+	}
+}
+
+// Task, Committed, Key and NextSeq make the world a lease.View.
+func (w *world) Task(id lease.TaskID) *lease.Task { return w.tasks[id] }
+
+func (w *world) Committed(id lease.TaskID, number uint32) *lease.Committed {
+	return w.ledger[attempt{id, number}]
+}
+
+func (w *world) Key(_ uint32, name string) (lease.TaskID, lease.Digest, bool) {
+	k, ok := w.keys[name]
+	return k.task, k.digest, ok
+}
+
+func (w *world) NextSeq(uint32) uint64 {
+	w.lastSeq++
+	return w.lastSeq
+}
+
+// step runs a command, takes what it changed into the maps and adds it to the batch.
+func (w *world) step(c lease.Command) lease.Step {
+	out := w.rules.Step(w.now, w, c)
+	for i := range out.Changes {
+		w.apply(&out.Changes[i])
+		records.Put(&w.batch, &out.Changes[i])
+	}
+	return out
+}
+
+func (w *world) apply(c *lease.Change) {
+	for i := range c.Ledger {
+		w.ledger[attempt{about(c).ID, c.Ledger[i].Attempt}] = &c.Ledger[i]
+	}
+	if c.New == nil {
+		w.remove(c)
+		return
+	}
+	id := c.New.ID
+	w.tasks[id] = c.New
+	if name := c.New.Spec.IdempotencyKey; c.Old == nil && name != "" {
+		w.keys[name] = key{id, c.Key}
+	}
+	if c.Result != nil {
+		w.results[id] = c.Result
+	}
+	if c.Failure != nil {
+		w.failures[id] = c.Failure
+	}
+	if c.Checkpoint != nil {
+		w.checkpoints[id] = c.Checkpoint
+	}
+}
+
+func (w *world) remove(c *lease.Change) {
+	id := c.Old.ID
+	delete(w.tasks, id)
+	delete(w.keys, c.Old.Spec.IdempotencyKey)
+	delete(w.results, id)
+	delete(w.failures, id)
+	delete(w.checkpoints, id)
+	if c.ForgetAt != 0 {
+		w.forget[id] = c.ForgetAt
+	}
+}
+
+func about(c *lease.Change) *lease.Task {
+	if c.New != nil {
+		return c.New
+	}
+	return c.Old
+}
+
+// flush commits the batch.
+func (w *world) flush(t testing.TB) {
+	t.Helper()
+	if err := w.store.Commit(t.Context(), &w.batch); err != nil {
+		t.Fatal(err)
+	}
+	w.batch.Reset()
+}
+
+// submit makes one task.
+func (w *world) submit(spec lease.Spec) *lease.Task {
+	if err := spec.Fill(w.rules.Limits); err != nil {
+		panic(err)
+	}
+	out := w.step(lease.Submit{
+		Space: space, Tenant: "acme", Workspace: "main", Specs: []*lease.Spec{&spec}, Digests: []lease.Digest{{byte(len(spec.Payload))}},
+	})
+	if out.Err != nil {
+		panic(out.Err)
+	}
+	return out.Submitted[0].Task
+}
+
+// say makes the holder of a task's lease report.
+func (w *world) say(id lease.TaskID, r lease.Report) lease.Answer {
+	t := w.tasks[id]
+	r.TaskID = id.String()
+	r.LeaseID = w.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: t.Lease.Epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
+	return w.step(lease.Say{Tenant: t.Tenant, Report: &r}).Answer
+}
+
+// pass lets time go by on both clocks.
+func (w *world) pass(d time.Duration) {
+	w.now = lease.Now{Serving: w.now.Serving.Add(d), Wall: w.now.Wall.Add(d)}
+}
+
+// fullWorld holds at least one record of every keyspace that tasks use: a task that came back from a failure with a checkpoint and is leased
+// again, one that waits, one that is done, and one that is gone.
+func fullWorld(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	for i := range 4 {
+		w.submit(lease.Spec{
+			Queue: "mail", Type: "send", Payload: []byte("payload"), IdempotencyKey: "key" + strconv.Itoa(i), Priority: int32(i - 2),
+			Labels: map[string]string{"team": "blue", "of": "acme"}, StartTimeout: time.Hour,
+			Retry: lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
+		})
+	}
+	leased, done, gone := id(1), id(3), id(4)
+	for _, task := range []lease.TaskID{leased, done, gone} {
+		w.step(lease.Grant{Task: task, Worker: "w1"})
+	}
+	w.say(leased, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("half")})
+	yes := true
+	w.say(leased, lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{
+		Message: "boom", Stack: "main.go:1", Retryable: &yes, Partial: []byte("a bit"), Metrics: map[string]float64{"bytes": 1.5},
+	}})
+	result := &lease.Result{
+		Output: []byte("output"), Metrics: map[string]float64{"rows": 3},
+		Artifacts: []lease.Artifact{{ResourceID: "r", Type: "csv", SizeBytes: 9, Metadata: map[string]string{"a": "b"}}},
+	}
+	w.say(done, lease.Report{Kind: lease.KindComplete, Result: result})
+	w.say(gone, lease.Report{Kind: lease.KindComplete, Result: result})
+	w.step(lease.Delete{Tenant: "acme", Task: gone})
+	w.pass(time.Minute)
+	w.step(lease.Expire{Task: leased})
+	w.step(lease.Grant{Task: leased, Worker: "w2", Session: "s", Request: "r"})
+	records.PutLine(&w.batch, space, lease.Line{Queue: "mail", Type: "send"})
+	records.PutIdentity(&w.batch, records.Identity{Epoch: 1, Key: []byte("secret")})
+	records.PutClock(&w.batch, w.now.Serving)
+	records.PutSpace(&w.batch, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: w.lastSeq + 1})
+	records.PutQueue(&w.batch, records.Queue{Space: space, Name: "mail", CreatedAt: w.now.Wall, Ready: 1, Leased: 1})
+	w.flush(t)
+	return w
+}
+
+func id(seq uint64) lease.TaskID { return lease.TaskID{Space: space, Seq: seq} }
