@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+var home = Space{Tenant: "acme", Workspace: "default"}
+
+// rig is an engine that runs in a bubble, with the shorthands that the tests read by.
+type rig struct {
+	*testing.T
+	*Engine
+	st   store.Store
+	stop context.CancelFunc
+	done chan error
+}
+
+// run runs test in a bubble of fake time with a new engine over an empty store.
+func run(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		test(r)
+		r.stop()
+		<-r.done
+	})
+}
+
+func (r *rig) start(cfg Config) {
+	r.Helper()
+	e, err := Open(r.st, cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	r.Engine, r.stop, r.done = e, cancel, make(chan error, 1)
+	go func() { r.done <- e.Run(ctx) }()
+}
+
+// restart is an orderly stop and a new start; kill is one without a last word to the store.
+func (r *rig) restart(cfg Config) {
+	r.Helper()
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.Fatal(err)
+	}
+	r.start(cfg)
+}
+
+func (r *rig) kill() {
+	r.Helper()
+	left := r.st.(*memstore.Store).Reopen()
+	r.stop()
+	<-r.done
+	r.st = left
+	r.start(Config{})
+}
+
+func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
+	r.Helper()
+	digests := make([]lease.Digest, len(specs))
+	for _, s := range specs {
+		if err := s.Fill(lease.DefaultLimits()); err != nil {
+			r.Fatal(err)
+		}
+	}
+	out, _, err := r.Submit(r.Context(), home, specs, digests)
+	if err != nil {
+		r.Fatal(err)
+	}
+	tasks := make([]*lease.Task, len(out))
+	for i := range out {
+		tasks[i] = out[i].Task
+	}
+	return tasks
+}
+
+// submitOne is submit for a goroutine of its own, which must not end the test.
+func submitOne(r *rig) {
+	spec := work()
+	err := spec.Fill(lease.DefaultLimits())
+	if err == nil {
+		_, _, err = r.Submit(r.Context(), home, []*lease.Spec{spec}, make([]lease.Digest, 1))
+	}
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+func (r *rig) lease(n int, wait time.Duration) []Granted {
+	r.Helper()
+	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n, Wait: wait})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) say(kind lease.Kind, g Granted) lease.Answer {
+	r.Helper()
+	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
+	switch kind {
+	case lease.KindComplete:
+		rep.Result = &lease.Result{Output: []byte("done")}
+	case lease.KindFail:
+		rep.Failure = &lease.Failure{Message: "broken"}
+	}
+	a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{rep})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return a[0]
+}
+
+func (r *rig) want(a lease.Answer, v lease.Verdict, reason lease.Reason) {
+	r.Helper()
+	if a.Verdict != v || a.Reason != reason {
+		r.Errorf("got %v / %v (%s), want %v / %v", a.Verdict, a.Reason, a.Detail, v, reason)
+	}
+}
+
+// crew is a session that records what it is told.
+type crew struct {
+	mu      sync.Mutex
+	granted []Granted
+	notices []Notice
+	gone    bool
+}
+
+func (r *rig) join(instance string, slots int) (*crew, string) {
+	r.Helper()
+	c := &crew{}
+	m := c.member(instance, Wants{Space: home, Worker: "w", Queues: []string{"q"}}, slots)
+	if err := r.Join(m); err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+	return c, m.Session
+}
+
+// joinFor is join for other wants, as an instance of its own.
+func (r *rig) joinFor(w Wants, slots int) *crew {
+	r.Helper()
+	c := &crew{}
+	if err := r.Join(c.member(w.Worker, w, slots)); err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+	return c
+}
+
+func (c *crew) member(instance string, w Wants, slots int) *Member {
+	return &Member{
+		Session: NewSessionID(w.Space.Tenant, w.Worker, instance), Wants: w, Slots: slots,
+		Deliver: func(g []Granted) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.granted = append(c.granted, g...)
+		},
+		Notify: func(n []Notice) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.notices = append(c.notices, n...)
+		},
+		Displaced: func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.gone = true
+		},
+	}
+}
+
+func (c *crew) grants() []Granted {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.granted
+}
+
+func work() *lease.Spec { return &lease.Spec{Queue: "q", Payload: []byte("x")} }
+
+func many(n int) []*lease.Spec {
+	specs := make([]*lease.Spec, n)
+	for i := range specs {
+		specs[i] = work()
+	}
+	return specs
+}
