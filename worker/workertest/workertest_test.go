@@ -216,6 +216,37 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// Restarts while many tasks run cost none of them an attempt: what was reported into a stream that broke is reported
+// again, and committed once (K5, V4, A9).
+func TestRestartsUnderLoad(t *testing.T) {
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		select {
+		case <-time.After(time.Duration(task.Payload[0]) * 100 * time.Millisecond):
+			return task.Payload, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		var ids []string
+		for i := range 200 {
+			s := spec()
+			s.Payload = []byte{byte(i)}
+			ids = append(ids, c.Submit(s))
+		}
+		for range 20 {
+			time.Sleep(13 * time.Second)
+			c.Restart()
+		}
+		for _, id := range ids {
+			task := c.Wait(id)
+			wantState(t, task, completed)
+			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
+				t.Errorf("%d attempts, %d losses; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+			}
+		}
+	})
+}
+
 // A worker that is drained gives back what it cannot finish, and another takes it at once (W10).
 func TestDrainHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
