@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// lifecycle returns the changes that a task of an ordinary shape goes through, and the world at the end.
-func lifecycle() (*world, map[string]*lease.Change) {
+// lifecycle returns the changes that a task of an ordinary shape goes through.
+func lifecycle() map[string]*lease.Change {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	changes := map[string]*lease.Change{}
 	keep := func(name string, out lease.Step) { changes[name] = &out.Changes[0] }
@@ -29,11 +29,11 @@ func lifecycle() (*world, map[string]*lease.Change) {
 	say("start", lease.Report{Kind: lease.KindStart})
 	say("renewal", lease.Report{Kind: lease.KindHeartbeat})
 	say("complete", lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: make([]byte, 100)}})
-	return w, changes
+	return changes
 }
 
 func BenchmarkPut(b *testing.B) {
-	_, changes := lifecycle()
+	changes := lifecycle()
 	for _, name := range []string{"submit", "grant", "renewal", "complete"} {
 		b.Run(name, func(b *testing.B) {
 			var batch store.Batch
