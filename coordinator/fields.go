@@ -127,11 +127,23 @@ func enum[T ~uint8, E ~int32](f *fields, name string, value E, last T) T {
 	return T(value)
 }
 
-// names reads a list of queue or type names.
-func (f *fields) names(name string, list []string, most int) []string {
-	f.count(name, len(list), most)
-	for i, value := range list[:min(len(list), most)] {
+// queues reads a list of queue names, of which at least one is required.
+func (f *fields) queues(name string, list []string) []string {
+	if len(list) == 0 {
+		f.fail(name, "is empty; at least one queue is required")
+	}
+	f.count(name, len(list), maxQueues)
+	for i, value := range list[:min(len(list), maxQueues)] {
 		f.required(fmt.Sprintf("%s[%d]", name, i), value)
+	}
+	return list
+}
+
+// types reads a list of task types. The empty type is one of its own.
+func (f *fields) types(name string, list []string) []string {
+	f.count(name, len(list), maxTypes)
+	for i, value := range list[:min(len(list), maxTypes)] {
+		f.id(fmt.Sprintf("%s[%d]", name, i), value)
 	}
 	return list
 }

@@ -24,6 +24,7 @@ const (
 	sessionIdle      = time.Minute
 	maxParallel      = 10_000
 	maxQueues        = 100
+	maxTypes         = 1000
 )
 
 // Codes of error and reset frames beside those of errors.go; docs/protocol.md has the table (W14).

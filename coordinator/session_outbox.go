@@ -234,6 +234,15 @@ func (o *outbox) fail(corr, code, message, remediation string) {
 	})
 }
 
+// unavailable answers a frame that the engine did not take. A repeat may help.
+func (o *outbox) unavailable(corr string, err error) {
+	o.reply(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{
+			Error: &lessorv1.Error{Code: codeInternal, Message: err.Error(), RetryAfter: durationpb.New(time.Second)},
+		}}
+	})
+}
+
 // reset is the last frame of a session that the coordinator ends.
 func (o *outbox) reset(code, reason string, retryAfter time.Duration) {
 	o.ss.log.Info("session reset", "code", code, "reason", reason)

@@ -21,11 +21,8 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 	wants := engine.Wants{
 		Worker: ss.info.GetName(),
 		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.workspace("register.workspace_id", m.GetWorkspaceId())},
-		Queues: f.names("register.queues", m.GetQueues(), maxQueues),
-		Types:  f.names("register.capabilities.types", m.GetCapabilities().GetTypes(), maxQueues),
-	}
-	if len(wants.Queues) == 0 {
-		f.fail("register.queues", "is empty; at least one queue is required")
+		Queues: f.queues("register.queues", m.GetQueues()),
+		Types:  f.types("register.capabilities.types", m.GetCapabilities().GetTypes()),
 	}
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > maxParallel {
@@ -63,7 +60,7 @@ func (ss *session) enter(corr string, slots int) {
 // posted tells of an engine that takes nothing.
 func (ss *session) posted(corr string, err error) {
 	if err != nil {
-		ss.out.fail(corr, codeInternal, err.Error(), "repeat the frame after a while")
+		ss.out.unavailable(corr, err)
 	}
 }
 

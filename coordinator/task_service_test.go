@@ -144,7 +144,7 @@ func TestBadRequests(t *testing.T) {
 			"max_tasks":  work(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 }),
 			"wait":       work(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) }),
 			"capabilities.types[0]": work(func(m *lessorv1.LeaseRequest) {
-				m.Capabilities = &lessorv1.Capabilities{Types: []string{""}}
+				m.Capabilities = &lessorv1.Capabilities{Types: []string{"a\nb"}}
 			}),
 			"workspace_id": errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long})),
 			"queue":        errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long})),

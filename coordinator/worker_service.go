@@ -56,15 +56,12 @@ func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 		Wants: engine.Wants{
 			Worker: f.required("worker_id", m.GetWorkerId()),
 			Space:  engine.Space{Tenant: tenant, Workspace: f.workspace("workspace_id", m.GetWorkspaceId())},
-			Queues: f.names("queues", m.GetQueues(), maxQueues),
-			Types:  f.names("capabilities.types", m.GetCapabilities().GetTypes(), maxQueues),
+			Queues: f.queues("queues", m.GetQueues()),
+			Types:  f.types("capabilities.types", m.GetCapabilities().GetTypes()),
 		},
 		Max:     f.limit("max_tasks", m.GetMaxTasks(), 1, maxLeased),
 		Wait:    min(f.span("wait", m.GetWait()), maxWait),
 		Request: f.id("request_id", m.GetRequestId()),
-	}
-	if len(r.Queues) == 0 {
-		f.fail("queues", "is empty; at least one queue is required")
 	}
 	return r, f.err
 }

@@ -28,7 +28,7 @@ type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How much at once.
 	Concurrency *Concurrency `protobuf:"bytes,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	// Types of task that it handles. Empty: every type.
+	// Types of task that it handles; at most 1,000. None: every type. An empty name is the type of tasks without one.
 	Types         []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
