@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"time"
 
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/worker"
@@ -25,25 +27,50 @@ var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
 	if r.Addr != "" {
-		return r.through(r.Addr)
+		return r.throughOther()
 	}
 	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger())
 	if err != nil {
 		return runner.Summary{}, err
 	}
-	summary, err := r.through(e.target)
-	return summary, errors.Join(err, e.close())
+	cl, err := dial(e.target)
+	if err != nil {
+		return runner.Summary{}, errors.Join(err, e.close())
+	}
+	summary, err := r.workAndFollow(cl)
+	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
-// through works with the coordinator at target.
-func (r *runWork) through(target string) (runner.Summary, error) {
-	cl, err := dial(target)
+// throughOther works with a coordinator that runs elsewhere. A run that is under way waits for it when it is away; to
+// begin with, it must be there.
+func (r *runWork) throughOther() (runner.Summary, error) {
+	cl, err := dial(r.Addr)
 	if err != nil {
 		return runner.Summary{}, err
 	}
 	defer cl.Close()
-	return r.workAndFollow(cl)
+	if _, err := cl.admin.GetStatus(r.ctx, &lessorv1.GetStatusRequest{}); err != nil {
+		return runner.Summary{}, err
+	}
+	r.giveUp(cl, r.job.CancelReplaced)
+	summary, err := r.workAndFollow(cl)
+	if err != nil && r.Data == "" {
+		r.giveUp(cl, r.job.Cancel)
+	}
+	return summary, err
 }
+
+// giveUp cancels what nobody will resume. If it does not work out, the tasks stay, and an operator sees them.
+func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServiceClient) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
+	defer cancel()
+	if err := run(ctx, cl.tasks); err != nil {
+		fmt.Fprintf(r.screen, "some tasks that nobody will run are left at %s: %s\n", r.Addr, explain(err).text)
+	}
+}
+
+// giveUpTimeout bounds the cancelling of a run.
+const giveUpTimeout = 10 * time.Second
 
 // workAndFollow runs the worker until everything is printed, or follows the run until the worker ends.
 func (r *runWork) workAndFollow(cl *client) (runner.Summary, error) {

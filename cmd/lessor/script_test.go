@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE COMMAND...     runs a command that ends with this exit code
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
-//	stop SIGNAL               ends that coordinator and waits for it
+//	shutdown SIGNAL           ends that coordinator and waits for it
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
 			"coordinator": startCoordinator,
-			"stop":        stopCoordinator,
+			"shutdown":    shutdownCoordinator,
 		},
 	})
 }
@@ -101,10 +101,10 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("LESSOR_ADDR", at.GRPC)
 }
 
-func stopCoordinator(ts *testscript.TestScript, neg bool, args []string) {
+func shutdownCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	if neg || len(args) != 1 || signals[args[0]] == 0 {
-		ts.Fatalf("usage: stop TERM|KILL")
+		ts.Fatalf("usage: shutdown TERM|KILL")
 	}
 	err := ts.Value("coordinator").(*running).end(signals[args[0]])
 	if args[0] == "TERM" {

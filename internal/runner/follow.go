@@ -11,9 +11,6 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxPage is the largest page that a coordinator gives.
-const maxPage = 1000
-
 // follower prints the lines of a run until all have ended.
 type follower struct {
 	*printer
@@ -144,28 +141,7 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	}
 }
 
-// each visits the tasks of the run in the order of the input.
+// each visits all tasks of the run in the order of the input.
 func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
-	req := &lessorv1.ListTasksRequest{
-		Filter:   &lessorv1.TaskFilter{WorkspaceId: f.job.manifest.Options.Workspace, RunId: f.job.RunID()},
-		PageSize: maxPage,
-	}
-	for {
-		var page *lessorv1.ListTasksResponse
-		err := persist(ctx, func() (err error) {
-			page, err = f.tasks.ListTasks(ctx, req)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, task := range page.GetTasks() {
-			if err := visit(task); err != nil {
-				return err
-			}
-		}
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-			return nil
-		}
-	}
+	return eachTask(ctx, f.tasks, f.job.manifest.filter(), visit)
 }

@@ -19,6 +19,8 @@ type Job struct {
 	dir      string
 	lock     *os.File
 	manifest *manifest
+	// replaced is the run that force threw away; nil without one.
+	replaced *manifest
 	// Resumed: an earlier process worked on the run.
 	Resumed bool
 }
@@ -72,6 +74,7 @@ func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force 
 			return errors.Join(&ChangedError{Dir: j.dir, Changes: changes}, os.Remove(arrived))
 		}
 	}
+	j.replaced = known
 	return j.begin(opts, in, arrived)
 }
 
