@@ -1,0 +1,257 @@
+// Package docs_test keeps the documents true: what they show to be typed is done, and what they show as answers is compared.
+package docs_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+const page = "../../docs/grpcurl.md"
+
+// The page's whole conversation is held with a coordinator, on fake time, and every answer is as the page shows it.
+func TestTheConversationIsAsThePageShowsIt(t *testing.T) {
+	blocks := readPage(t, page)
+	synctest.Test(t, func(t *testing.T) {
+		c := &conversation{t: t}
+		for _, b := range blocks {
+			c.block = b
+			switch b.kind {
+			case "heading":
+				c.settled()
+				c.matcher = matcher{variables: make(map[string]string)}
+			case "sh":
+				c.settled()
+				c.typed()
+			case "json":
+				c.answeredJSON()
+			case "text":
+				c.answeredText()
+			default:
+				c.fail("the test does not know blocks of %q", b.kind)
+			}
+		}
+		c.settled()
+	})
+}
+
+// conversation types blocks and keeps their answers until the page shows them.
+type conversation struct {
+	t       *testing.T
+	server  server
+	block   block // the present one
+	matcher matcher
+
+	answers []any             // not shown yet: a document, text or *status.Status
+	session grpc.ClientStream // open until its goodbye; nil without one
+}
+
+func (c *conversation) fail(format string, args ...any) {
+	c.t.Helper()
+	c.t.Fatalf(page+":"+strconv.Itoa(c.block.line)+": "+format, args...)
+}
+
+func (c *conversation) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.fail("%v", err)
+	}
+}
+
+// settled checks that the page has shown every answer.
+func (c *conversation) settled() {
+	c.t.Helper()
+	if len(c.answers) > 0 {
+		c.fail("the block above has an answer that the page does not show: %v", c.answers[0])
+	}
+}
+
+func (c *conversation) typed() {
+	commands, err := readShell(c.block.text)
+	c.check(err)
+	for _, command := range commands {
+		switch command.name {
+		case "lessor":
+			invalidate := strings.Contains(strings.Join(command.args, " "), "--recovery=invalidate")
+			c.server.start(c.t, coordinator.Config{RecoveryInvalidate: invalidate})
+		case "sleep":
+			seconds, err := strconv.Atoi(command.args[0])
+			c.check(err)
+			time.Sleep(time.Duration(seconds) * time.Second)
+		case "grpcurl":
+			c.grpcurl(command)
+		case "frame":
+			c.frame(command.body)
+		}
+	}
+}
+
+// grpcurl does what the tool does, with its arguments but for flags and address.
+func (c *conversation) grpcurl(command command) {
+	args := command.args[2:]
+	method := strings.Join(args, " ")
+	conn := c.server.dial(c.t)
+	switch {
+	case method == "lessor.v1.WorkerService/Session":
+		c.open(conn)
+		return // the connection lives as long as the session
+	case method == "list":
+		c.answers = append(c.answers, listServices(c.t, conn))
+	case args[0] == "list":
+		c.answers = append(c.answers, listMethods(c.t, args[1]))
+	case args[0] == "describe":
+		c.answers = append(c.answers, describe(c.t, args[1]))
+	default:
+		c.call(conn, method, command.body)
+	}
+	c.check(conn.Close())
+}
+
+// call makes a call with one request and collects its answers and its error.
+func (c *conversation) call(conn *grpc.ClientConn, method, body string) {
+	desc := find[protoreflect.MethodDescriptor](c.t, method)
+	request := c.request(desc.Input(), body)
+	if !desc.IsStreamingServer() {
+		answer := c.message(desc.Output())
+		c.answered(answer, conn.Invoke(c.t.Context(), "/"+method, request, answer))
+		return
+	}
+	stream, err := conn.NewStream(c.t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/"+method)
+	c.check(err)
+	c.check(errors.Join(stream.SendMsg(request), stream.CloseSend()))
+	for err == nil {
+		answer := c.message(desc.Output())
+		err = stream.RecvMsg(answer)
+		c.answered(answer, err)
+	}
+}
+
+// answered keeps an answer, or the error instead; the end of a stream is neither.
+func (c *conversation) answered(answer proto.Message, err error) {
+	switch {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		c.answers = append(c.answers, status.Convert(err))
+	default:
+		text, err := protojson.Marshal(answer)
+		c.check(err)
+		documents, err := readJSON(string(text))
+		c.check(err)
+		c.answers = append(c.answers, documents...)
+	}
+}
+
+func (c *conversation) request(desc protoreflect.MessageDescriptor, body string) proto.Message {
+	text, err := expand(body, c.matcher.variables)
+	c.check(err)
+	request := c.message(desc)
+	if text != "" {
+		c.check(protojson.Unmarshal([]byte(text), request))
+	}
+	return request
+}
+
+func (c *conversation) message(desc protoreflect.MessageDescriptor) proto.Message {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(desc.FullName())
+	c.check(err)
+	return kind.New().Interface()
+}
+
+func (c *conversation) open(conn *grpc.ClientConn) {
+	stream, err := lessorv1.NewWorkerServiceClient(conn).Session(c.t.Context())
+	c.check(err)
+	c.session = stream
+}
+
+// frame types a frame. After a goodbye the coordinator has nothing more to say.
+func (c *conversation) frame(body string) {
+	request := c.request((&lessorv1.SessionRequest{}).ProtoReflect().Descriptor(), body)
+	if c.session == nil {
+		c.fail("a frame is typed, but no session is open")
+	}
+	c.check(c.session.SendMsg(request))
+	if request.(*lessorv1.SessionRequest).GetGoodbye() != nil {
+		c.hear()
+		c.settled()
+		c.session = nil
+	}
+}
+
+// hear waits for the next frame of the session, or for its end.
+func (c *conversation) hear() {
+	if c.session == nil {
+		c.fail("the page shows more than there is")
+	}
+	answer := &lessorv1.SessionResponse{}
+	c.answered(answer, c.session.RecvMsg(answer))
+}
+
+// next is the next answer that the page has not shown.
+func (c *conversation) next() any {
+	if len(c.answers) == 0 {
+		c.hear()
+	}
+	if len(c.answers) == 0 {
+		c.fail("the session has ended, the page shows more")
+	}
+	answer := c.answers[0]
+	c.answers = c.answers[1:]
+	return answer
+}
+
+func (c *conversation) answeredJSON() {
+	documents, err := readJSON(c.block.text)
+	c.check(err)
+	for _, want := range documents {
+		c.check(c.matcher.match("answer", want, c.next()))
+	}
+}
+
+func (c *conversation) answeredText() {
+	switch answer := c.next().(type) {
+	case string:
+		if answer != c.block.text {
+			c.fail("the answer is\n%sthe page shows\n%s", answer, c.block.text)
+		}
+	case *status.Status:
+		c.check(c.matcher.matchError(c.block.text, answer))
+	default:
+		c.fail("the answer is %v, the page shows text", answer)
+	}
+}
+
+// The page leaves no call of workers and producers out, and no reason of a verdict.
+func TestThePageShowsEveryCallAndReason(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"lessor.v1.WorkerService", "lessor.v1.TaskService"} {
+		methods := find[protoreflect.ServiceDescriptor](t, service).Methods()
+		for i := range methods.Len() {
+			if call := service + "/" + string(methods.Get(i).Name()); !strings.Contains(string(text), call) {
+				t.Errorf("the page has no call of %s", call)
+			}
+		}
+	}
+	for reason := lessorv1.Reason_REASON_NONE; reason <= lessorv1.Reason_REASON_RESULT_TOO_LARGE; reason++ {
+		if !strings.Contains(string(text), `"reason": "`+reason.String()+`"`) {
+			t.Errorf("the page shows no verdict with %v", reason)
+		}
+	}
+}
