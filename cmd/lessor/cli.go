@@ -44,7 +44,7 @@ func run(args []string, s streams) int {
 	signals := newSignals()
 	defer signals.stop()
 	err := dispatch(args, &app{ctx: signals.soft, now: signals.hard, streams: s})
-	return report(s.err, err)
+	return report(s, err)
 }
 
 // exited is how kong's request to exit, after --help, travels up to run.

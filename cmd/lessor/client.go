@@ -63,6 +63,6 @@ func (r remote) with(use func(*client) error) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	return use(c)
 }

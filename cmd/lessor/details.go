@@ -21,7 +21,7 @@ func (d details) add(name, value string) {
 	}
 	label := name + ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
-		fmt.Fprintf(d.w, "%s\t%s\n", label, printable(line))
+		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, printable(line)) // Flush tells
 		label = ""
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"syscall"
 
@@ -41,19 +40,19 @@ func fail(code int, hint, format string, args ...any) *failure {
 	return &failure{code: code, text: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// report tells the user about err on w and returns the exit code.
-func report(w io.Writer, err error) int {
+// report tells the user about err and returns the exit code.
+func report(s streams, err error) int {
 	if err == nil {
 		return exitOK
 	}
 	f := explain(err)
 	for line := range strings.SplitSeq(f.text, "\n") {
 		if line != "" {
-			fmt.Fprintln(w, "error:", line)
+			s.note("error: %s", line)
 		}
 	}
 	if f.hint != "" {
-		fmt.Fprintln(w, "hint:", f.hint)
+		s.note("hint: %s", f.hint)
 	}
 	return f.code
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 )
@@ -15,4 +16,9 @@ type streams struct {
 	in  io.Reader
 	out io.Writer
 	err io.Writer
+}
+
+// note tells people a line. That nobody listens is no reason to fail.
+func (s streams) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.err, format+"\n", args...)
 }

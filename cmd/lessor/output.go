@@ -43,7 +43,7 @@ func (t table) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = printable(cell)
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) // flush tells
 }
 
 func (t table) flush() error { return t.w.Flush() }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -72,7 +71,7 @@ func (c runCmd) Run(a *app) (err error) {
 	defer func() { err = errors.Join(err, c.release(job)) }()
 	screen := c.screen(a)
 	if job.Resumed {
-		fmt.Fprintf(screen, "resuming %s of %d lines\n", job.RunID(), job.Lines())
+		screen.Note("resuming %s of %d lines", job.RunID(), job.Lines())
 	}
 	work := &runWork{runCmd: c, app: a, job: job, screen: screen}
 	began := time.Now()
@@ -106,7 +105,7 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer input.Close()
+	defer func() { _ = input.Close() }()
 	dir := c.Data
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lessor-run-"); err != nil {
@@ -123,7 +122,7 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 func (c runCmd) input(a *app) (io.ReadCloser, error) {
 	if c.Input == "" {
 		if isTerminal(a.in) {
-			fmt.Fprintln(a.err, "reading lines from the terminal; end with Ctrl-D")
+			a.note("reading lines from the terminal; end with Ctrl-D")
 		}
 		return io.NopCloser(a.in), nil
 	}
@@ -212,7 +211,7 @@ func (c runCmd) conclude(a *app, summary runner.Summary, took time.Duration) err
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.err, "%v, in %v\n", summary, took.Round(time.Millisecond))
+		a.note("%v, in %v", summary, took.Round(time.Millisecond))
 	}
 	if !summary.OK() {
 		return &failure{code: exitFailed}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -48,7 +47,7 @@ func (r *runWork) throughOther() (runner.Summary, error) {
 	if err != nil {
 		return runner.Summary{}, err
 	}
-	defer cl.Close()
+	defer func() { _ = cl.Close() }()
 	if _, err := cl.admin.GetStatus(r.ctx, &lessorv1.GetStatusRequest{}); err != nil {
 		return runner.Summary{}, err
 	}
@@ -65,7 +64,7 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
 	defer cancel()
 	if err := run(ctx, cl.tasks); err != nil {
-		fmt.Fprintf(r.screen, "some tasks that nobody will run are left at %s: %s\n", r.Addr, explain(err).text)
+		r.screen.Note("some tasks that nobody will run are left at %s: %s", r.Addr, explain(err).text)
 	}
 }
 
@@ -161,5 +160,5 @@ func (r *runWork) sayStopping() {
 	if errors.Is(context.Cause(r.ctx), context.Canceled) {
 		return // the program is over
 	}
-	fmt.Fprintf(r.screen, "stopping: running commands may go on for %v; a second signal kills them\n", r.DrainTimeout)
+	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }

@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup:               func(env *testscript.Env) error { return setUp(env) },
+		Setup:               setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
 			"coordinator": startCoordinator,
@@ -44,7 +44,7 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // else every process waits a second for races that its end may bring
 	env.Values["coordinator"] = &running{}
-	env.Defer(func() { env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
+	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
 	return nil
 }
 

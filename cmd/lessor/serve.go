@@ -55,13 +55,13 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer grpcLis.Close()
+	defer func() { _ = grpcLis.Close() }()
 	httpLis, err := c.listenHTTP()
 	if err != nil {
 		return err
 	}
 	if httpLis != nil {
-		defer httpLis.Close()
+		defer func() { _ = httpLis.Close() }()
 	}
 	return withStore(c.Data, func(st store.Store) error {
 		co, err := coordinator.New(st, c.config(log))

@@ -66,7 +66,7 @@ func (c submitCmd) Run(a *app) error {
 			return printJSON(a.out, answer)
 		}
 		if !answer.GetCreated() {
-			fmt.Fprintln(a.err, "the idempotency key had made this task before")
+			a.note("the idempotency key had made this task before")
 		}
 		_, err = fmt.Fprintln(a.out, answer.GetTask().GetTaskId())
 		return err
@@ -124,7 +124,7 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, fail(exitUsage, "@ names a file; a text that begins with @ can come from standard input, @-", "payload: %v", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return readPayload(f, name)
 }
 

@@ -155,9 +155,12 @@ func printHistory(w io.Writer, t *lessorv1.Task) error {
 	if len(t.GetHistory()) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	head := "\n"
 	if n := t.GetHistoryDropped(); n > 0 {
-		fmt.Fprintf(w, "%d older events are no longer kept\n", n)
+		head += fmt.Sprintf("%d older events are no longer kept\n", n)
+	}
+	if _, err := io.WriteString(w, head); err != nil {
+		return err
 	}
 	rows := newTable(w, "AT", "EVENT", "STATE", "ATTEMPT", "BY", "WHY")
 	for _, e := range t.GetHistory() {

@@ -40,7 +40,7 @@ func (c taskListCmd) Run(a *app) error {
 			return err
 		}
 		if more {
-			fmt.Fprintf(a.err, "there are more than %d; see --limit\n", c.Limit)
+			a.note("there are more than %d; see --limit", c.Limit)
 		}
 		return list.flush()
 	})

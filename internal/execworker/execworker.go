@@ -184,7 +184,7 @@ func (c Config) attach(t *worker.Task, out *capture) error {
 // keepFailed keeps the output of a failed attempt; the failure stays the same whether that works or not.
 func (c Config) keepFailed(failure error, out *capture) error {
 	if err := out.keep(); err != nil {
-		return fmt.Errorf("%w (its output was lost: %v)", failure, err)
+		return fmt.Errorf("%w (its output was lost: %w)", failure, err)
 	}
 	return failure
 }

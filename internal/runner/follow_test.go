@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -421,7 +422,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 		r := startRun(t, newFakeCoordinator(), t.TempDir(), 1, false)
 		r.cancel(errKilled)
 		r.finish("")
-		if r.err != errKilled {
+		if !errors.Is(r.err, errKilled) {
 			t.Errorf("got %v", r.err)
 		}
 	})

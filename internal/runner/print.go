@@ -93,7 +93,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 		err := p.file(artifact.GetResourceId())
 		if errors.Is(err, fs.ErrNotExist) {
 			p.summary.Unprinted++
-			p.screen.note("line %d: its output is not here: %s of worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
+			p.screen.Note("line %d: its output is not here: %s of worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 			continue
 		}
 		if err != nil {
@@ -112,7 +112,7 @@ func (p *printer) failure(task *lessorv1.Task) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	p.screen.note("line %d %s: %s", lineOf(task), strings.ToLower(strings.TrimPrefix(task.GetState().String(), "TASK_STATE_")), whyFailed(task))
+	p.screen.Note("line %d %s: %s", lineOf(task), strings.ToLower(strings.TrimPrefix(task.GetState().String(), "TASK_STATE_")), whyFailed(task))
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (p *printer) file(name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return p.screen.output(func(w io.Writer) error {
 		_, err := io.Copy(w, f)
 		return err

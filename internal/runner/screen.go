@@ -47,16 +47,16 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	defer s.mu.Unlock()
 	s.hideLocked()
 	if s.torn {
-		fmt.Fprintln(s.err)
+		s.drawLocked("\n")
 		s.torn = false
 	}
 	defer s.showLocked()
 	return s.err.Write(lines)
 }
 
-// note writes one line to Err.
-func (s *Screen) note(format string, args ...any) {
-	fmt.Fprintf(s, format+"\n", args...)
+// Note writes one line to Err.
+func (s *Screen) Note(format string, args ...any) {
+	_, _ = fmt.Fprintf(s, format+"\n", args...)
 }
 
 // setBar shows text as the progress bar; empty takes it away.
@@ -74,16 +74,19 @@ func (s *Screen) setBar(text string) {
 // hideLocked clears the bar's line.
 func (s *Screen) hideLocked() {
 	if s.bar != "" && !s.torn {
-		fmt.Fprint(s.err, "\r\x1b[K")
+		s.drawLocked("\r\x1b[K")
 	}
 }
 
 // showLocked draws the bar again. It waits while an output has not finished its line, which it would spoil.
 func (s *Screen) showLocked() {
 	if s.bar != "" && !s.torn {
-		fmt.Fprint(s.err, s.bar)
+		s.drawLocked(s.bar)
 	}
 }
+
+// drawLocked writes to Err. That nobody sees it is no reason to fail.
+func (s *Screen) drawLocked(text string) { _, _ = io.WriteString(s.err, text) }
 
 // lastByte remembers how what was written ended.
 type lastByte struct {

@@ -86,7 +86,7 @@ func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
 	s, both := screenOfTest(true)
 	s.setBar("50 %")
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one\n"); return err })
-	s.note("note %d", 1)
+	s.Note("note %d", 1)
 	s.setBar("")
 	if got, want := both.String(), "50 %\r\x1b[Kone\n50 %\r\x1b[Knote 1\n50 %\r\x1b[K"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -107,7 +107,7 @@ func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
 func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 	s, both := screenOfTest(true)
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one"); return err })
-	s.note("note")
+	s.Note("note")
 	if got, want := both.String(), "one\nnote\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -120,7 +120,7 @@ func TestScreenWritesOutputAsItIs(t *testing.T) {
 	s.setBar("50 %")
 	for i := range 3 {
 		_ = s.output(func(w io.Writer) error { _, err := fmt.Fprintf(w, "%d", i); return err })
-		s.note("note")
+		s.Note("note")
 	}
 	if out.String() != "012" {
 		t.Errorf("got %q", out.String())

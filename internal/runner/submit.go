@@ -77,7 +77,7 @@ func (s *submitter) submitAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	lines := newLineReader(f, s.job.manifest.Options.Nulls)
 	for {
 		line, err := lines.next()

@@ -84,11 +84,11 @@ func (t *tally) now(at time.Time) (c counts, rate float64) {
 }
 
 func (t *tally) rateLocked(at time.Time, ended int64) float64 {
-	samples := append(t.mu.samples, sample{at: at, ended: ended})
-	for len(samples) > 2 && at.Sub(samples[1].at) >= rateWindow {
-		samples = samples[1:]
+	t.mu.samples = append(t.mu.samples, sample{at: at, ended: ended})
+	for len(t.mu.samples) > 2 && at.Sub(t.mu.samples[1].at) >= rateWindow {
+		t.mu.samples = t.mu.samples[1:]
 	}
-	t.mu.samples = samples
+	samples := t.mu.samples
 	span := at.Sub(samples[0].at).Seconds()
 	if span <= 0 {
 		return 0
