@@ -30,7 +30,7 @@ type census interface {
 func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
 	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
-	size := f.limit("page_size", req.GetPageSize(), defaultPage, maxPage)
+	size := f.items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
 	after := list.cursor(f, req.GetPageToken())
 	if f.err != nil {
@@ -61,7 +61,7 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
 	f := s.fields()
 	queue := f.id("queue", req.GetQueue())
-	size := f.limit("page_size", req.GetPageSize(), defaultPage, maxPage)
+	size := f.items("page_size", req.GetPageSize(), defaultPage)
 	tenant := identify(ctx).Tenant
 	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
 	after := list.cursor(f, req.GetPageToken())

@@ -32,8 +32,13 @@ func (c *Config) fill() {
 		field *int
 		value int
 	}{
-		{&c.Limits.Payload, d.Payload}, {&c.Limits.Output, d.Output}, {&c.Limits.ID, d.ID}, {&c.Limits.Labels, d.Labels},
-		{&c.Limits.Checkpoint, d.Checkpoint}, {&c.Limits.Stack, d.Stack}, {&c.Limits.Batch, d.Batch},
+		{&c.Limits.Payload, d.Payload},
+		{&c.Limits.Output, d.Output},
+		{&c.Limits.ID, d.ID},
+		{&c.Limits.Labels, d.Labels},
+		{&c.Limits.Checkpoint, d.Checkpoint},
+		{&c.Limits.Stack, d.Stack},
+		{&c.Limits.Batch, d.Batch},
 	} {
 		if *f.field == 0 {
 			*f.field = f.value

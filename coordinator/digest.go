@@ -54,7 +54,7 @@ func (d digester) message(m protoreflect.Message) {
 func (d digester) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	switch {
 	case f.IsMap():
-		d.entries(f, v.Map())
+		d.entries(v.Map())
 	case f.IsList():
 		d.num(uint64(v.List().Len()))
 		for i := range v.List().Len() {
@@ -66,7 +66,7 @@ func (d digester) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 }
 
 // entries writes a map by its keys, which are strings in all of our messages.
-func (d digester) entries(f protoreflect.FieldDescriptor, m protoreflect.Map) {
+func (d digester) entries(m protoreflect.Map) {
 	var keys []string
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
 		keys = append(keys, k.String())

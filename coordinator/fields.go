@@ -92,10 +92,13 @@ func (f *fields) wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	return max(1, lease.Wall(ts.GetSeconds()*int64(time.Second)+int64(ts.GetNanos())))
 }
 
-// limit reads a number of which 0 stands for the default.
-func (f *fields) limit(name string, value, def, most uint32) int {
-	if value > most {
-		f.fail(name, "is %d; the limit is %d", value, most)
+// maxItems is the most that anybody may ask for at once: tasks of a Lease, items of a page.
+const maxItems = 1000
+
+// items reads how many are asked for; 0 stands for the default.
+func (f *fields) items(name string, value, def uint32) int {
+	if value > maxItems {
+		f.fail(name, "is %d; the limit is %d", value, maxItems)
 	}
 	if value == 0 {
 		return int(def)

@@ -41,7 +41,9 @@ func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 		r := newRig(t, st)
 		defer func() {
 			r.stop()
-			<-r.served
+			if err := <-r.served; err != nil {
+				t.Error(err)
+			}
 			_ = r.conn.Close()
 		}()
 		test(t, r)

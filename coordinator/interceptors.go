@@ -18,7 +18,7 @@ import (
 
 // interceptorOptions are the interceptors of the server. The log is outside of the recovery, so that it shows a panic as the error
 // that the caller got. Calls of other services (health, reflection) leave no line, and sessions write lines of their own.
-func interceptorOptions(log *slog.Logger) []grpc.ServerOption {
+func interceptorOptions(log *slog.Logger, under *calls) []grpc.ServerOption {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
 	})
@@ -29,10 +29,12 @@ func interceptorOptions(log *slog.Logger) []grpc.ServerOption {
 	lines, opts := callLogger(log), callLogOptions()
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
+			under.unary,
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
 		),
 		grpc.ChainStreamInterceptor(
+			under.stream,
 			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
 			recovery.StreamServerInterceptor(caught),
 		),

@@ -10,7 +10,6 @@ import (
 // Sizes of pages.
 const (
 	defaultPage = 100
-	maxPage     = 1000
 	// maxPageBytes ends a page early, so that it fits into a message whatever its items carry.
 	maxPageBytes = 1 << 20
 )

@@ -37,6 +37,7 @@ const (
 	connectionWindow = 256 << 10
 	connectionBuffer = 4 << 10
 	gracefulStop     = 10 * time.Second
+	lastWords        = 500 * time.Millisecond // for what the last call wrote to reach the client
 )
 
 // Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
@@ -45,6 +46,7 @@ type Coordinator struct {
 	engine  *engine.Engine
 	health  *health.Server
 	grpc    *grpc.Server
+	calls   *calls
 	http    *http.Server
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
@@ -63,10 +65,10 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	open := newSessions()
 	m.watch(open, eng, st)
-	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer()}
+	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls()}
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	c.grpc = grpc.NewServer(serverOptions(&cfg)...)
+	c.grpc = grpc.NewServer(serverOptions(&cfg, c.calls)...)
 	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
 	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger)
 	return c, nil
@@ -85,8 +87,8 @@ func (c *Coordinator) register(e *edge, open *sessions) {
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config) []grpc.ServerOption {
-	return append(interceptorOptions(cfg.Logger),
+func serverOptions(cfg *Config, under *calls) []grpc.ServerOption {
+	return append(interceptorOptions(cfg.Logger, under),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -185,7 +187,14 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 func (c *Coordinator) stopServers() {
 	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
 	defer hurry.Stop()
-	c.grpc.GracefulStop()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); c.grpc.GracefulStop() }()
+	select {
+	case <-stopped:
+	case <-c.calls.none():
+		hurry.Reset(lastWords) // what is still open is no call of ours
+		<-stopped
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), gracefulStop)
 	defer cancel()
 	if err := c.http.Shutdown(ctx); err != nil {

@@ -56,6 +56,27 @@ func TestStopEndsWhatWaits(t *testing.T) {
 	})
 }
 
+// A tool that keeps a stream of reflection or health open does not hold up a stop.
+func TestStopDoesNotWaitForIdleTools(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		watch, err := r.health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		r.stop()
+		if err := <-r.served; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > lastWords {
+			t.Errorf("the stop took %v of fake time", took)
+		}
+	})
+}
+
 // A failed commit has no verdict: the caller gets UNAVAILABLE, health says NOT_SERVING, and Serve returns the error by which the process
 // exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
@@ -158,7 +179,7 @@ func TestLogOfACall(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := grpc.NewServer(interceptorOptions(slog.New(slog.NewJSONHandler(&log, nil)))...)
+		s := grpc.NewServer(interceptorOptions(slog.New(slog.NewJSONHandler(&log, nil)), newCalls())...)
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
 		lis := bufconn.Listen(1 << 10)
 		go func() { _ = s.Serve(lis) }()

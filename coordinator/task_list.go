@@ -20,10 +20,10 @@ const maxScan = 10_000
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
 	want := parseFilter(f, req.GetFilter())
-	size := f.limit("page_size", req.GetPageSize(), defaultPage, maxPage)
+	size := f.items("page_size", req.GetPageSize(), defaultPage)
 	tenant := identify(ctx).Tenant
 	list := newListing("tasks", tenant, want.sent)
-	after := seqCursor(f, list.cursor(f, req.GetPageToken()))
+	after := seqCursor(list.cursor(f, req.GetPageToken()))
 	if f.err != nil {
 		return nil, toStatus(f.err)
 	}
@@ -44,7 +44,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 }
 
 // seqCursor reads the sequence that a page begins after.
-func seqCursor(f *fields, cursor []byte) uint64 {
+func seqCursor(cursor []byte) uint64 {
 	if len(cursor) != 8 {
 		return 0
 	}

@@ -13,8 +13,7 @@ import (
 
 // Bounds of a unary request for work.
 const (
-	maxLeased = 1000
-	maxWait   = time.Minute
+	maxWait = time.Minute
 )
 
 // workerService answers workers.
@@ -59,7 +58,7 @@ func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 			Queues: f.queues("queues", m.GetQueues()),
 			Types:  f.types("capabilities.types", m.GetCapabilities().GetTypes()),
 		},
-		Max:     f.limit("max_tasks", m.GetMaxTasks(), 1, maxLeased),
+		Max:     f.items("max_tasks", m.GetMaxTasks(), 1),
 		Wait:    min(f.span("wait", m.GetWait()), maxWait),
 		Request: f.id("request_id", m.GetRequestId()),
 	}

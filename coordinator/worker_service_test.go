@@ -143,7 +143,7 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 		for range 6 {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
-		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: maxLeased}
+		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: maxItems}
 		for got := 0; got < 6; {
 			res, err := r.workers.Lease(t.Context(), ask)
 			if err != nil || len(res.GetAssignments()) == 0 {

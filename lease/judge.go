@@ -110,7 +110,7 @@ func (s *step) lost(k Ticket) (Answer, bool) {
 	case t.Attempt() > k.Attempt:
 		return cancelled(Superseded, fmt.Sprintf("attempt %d was granted since", t.Attempt())), true
 	case t.Lease == nil:
-		return cancelled(t.Last.Cause, fmt.Sprintf("the lease ended at %s", t.Last.At.Time().Format("15:04:05.000"))), true
+		return cancelled(t.Last.Cause, t.Last.String()), true
 	}
 	return Answer{}, false
 }

@@ -79,6 +79,17 @@ type Ended struct {
 	At      Wall
 }
 
+// String says it in words, for whoever comes too late.
+func (e Ended) String() string {
+	words := map[Reason]string{
+		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
+		CoordinatorRecovered: "a recovery of the coordinator ended the lease", TaskCancelled: "the task was cancelled",
+		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or deadline passed",
+		Revoked: "the lease was taken back",
+	}
+	return words[e.Cause] + " at " + e.At.Time().Format("2006-01-02T15:04:05.000Z")
+}
+
 // CancelRequest is a cancel that was asked and still stands.
 type CancelRequest struct {
 	Reason string

@@ -87,8 +87,7 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 		r.submit(work())
 		g := r.lease(1, 0)
 		r.say(lease.KindStart, g[0])
-		r.stop()
-		<-r.done
+		r.end()
 		time.Sleep(24 * time.Hour)
 		r.start(Config{})
 		time.Sleep(lease.DefaultHeartbeatTimeout - 2*time.Second)

@@ -30,8 +30,7 @@ func run(t *testing.T, test func(r *rig)) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
 		test(r)
-		r.stop()
-		<-r.done
+		r.end()
 	})
 }
 
@@ -46,13 +45,19 @@ func (r *rig) start(cfg Config) {
 	go func() { r.done <- e.Run(ctx) }()
 }
 
-// restart is an orderly stop and a new start; kill is one without a last word to the store.
-func (r *rig) restart(cfg Config) {
+// end is an orderly stop.
+func (r *rig) end() {
 	r.Helper()
 	r.stop()
 	if err := <-r.done; err != nil {
 		r.Fatal(err)
 	}
+}
+
+// restart is an orderly stop and a new start; kill is one without a last word to the store.
+func (r *rig) restart(cfg Config) {
+	r.Helper()
+	r.end()
 	r.start(cfg)
 }
 
@@ -60,7 +65,9 @@ func (r *rig) kill() {
 	r.Helper()
 	left := r.st.(*memstore.Store).Reopen()
 	r.stop()
-	<-r.done
+	if err := <-r.done; err != nil {
+		r.Log("the killed engine:", err)
+	}
 	r.st = left
 	r.start(Config{})
 }

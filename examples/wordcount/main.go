@@ -18,8 +18,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop() // a second signal ends the process at once
-	if err := run(ctx, "127.0.0.1:7420"); err != nil {
+	err := run(ctx, "127.0.0.1:7420")
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

@@ -62,10 +62,10 @@ func TestFailedCommitSticks(t *testing.T) {
 	if failed := new(store.CommitError); !errors.As(first, &failed) {
 		t.Fatalf("Commit beyond MaxBytes = %v, want a CommitError", first)
 	}
-	if again := s.Commit(t.Context(), &small); again != first {
+	if again := s.Commit(t.Context(), &small); !errors.Is(again, first) {
 		t.Errorf("the next Commit = %v, want %v", again, first)
 	}
-	if err := s.View(func(store.Reader) error { return nil }); err != first {
+	if err := s.View(func(store.Reader) error { return nil }); !errors.Is(err, first) {
 		t.Errorf("the next View = %v, want %v", err, first)
 	}
 }

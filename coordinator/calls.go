@@ -1,0 +1,62 @@
+package coordinator
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+)
+
+// calls counts the calls of our own services that are under way, so that a stop waits for them and not for a stream of reflection or
+// health that some tool keeps open.
+type calls struct {
+	mu    sync.Mutex
+	n     int
+	empty chan struct{} // closed while n is 0
+}
+
+func newCalls() *calls {
+	c := &calls{empty: make(chan struct{})}
+	close(c.empty)
+	return c
+}
+
+// begin counts a call until the function that it returns is called.
+func (c *calls) begin(method string) (end func()) {
+	if !strings.HasPrefix(method, "/lessor.") {
+		return func() {}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == 0 {
+		c.empty = make(chan struct{})
+	}
+	c.n++
+	return c.end
+}
+
+func (c *calls) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n--; c.n == 0 {
+		close(c.empty)
+	}
+}
+
+// none is closed once no call is under way.
+func (c *calls) none() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.empty
+}
+
+func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	defer c.begin(info.FullMethod)()
+	return next(ctx, req)
+}
+
+func (c *calls) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	defer c.begin(info.FullMethod)()
+	return next(srv, stream)
+}
