@@ -33,7 +33,7 @@ Exit codes: ` + exitCodes
 
 // app is what every command gets to work with.
 type app struct {
-	ctx  context.Context // ends with the first signal to stop
+	ctx  context.Context // ends with the first signal to stop; see catchSignals
 	now  context.Context // ends with the second: stop at once
 	json bool
 	streams
@@ -41,10 +41,8 @@ type app struct {
 
 // run is the whole program. It returns the exit code.
 func run(args []string, s streams) int {
-	signals := newSignals()
-	defer signals.stop()
-	err := dispatch(args, &app{ctx: signals.soft, now: signals.hard, streams: s})
-	return report(s, err)
+	a := &app{ctx: context.Background(), now: context.Background(), streams: s}
+	return report(s, dispatch(args, a))
 }
 
 // exited is how kong's request to exit, after --help, travels up to run.

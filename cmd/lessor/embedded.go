@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,9 +21,12 @@ type embedded struct {
 	store  store.Store
 	socket string // directory
 	stop   context.CancelFunc
-	ended  chan struct{}
-	err    error // valid once ended is closed
+	// alive ends when the coordinator does, with the reason.
+	alive context.Context
 }
+
+// errStopped is the reason of an end in order.
+var errStopped = errors.New("the coordinator was stopped")
 
 // maxSocketPath is the longest path of a socket that every system takes, in bytes.
 const maxSocketPath = 100
@@ -34,7 +38,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, storeError(storeDir, err)
 	}
-	e := &embedded{store: st, ended: make(chan struct{})}
+	e := &embedded{store: st}
 	lis, err := e.listen(socketDir)
 	if err != nil {
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
@@ -44,12 +48,10 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 		return nil, errors.Join(err, lis.Close(), st.Close())
 	}
 	e.target = "unix:" + lis.Addr().String()
-	ctx, stop := context.WithCancel(context.Background())
-	e.stop = stop
-	go func() {
-		defer close(e.ended)
-		e.err = serveError(co.Serve(ctx, lis, nil))
-	}()
+	serving, stop := context.WithCancel(context.Background())
+	alive, ended := context.WithCancelCause(context.Background())
+	e.stop, e.alive = stop, alive
+	go func() { ended(cmp.Or(serveError(co.Serve(serving, lis, nil)), errStopped)) }()
 	return e, nil
 }
 
@@ -75,6 +77,10 @@ func (e *embedded) listen(dir string) (net.Listener, error) {
 // close stops the coordinator in order and lets the store go.
 func (e *embedded) close() error {
 	e.stop()
-	<-e.ended
-	return errors.Join(e.err, e.store.Close(), os.RemoveAll(e.socket))
+	<-e.alive.Done()
+	err := context.Cause(e.alive)
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	return errors.Join(err, e.store.Close(), os.RemoveAll(e.socket))
 }

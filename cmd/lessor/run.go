@@ -61,6 +61,7 @@ Examples:
 }
 
 func (c runCmd) Run(a *app) (err error) {
+	defer a.catchSignals()()
 	if err := c.check(); err != nil {
 		return err
 	}

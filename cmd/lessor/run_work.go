@@ -36,7 +36,7 @@ func (r *runWork) run() (runner.Summary, error) {
 	if err != nil {
 		return runner.Summary{}, errors.Join(err, e.close())
 	}
-	summary, err := r.workAndFollow(cl)
+	summary, err := r.workAndFollow(e.alive, cl)
 	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
@@ -52,7 +52,7 @@ func (r *runWork) throughOther() (runner.Summary, error) {
 		return runner.Summary{}, err
 	}
 	r.giveUp(cl, r.job.CancelReplaced)
-	summary, err := r.workAndFollow(cl)
+	summary, err := r.workAndFollow(context.Background(), cl)
 	if err != nil && r.Data == "" {
 		r.giveUp(cl, r.job.Cancel)
 	}
@@ -71,8 +71,8 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 // giveUpTimeout bounds the cancelling of a run.
 const giveUpTimeout = 10 * time.Second
 
-// workAndFollow runs the worker until everything is printed, or follows the run until the worker ends.
-func (r *runWork) workAndFollow(cl *client) (runner.Summary, error) {
+// workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends.
+func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
 	kill, killAll := context.WithCancel(r.now)
 	defer killAll()
 	w, err := r.worker(cl, kill.Done())
@@ -81,7 +81,7 @@ func (r *runWork) workAndFollow(cl *client) (runner.Summary, error) {
 	}
 	defer context.AfterFunc(r.ctx, r.sayStopping)()
 	working, stopWork := context.WithCancel(r.ctx)
-	following, stopFollowing := context.WithCancelCause(context.Background())
+	following, stopFollowing := context.WithCancelCause(alive)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

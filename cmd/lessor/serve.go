@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"syscall"
 
 	"github.com/lessor-dev/lessor/coordinator"
@@ -30,8 +31,8 @@ type serveCmd struct {
 
 // Help is shown below the flags.
 func (serveCmd) Help() string {
-	return `Prints where it listens once it does. The first SIGINT or SIGTERM stops it in order: calls under way are answered,
-what was acknowledged is durable. The log goes to standard error.
+	return `Prints where it listens once it does. The first SIGINT or SIGTERM stops it in order: calls under way are answered. The
+second stops it at once, which loses nothing that was acknowledged. The log goes to standard error.
 
 Examples:
   lessor serve --data /var/lib/lessor
@@ -47,6 +48,8 @@ type limits struct {
 }
 
 func (c serveCmd) Run(a *app) error {
+	defer a.catchSignals()()
+	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
 	log, err := c.Log.logger(a.err)
 	if err != nil {
 		return err

@@ -7,17 +7,13 @@ import (
 	"syscall"
 )
 
-// signals turns the first signal to stop into the end of soft and the second into the end of hard.
-type signals struct {
-	soft, hard context.Context
-	stop       func()
-}
-
-func newSignals() signals {
-	soft, softly := context.WithCancelCause(context.Background())
-	hard, hardly := context.WithCancelCause(context.Background())
-	received := make(chan os.Signal, 2)
-	done := make(chan struct{})
+// catchSignals lets a command end in order: the first signal to stop ends ctx, the second ends now. Commands that only
+// ask and print do without, and die of the signal.
+func (a *app) catchSignals() (release func()) {
+	soft, softly := context.WithCancelCause(a.ctx)
+	hard, hardly := context.WithCancelCause(a.now)
+	a.ctx, a.now = soft, hard
+	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
 	// Caught, a broken pipe is an error of the write, after which there is an orderly end.
 	brokenPipe := make(chan os.Signal, 1)
@@ -32,13 +28,11 @@ func newSignals() signals {
 			}
 		}
 	}()
-	return signals{soft: soft, hard: hard, stop: func() {
+	return func() {
 		signal.Stop(received)
 		signal.Stop(brokenPipe)
 		close(done)
-		softly(nil)
-		hardly(nil)
-	}}
+	}
 }
 
 // interruptedError is the cause with which the contexts of app end.

@@ -42,8 +42,6 @@ func (c taskWatchCmd) Run(a *app) error {
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
-			case err != nil && a.ctx.Err() != nil && c.RunID != "":
-				return nil // a run is watched until the user has seen enough
 			case err != nil:
 				return err
 			}

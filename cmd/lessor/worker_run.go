@@ -47,6 +47,7 @@ Examples:
 }
 
 func (c workerRunCmd) Run(a *app) error {
+	defer a.catchSignals()()
 	if err := checkJobs(c.Jobs); err != nil {
 		return err
 	}
