@@ -193,11 +193,11 @@ func (ss *session) take(f *frame) bool {
 	ss.mu.Lock()
 	ss.seen = ss.c.engine.Now().Wall
 	ss.mu.Unlock()
-	ss.unhush()
 	if m.GetAck().GetFor() != "" {
 		ss.acknowledged(m.GetAck().GetFor())
 	}
 	goOn := ss.payload(m)
+	ss.unhush() // after what the frame says is judged, so that a late report is not overtaken by a new grant
 	if m.GetAck().GetRequest() {
 		ss.out.ack(m.GetId())
 	}
