@@ -207,13 +207,13 @@ func (t *Task) Line() Line { return Line{Queue: t.Spec.Queue, Type: t.Spec.Type}
 // Due returns when the task's next timer is due on each clock; 0 is never. It is computed from the task alone, so that an index of
 // timers can be checked against the tasks that it indexes.
 func (t *Task) Due() (serving Instant, wall Wall) {
-	for _, timer := range t.timers() {
-		if timer.serving != 0 && (serving == 0 || timer.serving < serving) {
-			serving = timer.serving
+	t.timers(func(tm timer) {
+		if tm.serving != 0 && (serving == 0 || tm.serving < serving) {
+			serving = tm.serving
 		}
-		if timer.wall != 0 && (wall == 0 || timer.wall < wall) {
-			wall = timer.wall
+		if tm.wall != 0 && (wall == 0 || tm.wall < wall) {
+			wall = tm.wall
 		}
-	}
+	})
 	return serving, wall
 }

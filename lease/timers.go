@@ -22,43 +22,42 @@ type timer struct {
 	wall    Wall
 }
 
-// timers lists what time may still do to the task in its present state.
-func (t *Task) timers() []timer {
+// timers calls each with what time may still do to the task in its present state. It is asked on every step, so it makes no list.
+func (t *Task) timers(each func(timer)) {
 	switch {
 	case t.Lease != nil:
-		return t.leaseTimers()
+		t.leaseTimers(each)
+		return
 	case t.Rest.Final():
-		return []timer{{kind: timerRetention, wall: t.FinishedAt.Add(t.Spec.Retention)}}
+		each(timer{kind: timerRetention, wall: t.FinishedAt.Add(t.Spec.Retention)})
+		return
 	}
-	var all []timer
 	if t.Deadline != 0 {
-		all = append(all, timer{kind: timerDeadline, wall: t.Deadline})
+		each(timer{kind: timerDeadline, wall: t.Deadline})
 	}
 	if t.Rest == Scheduled {
-		return append(all, timer{kind: timerReady, wall: t.RunAt, serving: t.RetryAt})
+		each(timer{kind: timerReady, wall: t.RunAt, serving: t.RetryAt})
+	} else if d := t.Spec.StartTimeout; d != 0 {
+		each(timer{kind: timerStart, serving: t.ReadyAt.Add(d)})
 	}
-	if d := t.Spec.StartTimeout; d != 0 {
-		all = append(all, timer{kind: timerStart, serving: t.ReadyAt.Add(d)})
-	}
-	return all
 }
 
-func (t *Task) leaseTimers() []timer {
+func (t *Task) leaseTimers(each func(timer)) {
 	l := t.Lease
-	all := []timer{{kind: timerExpiry, serving: l.ExpiresAt}}
+	each(timer{kind: timerExpiry, serving: l.ExpiresAt})
 	if l.AckedAt == 0 && l.AckBy != 0 {
-		all = append(all, timer{kind: timerAck, serving: l.AckBy})
+		each(timer{kind: timerAck, serving: l.AckBy})
 	}
 	if t.Cancel != nil { // then only the grace counts (T7)
-		return append(all, timer{kind: timerCancel, serving: l.CancelBy})
+		each(timer{kind: timerCancel, serving: l.CancelBy})
+		return
 	}
 	if l.AttemptBy != 0 {
-		all = append(all, timer{kind: timerAttempt, serving: l.AttemptBy})
+		each(timer{kind: timerAttempt, serving: l.AttemptBy})
 	}
 	if t.Deadline != 0 {
-		all = append(all, timer{kind: timerDeadline, wall: t.Deadline})
+		each(timer{kind: timerDeadline, wall: t.Deadline})
 	}
-	return all
 }
 
 // lag tells for how long the timer has been due; ok is false while it is not.
@@ -77,12 +76,12 @@ func (s *step) settle() {
 	for s.task != nil {
 		first, found := timer{}, false
 		longest := Instant(0)
-		for _, tm := range s.task.timers() {
+		s.task.timers(func(tm timer) {
 			d, due := tm.lag(s.now)
 			if due && (!found || d > longest || d == longest && tm.kind < first.kind) {
 				first, found, longest = tm, true, d
 			}
-		}
+		})
 		if !found {
 			return
 		}
