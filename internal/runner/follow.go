@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -124,19 +125,20 @@ func (f *follower) settle(ctx context.Context, taskID string) error {
 	}
 }
 
-// await returns when a task has ended or is gone.
+// await returns when a task has ended or is gone, or the stream has.
 func (f *follower) await(ctx context.Context, taskID string) error {
+	opened := time.Now()
 	stream, err := f.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
 	if err != nil {
 		return err
 	}
-	for {
+	for told := false; ; told = true {
 		_, err := stream.Recv()
 		if errors.Is(err, io.EOF) || status.Code(err) == codes.NotFound {
 			return nil
 		}
 		if err != nil {
-			return err
+			return unlessSteady(err, opened, told)
 		}
 	}
 }

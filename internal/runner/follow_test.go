@@ -402,6 +402,27 @@ func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
 	}
 }
 
+// Coordinators end old connections; a line that runs for hours is none that nobody answers for.
+func TestARunWaitsForALongLine(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 1, keepOrder)
+			for range 5 {
+				time.Sleep(time.Hour)
+				fake.breakStreams()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			fake.end(1, completed)
+			r.finish("<a>")
+			if !r.summary.OK() || r.err != nil {
+				t.Errorf("%v, %v", r.summary, r.err)
+			}
+		})
+	}
+}
+
 func TestARunGivesUpWhenTheCoordinatorStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()

@@ -38,6 +38,19 @@ func persist(ctx context.Context, call func() error) error {
 	}
 }
 
+// steady is how long a stream must have lived to show that the coordinator was there, although it had nothing to tell.
+// Coordinators end old connections, and a line may run for hours.
+const steady = time.Minute
+
+// unlessSteady is the error of a stream that was opened at a time, nil where it broke after it had shown that the
+// coordinator was there.
+func unlessSteady(err error, opened time.Time, told bool) error {
+	if transient(err) && (told || time.Since(opened) > steady) {
+		return nil
+	}
+	return err
+}
+
 // transient reports whether err says that there was no answer, rather than what the answer was.
 func transient(err error) bool {
 	switch status.Code(err) {

@@ -47,8 +47,9 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes in one stream. Once it had an event, its end is no reason to wait before the next.
+// follow takes in one stream.
 func (w *watcher) follow(ctx context.Context) error {
+	opened := time.Now()
 	stream, err := w.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{
 		RunId:         w.job.RunID(),
 		WorkspaceId:   w.job.manifest.Options.Workspace,
@@ -57,16 +58,13 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for got := false; ; got = true {
+	for told := false; ; told = true {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Unavailable, "the coordinator ended the watch")
 		}
-		if err != nil && got && transient(err) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return unlessSteady(err, opened, told)
 		}
 		w.take(ctx, event)
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/store"
+)
+
+func withDetail(t *testing.T, code codes.Code, message string, detail protoadapt.MessageV1) error {
+	t.Helper()
+	s, err := status.New(code, message).WithDetails(detail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Err()
+}
+
+func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
+	const dialing = `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused"`
+	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+		{Field: "task.queue", Description: "is empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
+	}}
+	wait := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
+	for name, test := range map[string]struct {
+		err  error
+		code int
+		want string
+	}{
+		"none":           {nil, 0, ""},
+		"plain":          {errors.New("something"), 1, "error: something\n"},
+		"failure":        {fmt.Errorf("around: %w", fail(5, "do that", "no %s", "way")), 5, "error: no way\nhint: do that\n"},
+		"without words":  {&failure{code: 1}, 1, ""},
+		"signal":         {&interruptedError{signal: syscall.SIGTERM}, 143, "error: stopped by a signal: terminated\n"},
+		"broken pipe":    {fmt.Errorf("write: %w", syscall.EPIPE), 141, ""},
+		"no answer":      {context.DeadlineExceeded, 3, "error: no answer in time\n"},
+		"unreachable":    {status.Error(codes.Unavailable, dialing), 3, "error: cannot reach the coordinator: dial tcp 127.0.0.1:7420: connect: connection refused\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
+		"not found":      {status.Error(codes.NotFound, "no such task"), 4, "error: no such task\n"},
+		"wrong state":    {status.Error(codes.FailedPrecondition, "the task is READY"), 1, "error: the task is READY\n"},
+		"bad fields":     {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: is empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
+		"bad, no detail": {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},
+		"overloaded":     {withDetail(t, codes.ResourceExhausted, "too many", wait), 3, "error: the coordinator is overloaded: too many\nhint: try again in 3s\n"},
+		"serve failed": {
+			serveError(fmt.Errorf("%w: disk", engine.ErrStore)), 70,
+			"error: the store failed: disk\nhint: what was acknowledged is safe, the rest is unknown: look at the disk, then start again\n",
+		},
+		"newer store": {
+			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,
+			"error: the store has format 9, this version of Lessor reads up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if code := report(streams{err: &out}, test.err); code != test.code || out.String() != test.want {
+				t.Errorf("got %d and\n%s\nwant %d and\n%s", code, &out, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestWhenTakesATimeOrASpan(t *testing.T) {
+	var w when
+	if err := w.UnmarshalText([]byte("2026-12-01T06:00:00Z")); err != nil || w.timestamp().GetSeconds() != 1796104800 {
+		t.Errorf("got %v, %v", w, err)
+	}
+	before := time.Now()
+	if err := w.UnmarshalText([]byte("10m")); err != nil || w.Before(before.Add(10*time.Minute)) {
+		t.Errorf("got %v, %v", w, err)
+	}
+	if (when{}).timestamp() != nil {
+		t.Error("no time is a time")
+	}
+}
+
+func TestTablesShowNoControlCharacters(t *testing.T) {
+	for text, want := range map[string]string{"": "-", "a b": "a b", "a\x1b[31mb\n": "a?[31mb?", "é\u0085": "é?"} {
+		if got := printable(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestPreviewShowsTextAndTheSizeOfAnythingElse(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "empty",
+		"hello":                                 "hello",
+		"\xff\xfe":                              "2 B that are not text",
+		string(bytes.Repeat([]byte("x"), 2048)): "2.0 KiB: " + string(bytes.Repeat([]byte("x"), 200)) + "…",
+	} {
+		if got := preview([]byte(text)); got != want {
+			t.Errorf("%.20q: got %q, want %q", text, got, want)
+		}
+	}
+}
