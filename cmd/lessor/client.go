@@ -32,12 +32,12 @@ type client struct {
 }
 
 // dial prepares a connection; it is made at the first call. There is no TLS, as with serve.
-func dial(target string) (*client, error) {
-	conn, err := worker.Dial(target,
+func dial(target string, opts ...grpc.DialOption) (*client, error) {
+	conn, err := worker.Dial(target, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithUnaryInterceptor(withTimeout),
-	)
+	)...)
 	if err != nil {
 		return nil, fail(exitUsage, "an address is HOST:PORT", "address %q: %v", target, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"google.golang.org/grpc"
+
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -17,9 +19,8 @@ import (
 // embedded is a coordinator inside of this process. It listens on a socket that only this user can reach: on a port of
 // the loopback, everybody on the machine could submit tasks, and commands of theirs would run as this user.
 type embedded struct {
-	target string // for dial
 	store  store.Store
-	socket string // directory
+	socket string // path
 	stop   context.CancelFunc
 	// alive ends when the coordinator does, with the reason.
 	alive context.Context
@@ -38,8 +39,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, storeError(storeDir, err)
 	}
-	e := &embedded{store: st}
-	lis, err := e.listen(socketDir)
+	socket, lis, err := listenSocket(socketDir)
 	if err != nil {
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
 	}
@@ -47,31 +47,38 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), st.Close())
 	}
-	e.target = "unix:" + lis.Addr().String()
 	serving, stop := context.WithCancel(context.Background())
 	alive, ended := context.WithCancelCause(context.Background())
-	e.stop, e.alive = stop, alive
+	e := &embedded{store: st, socket: socket, stop: stop, alive: alive}
 	go func() { ended(cmp.Or(serveError(co.Serve(serving, lis, nil)), errStopped)) }()
 	return e, nil
 }
 
-// listen opens the socket, of which one may be left by a process that was killed.
-func (e *embedded) listen(dir string) (net.Listener, error) {
+// listenSocket opens the socket; one may be left by a process that was killed.
+func listenSocket(dir string) (path string, lis net.Listener, err error) {
 	const name = "grpc"
 	if err := os.RemoveAll(dir); err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	err := os.Mkdir(dir, 0o700)
-	if path, _ := filepath.Abs(dir); len(path)+len(name) > maxSocketPath {
+	if len(dir)+len("/"+name) > maxSocketPath {
 		dir, err = os.MkdirTemp("", "lessor-")
 	} else {
-		dir = path
+		err = os.Mkdir(dir, 0o700)
 	}
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	e.socket = dir
-	return net.Listen("unix", filepath.Join(dir, name))
+	path = filepath.Join(dir, name)
+	lis, err = net.Listen("unix", path)
+	return path, lis, err
+}
+
+// dial connects to the coordinator. The path is not part of gRPC's target, where some characters would mean something.
+func (e *embedded) dial() (*client, error) {
+	return dial("passthrough:///embedded", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", e.socket)
+	}))
 }
 
 // close stops the coordinator in order and lets the store go.
@@ -82,5 +89,5 @@ func (e *embedded) close() error {
 	if errors.Is(err, errStopped) {
 		err = nil
 	}
-	return errors.Join(err, e.store.Close(), os.RemoveAll(e.socket))
+	return errors.Join(err, e.store.Close(), os.RemoveAll(filepath.Dir(e.socket)))
 }

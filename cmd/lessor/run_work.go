@@ -32,7 +32,7 @@ func (r *runWork) run() (runner.Summary, error) {
 	if err != nil {
 		return runner.Summary{}, err
 	}
-	cl, err := dial(e.target)
+	cl, err := e.dial()
 	if err != nil {
 		return runner.Summary{}, errors.Join(err, e.close())
 	}
@@ -156,9 +156,7 @@ func (r *runWork) whyEnded(err error) error {
 	return errWorkerEnded
 }
 
+// sayStopping tells what the first signal does.
 func (r *runWork) sayStopping() {
-	if errors.Is(context.Cause(r.ctx), context.Canceled) {
-		return // the program is over
-	}
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
