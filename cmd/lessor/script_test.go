@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -67,7 +68,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // running is the coordinator of a script.
-type running struct{ cmd *exec.Cmd }
+type running struct {
+	cmd *exec.Cmd
+	log bytes.Buffer
+}
 
 func (r *running) end(s syscall.Signal) error {
 	if r.cmd == nil {
@@ -92,8 +96,9 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"))
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
+	r := ts.Value("coordinator").(*running)
+	r.cmd, cmd.Stderr = cmd, &r.log
 	ts.Check(cmd.Start())
-	ts.Value("coordinator").(*running).cmd = cmd
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	ts.Check(err)
 	var at struct{ GRPC string }
@@ -106,8 +111,8 @@ func shutdownCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 || signals[args[0]] == 0 {
 		ts.Fatalf("usage: shutdown TERM|KILL")
 	}
-	err := ts.Value("coordinator").(*running).end(signals[args[0]])
-	if args[0] == "TERM" {
-		ts.Check(err) // asked to stop, it ends with 0
+	r := ts.Value("coordinator").(*running)
+	if err := r.end(signals[args[0]]); err != nil && args[0] == "TERM" { // asked to stop, it ends with 0
+		ts.Fatalf("coordinator: %v\n%s", err, &r.log)
 	}
 }
