@@ -1,0 +1,153 @@
+//go:build faults
+
+package crash
+
+import (
+	"cmp"
+	"slices"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// granted enters a lease that a unary worker was given when it asked for work.
+func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.touchLocked(g.GetTask().GetTaskId())
+	t.in(g.GetTask().GetSpec().GetQueue())
+	a := &attempt{task: t, number: g.GetAttempt(), leaseID: g.GetLeaseId(), token: g.GetFencingToken(), asked: asked}
+	at, known := slices.BinarySearchFunc(t.attempts, a, func(x, y *attempt) int { return cmp.Compare(x.number, y.number) })
+	if known {
+		return b.grantedAgainLocked(t.attempts[at], a)
+	}
+	b.counts.leases++
+	t.attempts = slices.Insert(t.attempts, at, a)
+	b.compareLocked(t, at)
+	if final(t.end) {
+		b.wrong("A5", t, "attempt %d was granted when the task was %v", a.number, t.end)
+	}
+	return a
+}
+
+// grantedAgainLocked is for a repeated request, which gets the same live leases (S2).
+func (b *book) grantedAgainLocked(before, now *attempt) *attempt {
+	if before.leaseID != now.leaseID || before.token != now.token {
+		b.wrong("A2", now.task, "attempt %d was granted twice", now.number)
+	}
+	return before
+}
+
+// compareLocked compares an attempt with its neighbours.
+func (b *book) compareLocked(t *task, at int) {
+	for i := max(at, 1); i < min(at+2, len(t.attempts)); i++ {
+		before, after := t.attempts[i-1], t.attempts[i]
+		if after.token <= before.token {
+			b.wrong("A2", t, "attempt %d has token %d, attempt %d has %d", before.number, before.token, after.number, after.token)
+		}
+		// Its holder has not said anything that could have ended it, and nobody else has.
+		if before.open() && !b.fickle(t) {
+			b.wrong("A1", t, "attempt %d was granted while attempt %d held a live lease", after.number, before.number)
+		}
+	}
+}
+
+// fickle reports whether leases of the task may end without their holder's doing.
+func (b *book) fickle(t *task) bool { return t.meddled || t.queue == shortQueue }
+
+// saying enters that the holder is about to report. What it says is said for ever: a repeat is the same.
+func (b *book) saying(a *attempt, r *report) {
+	b.enter(func() {
+		a.said = r
+		if a.tries++; a.tries == 1 {
+			b.touchLocked(a.task.id)
+		}
+	})
+}
+
+// heard enters the verdict on what the holder said.
+func (b *book) heard(a *attempt, got answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts.verdicts[got.verdict]++
+	switch got.verdict {
+	case committed:
+		b.committedLocked(a, got)
+	case cancelled:
+		b.lostLocked(a, got)
+	default:
+		b.wrong("V3-V6", a.task, "attempt %d: its report was refused: %v", a.number, got)
+	}
+}
+
+func (b *book) committedLocked(a *attempt, got answer) {
+	switch {
+	case a.lost != nil:
+		b.wrong("A4, A10", a.task, "attempt %d was %v before, and is %v now", a.number, *a.lost, got)
+	case a.committed == nil && got.replayed && a.tries == 1:
+		b.wrong("V4", a.task, "attempt %d: the first try was answered as a repeat", a.number)
+	case a.committed != nil && got != a.committed.again():
+		b.wrong("V4", a.task, "attempt %d was %v before, and is %v now", a.number, *a.committed, got)
+	case a.committed != nil:
+		b.counts.replays++
+	default:
+		b.touchLocked(a.task.id)
+		a.committed = &got
+		if got.final() {
+			b.decidedLocked(a.task, a.number)
+		}
+		b.endedLocked(a.task, got.state)
+	}
+}
+
+// decidedLocked enters whose report ended the round.
+func (b *book) decidedLocked(t *task, attempt uint32) {
+	if t.decided != 0 && t.decided != attempt {
+		b.wrong("A5", t, "attempt %d and attempt %d both ended it with their reports", t.decided, attempt)
+	}
+	t.decided = attempt
+}
+
+// lostLocked enters that a lease has ended. That of a patient task has no reason to.
+func (b *book) lostLocked(a *attempt, got answer) {
+	if a.committed != nil {
+		b.wrong("A10", a.task, "attempt %d was COMMITTED, and is %v now", a.number, got)
+	}
+	if a.lost != nil {
+		return
+	}
+	b.touchLocked(a.task.id)
+	if !b.fickle(a.task) {
+		b.wrong("A9", a.task, "attempt %d lost its lease: %v", a.number, got)
+	}
+	a.lost = &got
+}
+
+// beat enters the verdict on a Start or Heartbeat under a lease on which nothing was reported yet.
+func (b *book) beat(a *attempt, got answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts.beats++
+	switch {
+	case got.verdict == cancelled:
+		b.lostLocked(a, got)
+	case got.verdict != committed:
+		b.wrong("V1-V6", a.task, "attempt %d: a heartbeat was refused: %v", a.number, got)
+	case a.lost != nil:
+		b.wrong("A4", a.task, "attempt %d was %v before, and its heartbeat is %v now", a.number, *a.lost, got)
+	}
+}
+
+// held lists the attempts whose holders still have to report.
+func (b *book) held() []*attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var held []*attempt
+	for _, t := range b.order {
+		for _, a := range t.attempts {
+			if a.open() && !final(t.end) && t.deleted == no {
+				held = append(held, a)
+			}
+		}
+	}
+	return held
+}

@@ -1,0 +1,179 @@
+//go:build faults
+
+package crash
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+var (
+	kills = flag.Int("kills", 30, "kills that hit calls under way")
+	seed  = flag.Uint64("seed", 0, "what is drawn; 0: another one each time")
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// Who works during a round, beside the stream workers.
+const (
+	producers     = 3
+	holders       = 8
+	streamWorkers = 2
+)
+
+// TestKill: nothing that was acknowledged is lost or changes by kill -9, and who held a lease goes on (A1-A6, A9, A10, V4, V5).
+func TestKill(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*harness.Patience)
+	defer cancel()
+	r := &rounds{t: t, b: newBook(t), rand: rand.New(rand.NewPCG(*seed, 0)), c: harness.NewCoordinator(t, t.TempDir())}
+	r.check = &comparer{b: r.b, rand: r.rand}
+	r.c.Start()
+	streams := startStreams(t, r.b, r.c.Follow(), streamWorkers)
+	defer streams.drain() // where the test ends early
+	for r.hits < *kills && !t.Failed() {
+		r.work(ctx)
+		r.c.Start()
+		streams.restarted()
+		r.look(ctx)
+	}
+	r.finish(ctx, streams)
+	t.Log(r)
+}
+
+// rounds are the kills of one test.
+type rounds struct {
+	t     *testing.T
+	b     *book
+	rand  *rand.Rand
+	c     *harness.Coordinator
+	check *comparer
+
+	kills, hits int   // hits are kills with calls under way
+	cut         int64 // calls that the kills cut off
+}
+
+// work lets everybody work until enough calls were answered, and kills the coordinator.
+func (r *rounds) work(ctx context.Context) {
+	m := newMeter(r.c.Conn(), 1+r.rand.Int64N(300))
+	from := r.leftOpen()
+	var busy sync.WaitGroup
+	for i := range producers {
+		p := &producer{b: r.b, tasks: lessorv1.NewTaskServiceClient(m), rand: r.fork()}
+		busy.Go(func() { r.until(ctx, fmt.Sprintf("producer %d", i), p.step) })
+	}
+	for i := range holders {
+		h := &holder{b: r.b, name: fmt.Sprintf("holder-%d", i), workers: lessorv1.NewWorkerServiceClient(m), rand: r.fork(), from: from}
+		busy.Go(func() { r.until(ctx, h.name, h.step) })
+	}
+	select {
+	case <-m.enough:
+	case <-ctx.Done():
+		r.t.Fatalf("after %d kills: %v", r.kills, ctx.Err())
+	}
+	// Not right after an answer: calls that share a commit are answered together, and the next ones have hardly begun.
+	dawdle(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
+	m.killing()
+	r.c.Kill()
+	busy.Wait()
+	r.count(m)
+}
+
+func (r *rounds) fork() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), 0)) }
+
+// leftOpen hands out the attempts of earlier rounds.
+func (r *rounds) leftOpen() chan *attempt {
+	open := r.b.held()
+	from := make(chan *attempt, len(open))
+	for _, a := range open {
+		from <- a
+	}
+	return from
+}
+
+// until repeats a step until the coordinator is gone.
+func (r *rounds) until(ctx context.Context, who string, step func(context.Context) error) {
+	for {
+		err := step(ctx)
+		if unanswered(err) {
+			return
+		}
+		if err != nil {
+			r.t.Errorf("%s: %v", who, err)
+			return
+		}
+	}
+}
+
+func (r *rounds) count(m *meter) {
+	r.kills++
+	if cut := m.cut.Load(); cut > 0 {
+		r.hits++
+		r.cut += cut
+	}
+	if early := m.early.Load(); early > 0 {
+		r.t.Errorf("%d calls were not answered, and nobody had killed yet", early)
+	}
+}
+
+// look compares what is there after a kill.
+func (r *rounds) look(ctx context.Context) {
+	const sample, keyed = 50, 10 // of the tasks that the last round did not touch, and of submits
+	r.check.connect(r.c.Conn())
+	r.check.settle(ctx)
+	r.check.resubmit(ctx, keyed)
+	r.check.compare(ctx, r.b.due(sample, r.rand))
+}
+
+// finish lets the streams end their work, and compares everything.
+func (r *rounds) finish(ctx context.Context, s *streams) {
+	if r.t.Failed() {
+		return
+	}
+	s.holdNoMore()
+	r.awaitStreams(ctx)
+	s.drain()
+	r.check.compare(ctx, r.b.all())
+	r.check.stillAbsent(ctx)
+	r.c.Stop()
+}
+
+// awaitStreams waits until every task of the streams is final or gone.
+func (r *rounds) awaitStreams(ctx context.Context) {
+	for _, t := range r.b.all() {
+		if t.queue != streamQueue {
+			continue
+		}
+		stream, err := r.check.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: t.id})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if ctx.Err() != nil {
+			r.t.Errorf("task %s did not end: %v", t.id, err)
+			return
+		}
+	}
+}
+
+func (r *rounds) String() string {
+	n := r.b.counts
+	return fmt.Sprintf(`%d kills, %d of them with calls under way; they cut %d calls off
+acknowledged: %d submits of %d tasks, %d leases, %d starts and heartbeats, %d cancels, %d deletes
+verdicts: %d COMMITTED, %d CANCELLED on unary reports; %d on streams, %d of them COMMITTED for attempts that outlived a kill
+checked: %d times a task; %d verdicts replayed, %d other reports refused, %d submits repeated, %d held leases went on
+without an answer: %d had happened, %d had not`,
+		r.kills, r.hits, r.cut, n.submits, n.tasks, n.leases, n.beats, n.cancels, n.deletes,
+		n.verdicts[committed], n.verdicts[cancelled], n.streamed, n.carried,
+		n.compared, n.replays, n.duplicates, n.resubmits, n.held, n.unsureYes, n.unsureNo)
+}

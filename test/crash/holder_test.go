@@ -1,0 +1,139 @@
+//go:build faults
+
+package crash
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// holder is a worker without a stream: it leases and reports by unary calls.
+type holder struct {
+	b       *book
+	name    string
+	workers lessorv1.WorkerServiceClient
+	rand    *rand.Rand
+	// from holds attempts that earlier rounds left open.
+	from chan *attempt
+}
+
+// step does one thing. The error is one of a call that got no answer, or that failed the test.
+func (h *holder) step(ctx context.Context) error {
+	if h.rand.IntN(3) == 0 {
+		select {
+		case a := <-h.from:
+			return h.work(ctx, a)
+		default:
+		}
+	}
+	return h.lease(ctx)
+}
+
+// requests numbers them.
+var requests atomic.Int64
+
+func (h *holder) lease(ctx context.Context) error {
+	req := &lessorv1.LeaseRequest{
+		WorkerId:  h.name,
+		Queues:    []string{patientQueue, shortQueue},
+		MaxTasks:  uint32(1 + h.rand.IntN(4)),
+		Wait:      durationpb.New(20 * time.Millisecond),
+		RequestId: fmt.Sprintf("lease-%d", requests.Add(1)),
+	}
+	m, err := h.workers.Lease(ctx, req)
+	if unanswered(err) {
+		h.b.enter(func() { h.b.leases = append(h.b.leases, req) })
+	}
+	if err != nil {
+		return err
+	}
+	var mine []*attempt
+	for _, g := range m.GetAssignments() {
+		mine = append(mine, h.b.granted(req, g))
+	}
+	for _, a := range mine {
+		if err := h.work(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work does what a worker may do with an attempt. Now and then that is to keep it for a later round.
+func (h *holder) work(ctx context.Context, a *attempt) error {
+	if h.rand.IntN(3) > 0 {
+		m, err := h.workers.Start(ctx, &lessorv1.StartRequest{TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number})
+		if err != nil {
+			return err
+		}
+		h.b.beat(a, answerOf(m))
+	}
+	if h.rand.IntN(3) == 0 {
+		if err := h.heartbeat(ctx, a); err != nil {
+			return err
+		}
+	}
+	if h.rand.IntN(5) == 0 {
+		return nil
+	}
+	if a.task.queue == shortQueue && h.rand.IntN(2) == 0 {
+		dawdle(ctx, shortLease+10*time.Millisecond) // and let it run out; whether it did is the coordinator's to say
+	}
+	return h.b.say(ctx, h.workers, a, h.outcome(a))
+}
+
+// heartbeat renews a lease and saves a checkpoint with it.
+func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
+	checkpoint := fmt.Appendf(nil, "%s/%d/%d", a.task.id, a.number, h.rand.Uint32())
+	h.b.enter(func() { h.b.touchLocked(a.task.id).later = checkpoint })
+	m, err := h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
+		TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number, Checkpoint: checkpoint,
+	})
+	if err != nil {
+		return err
+	}
+	if m.GetVerdict() == committed {
+		h.b.enter(func() { a.task.checkpoint = checkpoint })
+	}
+	h.b.beat(a, answerOf(m))
+	return nil
+}
+
+// dawdle does nothing for a while.
+func dawdle(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
+
+func (h *holder) outcome(a *attempt) *report {
+	switch n := h.rand.IntN(10); {
+	case n < 6:
+		return completion(a, output(a.task.id, a.number))
+	case n < 8:
+		return failure(a, output(a.task.id, a.number), true)
+	case n < 9 && a.number < 5: // and not for ever
+		return release(a)
+	}
+	return failure(a, output(a.task.id, a.number), false)
+}
+
+// output of an attempt names it, so that it is seen whose output a task has.
+func output(id string, attempt uint32) string { return fmt.Sprintf("output of %s/%d", id, attempt) }
+
+// say reports on an attempt and enters the verdict.
+func (b *book) say(ctx context.Context, workers lessorv1.WorkerServiceClient, a *attempt, r *report) error {
+	b.saying(a, r)
+	got, err := r.send(ctx, workers)
+	if err == nil {
+		b.heard(a, got)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+//go:build faults
+
+package fleet
+
+import (
+	"fmt"
+	"sync"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// count counts outcomes in the history of every task, and that the kill hit leases.
+func (f *fleet) count() {
+	f.t.Helper()
+	const atOnce = 8
+	ids := f.ids()
+	if len(ids) != f.tasks {
+		f.t.Fatalf("A6: %d tasks were submitted, and %d are there", f.tasks, len(ids))
+	}
+	next := make(chan string)
+	var busy sync.WaitGroup
+	for range atOnce {
+		busy.Go(func() {
+			for id := range next {
+				m, err := f.client().GetTask(f.ctx, &lessorv1.GetTaskRequest{TaskId: id})
+				if err != nil {
+					f.t.Errorf("task %s: %v", id, err)
+					continue
+				}
+				f.countTask(m.GetTask())
+			}
+		})
+	}
+	for _, id := range ids {
+		next <- id
+	}
+	close(next)
+	busy.Wait()
+}
+
+// cutOff counts the attempts that were begun and whose leases ended without a report, and fails the test if there are none:
+// then the fault hit nothing.
+func (f *fleet) cutOff(starts map[attempt]int) (n int) {
+	f.t.Helper()
+	for a := range starts {
+		if f.lost[a] == victim {
+			n++
+		}
+	}
+	if n == 0 {
+		f.t.Error("the victim had begun nothing that it had not reported: the test shows nothing")
+	}
+	return n
+}
+
+// ids lists the tasks.
+func (f *fleet) ids() (ids []string) {
+	f.t.Helper()
+	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: runID}, PageSize: 1000}
+	for {
+		m, err := f.client().ListTasks(f.ctx, req)
+		f.must(err)
+		for _, t := range m.GetTasks() {
+			ids = append(ids, t.GetTaskId())
+		}
+		if req.PageToken = m.GetNextPageToken(); req.PageToken == "" {
+			return ids
+		}
+	}
+}
+
+func (f *fleet) countTask(t *lessorv1.Task) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	completions := 0
+	for _, e := range t.GetHistory() {
+		switch {
+		case isCompletion(e):
+			completions++
+			f.completedBy[attempt{t.GetTaskId(), e.GetAttempt()}] = e.GetActor()
+		case e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED:
+			f.lost[attempt{t.GetTaskId(), e.GetAttempt()}] = e.GetActor()
+		}
+	}
+	if completions != 1 || t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || t.GetHistoryDropped() > 0 {
+		f.t.Errorf("A5: task %s is %v, and was completed %d times: %v", t.GetTaskId(), t.GetState(), completions, t.GetHistory())
+	}
+	if t.GetAttempt() > 1 {
+		f.again++
+	}
+}
+
+func (f *fleet) String() string {
+	by, lost := map[string]int{}, map[string]int{}
+	for _, name := range f.completedBy {
+		by[name]++
+	}
+	for _, name := range f.lost {
+		lost[name]++
+	}
+	return fmt.Sprintf("each committed exactly once, %d by the victim, %d by the survivor; the victim lost %d leases, "+
+		"the survivor %d; %d tasks were granted again", by[victim], by[survivor], lost[victim], lost[survivor], f.again)
+}

@@ -1,0 +1,285 @@
+//go:build faults
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+const (
+	queue = "fleet"
+	runID = "fleet"
+)
+
+// The two workers; the first one is killed or paused.
+const (
+	victim   = "victim"
+	survivor = "survivor"
+)
+
+// TestWorkerKilled: 10,000 tasks, workers made of the SDK, one of them killed.
+func TestWorkerKilled(t *testing.T) {
+	const tasks, killAfter = 10_000, 2_500
+	f := newFleet(t, tasks)
+	a, b := newTally(t, victim, killAfter), newTally(t, survivor, 0)
+	first, second := f.startWorker(a), f.startWorker(b)
+	f.await(a.enough, "the victim did not begin enough")
+	first.Kill()
+	f.awaitDone()
+	f.end(second)
+	f.count()
+	f.sameAsPrinted(a, true)
+	f.sameAsPrinted(b, false)
+	f.log(a, b)
+}
+
+// TestWorkerPaused: a worker that stands still comes back when everything that it held was done by the other one. What it
+// still has to say changes nothing (A4).
+func TestWorkerPaused(t *testing.T) {
+	const tasks, pauseAfter = 2_000, 500
+	f := newFleet(t, tasks)
+	a, b := newTally(t, victim, pauseAfter), newTally(t, survivor, 0)
+	first, second := f.startWorker(a), f.startWorker(b)
+	f.await(a.enough, "the victim did not begin enough")
+	first.Pause()
+	f.awaitDone()
+	first.Resume()
+	f.end(first, second)
+	f.count()
+	f.sameAsPrinted(a, false)
+	f.sameAsPrinted(b, false)
+	f.log(a, b)
+}
+
+// log prints the counts.
+func (f *fleet) log(a, b *tally) {
+	f.t.Helper()
+	cut := f.cutOff(a.starts)
+	f.t.Logf("%d tasks, counted after a restart of the coordinator: %s", f.tasks, f)
+	f.t.Logf("the workers printed %d starts, of which the fault cut %d off, and %d + %d COMMITTED, %d CANCELLED",
+		len(a.starts)+len(b.starts), cut, a.told[committed], b.told[committed], a.told[cancelled]+b.told[cancelled])
+}
+
+// startWorker starts the test binary as a worker.
+func (f *fleet) startWorker(n *tally) *harness.Process {
+	f.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return harness.Start(f.t, harness.Command{
+		Path:   self,
+		Env:    []string{workerName + "=" + n.name, workerAddr + "=" + f.c.Addr(), workerHangs + "=" + fmt.Sprint(n.want)},
+		Stdout: n.lines(),
+	})
+}
+
+// sameAsPrinted compares what a worker printed with what the coordinator keeps. One that was killed may not have lived to
+// print its last verdicts.
+func (f *fleet) sameAsPrinted(n *tally, killed bool) {
+	f.t.Helper()
+	for a, count := range n.starts {
+		if count != 1 {
+			f.t.Errorf("A2: %s began attempt %v %d times", n.name, a, count)
+		}
+	}
+	for a, verdicts := range n.verdicts {
+		isCommitted := verdicts[0] == committed
+		if len(verdicts) != 1 {
+			f.t.Errorf("K1: %s got %d verdicts for attempt %v: %v", n.name, len(verdicts), a, verdicts)
+		}
+		if isCommitted != (f.completedBy[a] == n.name) {
+			f.t.Errorf("A6: %s was told %v for attempt %v, which was completed by %q", n.name, verdicts, a, f.completedBy[a])
+		}
+	}
+	for a, name := range f.completedBy {
+		if name == n.name && n.verdicts[a] == nil && !killed {
+			f.t.Errorf("K5: attempt %v of %s was committed, and it was not told", a, name)
+		}
+	}
+}
+
+// TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each.
+func TestExecWorkerKilled(t *testing.T) {
+	const tasks, killAfter = 300, 20
+	f := newFleet(t, tasks)
+	log := filepath.Join(t.TempDir(), "starts")
+	first, second := f.startExecWorker(victim, log, "0.2"), f.startExecWorker(survivor, log, "0.02")
+	f.awaitCommits(victim, killAfter)
+	first.Kill()
+	f.awaitDone()
+	f.end(second)
+	f.count()
+	starts := f.countStarts(log)
+	t.Logf("%d tasks, counted after a restart of the coordinator: %s", tasks, f)
+	t.Logf("the commands wrote %d starts, of which the fault cut %d off", len(starts), f.cutOff(starts))
+}
+
+// startExecWorker starts a worker whose commands log their start and take so many seconds.
+func (f *fleet) startExecWorker(name, log, seconds string) *harness.Process {
+	f.t.Helper()
+	const script = `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; sleep "$1"`
+	return harness.Start(f.t, harness.Command{
+		Args: []string{"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", "4", "--", "sh", "-c", script, log, seconds},
+		Env:  []string{"HOME=" + f.t.TempDir()},
+	})
+}
+
+// countStarts compares what the commands wrote with what the coordinator keeps: each attempt was begun at most once, and
+// each that was completed was begun.
+func (f *fleet) countStarts(log string) map[attempt]int {
+	f.t.Helper()
+	data, err := os.ReadFile(log)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	starts := map[attempt]int{}
+	for line := range strings.Lines(string(data)) {
+		var a attempt
+		if _, err := fmt.Sscan(line, &a.task, &a.number); err != nil {
+			f.t.Fatalf("a command wrote %q", line)
+		}
+		if starts[a]++; starts[a] > 1 {
+			f.t.Errorf("A2: attempt %v was begun %d times", a, starts[a])
+		}
+	}
+	for a := range f.completedBy {
+		if starts[a] != 1 {
+			f.t.Errorf("attempt %v was completed, and begun %d times", a, starts[a])
+		}
+	}
+	return starts
+}
+
+// fleet is a coordinator with a queue of tasks.
+type fleet struct {
+	t     *testing.T
+	ctx   context.Context
+	c     *harness.Coordinator
+	tasks int
+
+	// As counted in the histories of the tasks:
+	mu          sync.Mutex
+	completedBy map[attempt]string // worker whose Complete was committed
+	lost        map[attempt]string // worker whose lease ended without a report
+	again       int                // tasks that were granted more than once
+}
+
+func newFleet(t *testing.T, tasks int) *fleet {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*harness.Patience)
+	t.Cleanup(cancel)
+	f := &fleet{
+		t: t, ctx: ctx, c: harness.NewCoordinator(t, t.TempDir()), tasks: tasks,
+		completedBy: map[attempt]string{}, lost: map[attempt]string{},
+	}
+	f.c.Start()
+	const batch = 500
+	for from := 0; from < tasks; from += batch {
+		f.submit(min(batch, tasks-from))
+	}
+	return f
+}
+
+// submit submits tasks whose leases end soon after their worker does. On a busy machine they may also end while it lives;
+// that costs an attempt and nothing else.
+func (f *fleet) submit(n int) {
+	f.t.Helper()
+	specs := make([]*lessorv1.TaskSpec, n)
+	for i := range specs {
+		specs[i] = &lessorv1.TaskSpec{
+			Queue: queue, RunId: runID,
+			HeartbeatTimeout: durationpb.New(2 * time.Second),
+			RetryPolicy: &lessorv1.RetryPolicy{
+				MaxLosses: 1000, InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond),
+			},
+		}
+	}
+	_, err := f.client().BatchSubmitTasks(f.ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
+	f.must(err)
+}
+
+func (f *fleet) client() lessorv1.TaskServiceClient { return lessorv1.NewTaskServiceClient(f.c.Conn()) }
+
+func (f *fleet) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) await(ch <-chan struct{}, otherwise string) {
+	f.t.Helper()
+	select {
+	case <-ch:
+	case <-f.ctx.Done():
+		f.t.Fatal(otherwise)
+	}
+}
+
+// awaitCommits watches until so many tasks were completed by a worker.
+func (f *fleet) awaitCommits(name string, n int) {
+	f.t.Helper()
+	f.watch(func(e *lessorv1.HistoryEvent) bool {
+		if isCompletion(e) && e.GetActor() == name {
+			n--
+		}
+		return n > 0
+	})
+}
+
+// awaitDone watches until as many attempts were completed as there are tasks.
+func (f *fleet) awaitDone() {
+	f.t.Helper()
+	left := f.tasks
+	f.watch(func(e *lessorv1.HistoryEvent) bool {
+		if isCompletion(e) {
+			left--
+		}
+		return left > 0
+	})
+}
+
+// watch shows the events of all tasks, from the first one, until show has seen enough.
+func (f *fleet) watch(show func(*lessorv1.HistoryEvent) bool) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	stream, err := f.client().WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: runID})
+	f.must(err)
+	for more := true; more; {
+		m, err := stream.Recv()
+		f.must(err)
+		if e := m.GetHistory(); e != nil {
+			more = show(e)
+		}
+	}
+}
+
+func isCompletion(e *lessorv1.HistoryEvent) bool {
+	return e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED
+}
+
+// end ends the workers that are left, in order, and restarts the coordinator, so that what is counted is what is durable.
+func (f *fleet) end(workers ...*harness.Process) {
+	f.t.Helper()
+	for _, w := range workers {
+		if code := w.Stop(); code != 0 {
+			f.t.Errorf("%v ended with exit code %d:\n%s", w, code, w.Stderr())
+		}
+	}
+	f.c.Stop()
+	f.c.Start()
+}

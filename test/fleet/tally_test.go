@@ -1,0 +1,70 @@
+//go:build faults
+
+package fleet
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// Verdicts, as the workers print them.
+var (
+	committed = lessorv1.Verdict_VERDICT_COMMITTED.String()
+	cancelled = lessorv1.Verdict_VERDICT_CANCELLED.String()
+)
+
+// tally counts what one worker process prints.
+type tally struct {
+	t    *testing.T
+	name string
+
+	mu       sync.Mutex
+	starts   map[attempt]int
+	verdicts map[attempt][]string
+	told     map[string]int // number of verdicts of each kind
+	enough   chan struct{}  // closed at the start with the number want
+	want     int            // 0: none
+}
+
+// attempt names an attempt.
+type attempt struct {
+	task   string
+	number uint32
+}
+
+func newTally(t *testing.T, name string, want int) *tally {
+	return &tally{
+		t: t, name: name, want: want, enough: make(chan struct{}),
+		starts: map[attempt]int{}, verdicts: map[attempt][]string{}, told: map[string]int{},
+	}
+}
+
+// lines takes the worker's output.
+func (n *tally) lines() *harness.LineWriter {
+	return harness.Lines(func(line string) {
+		var what, verdict string
+		var a attempt
+		if _, err := fmt.Sscan(line, &what, &a.task, &a.number, &verdict); err != nil {
+			n.t.Errorf("worker %s printed %q", n.name, line)
+			return
+		}
+		n.add(what, a, verdict)
+	})
+}
+
+func (n *tally) add(what string, a attempt, verdict string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if what == "start" {
+		if n.starts[a]++; len(n.starts) == n.want {
+			close(n.enough)
+		}
+		return
+	}
+	n.verdicts[a] = append(n.verdicts[a], verdict)
+	n.told[verdict]++
+}

@@ -1,0 +1,88 @@
+//go:build faults
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// The test binary is also a worker: ten thousand tasks are too many to start a program for each. These variables make it one.
+const (
+	workerName  = "LESSOR_FLEET_WORKER"
+	workerAddr  = "LESSOR_FLEET_ADDR"
+	workerHangs = "LESSOR_FLEET_HANGS" // number of the start from which the handler does not come back
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(workerName); name != "" {
+		hangs, _ := strconv.ParseInt(os.Getenv(workerHangs), 10, 64) // 0: never
+		os.Exit(work(name, os.Getenv(workerAddr), hangs))
+	}
+	harness.Main(m)
+}
+
+// work is the worker process. It prints each start and each verdict, with one write, so that a line that can be read was
+// written whole.
+func work(name, addr string, hangs int64) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	conn, err := worker.Dial(addr)
+	if err == nil {
+		defer conn.Close()
+		var w *worker.Worker
+		w, err = worker.New(conn, []string{queue}, worker.Config{
+			Name:        name,
+			Concurrency: 16,
+			Logger:      slog.New(slog.DiscardHandler),
+			Hooks:       worker.Hooks{OnVerdict: printVerdict},
+		})
+		if err == nil {
+			w.HandleDefault(handler(hangs))
+			err = w.Run(ctx)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+// handler takes a moment for each task. It does not come back from the start with the number hangs while that has a lease, so
+// that something is under way for certain when that start is seen and the process is killed or paused.
+func handler(hangs int64) worker.Handler {
+	var starts atomic.Int64
+	return func(ctx context.Context, t *worker.Task) ([]byte, error) {
+		moment := time.Duration(rand.IntN(4000)) * time.Microsecond
+		if starts.Add(1) == hangs {
+			moment = time.Hour
+		}
+		printLine("start", t.ID, t.Attempt, "-")
+		ctx, cancel := context.WithTimeout(ctx, moment)
+		defer cancel()
+		<-ctx.Done()
+		return nil, nil
+	}
+}
+
+func printVerdict(t *worker.Task, v *lessorv1.ReportVerdict) {
+	printLine("verdict", t.ID, t.Attempt, v.GetVerdict().String())
+}
+
+func printLine(what, id string, attempt uint32, verdict string) {
+	_, _ = fmt.Fprintf(os.Stdout, "%s %s %d %s\n", what, id, attempt, verdict)
+}

@@ -1,0 +1,41 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// binary is the lessor under test.
+var binary string
+
+// Main builds lessor, runs the tests of a package, and removes what it built: call it from TestMain. Where the tests have
+// the race detector, lessor has it too.
+func Main(m *testing.M) {
+	code, err := build(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "harness:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func build(run func() int) (int, error) {
+	dir, err := os.MkdirTemp("", "lessor-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // for Stranger
+		return 0, err
+	}
+	binary = filepath.Join(dir, "lessor")
+	args := append([]string{"build", "-o", binary}, raceFlag...)
+	out, err := exec.Command("go", append(args, "github.com/lessor-dev/lessor/cmd/lessor")...).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("build lessor: %w\n%s", err, out)
+	}
+	return run(), nil
+}

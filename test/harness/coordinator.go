@@ -1,0 +1,140 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Coordinator is a data directory and the processes that serve it, one after another.
+type Coordinator struct {
+	t    testing.TB
+	dir  string
+	conn *grpc.ClientConn // to the present process
+	proc *Process
+
+	mu   sync.Mutex
+	addr string // of the present process; empty while there is none
+}
+
+// NewCoordinator prepares to serve a data directory. Nothing runs yet.
+func NewCoordinator(t testing.TB, dir string) *Coordinator {
+	return &Coordinator{t: t, dir: dir}
+}
+
+// Start starts a process, with these arguments beside the usual, and returns once it serves.
+func (c *Coordinator) Start(args ...string) {
+	c.t.Helper()
+	addr := make(chan string, 1)
+	c.proc = c.Launch(Lines(func(line string) { addr <- address(line) }), args...)
+	select {
+	case a := <-addr:
+		c.setAddr(a)
+	case <-c.proc.Ended():
+		c.t.Fatalf("the coordinator did not start: exit code %d\n%s", c.proc.Wait(), c.proc.Stderr())
+	case <-time.After(Patience):
+		c.t.Fatalf("the coordinator did not start\n%s", c.proc.Stderr())
+	}
+	c.conn = c.dial(c.Addr())
+	c.call()
+}
+
+// Launch starts a process, with these arguments beside the usual, and does not wait until it serves. Then it prints a line.
+func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
+	c.t.Helper()
+	return Start(c.t, Command{
+		Args:   append([]string{"serve", "--json", "--data", c.dir, "--listen", "127.0.0.1:0", "--http", ""}, args...),
+		Stdout: stdout,
+	})
+}
+
+// address reads what lessor serve prints when it listens.
+func address(line string) string {
+	var at struct{ GRPC string }
+	_ = json.Unmarshal([]byte(line), &at) // then the address is empty, and the dial says so
+	return at.GRPC
+}
+
+// call waits until the process answers.
+func (c *Coordinator) call() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	_, err := lessorv1.NewAdminServiceClient(c.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
+	}
+}
+
+// Kill ends the process by SIGKILL. Its connection stays open until the next start, and fails.
+func (c *Coordinator) Kill() {
+	c.t.Helper()
+	c.setAddr("")
+	c.proc.Kill()
+}
+
+// Stop ends the process in order, and fails the test if it does not end well.
+func (c *Coordinator) Stop() {
+	c.t.Helper()
+	c.setAddr("")
+	if code := c.proc.Stop(); code != 0 {
+		c.t.Fatalf("the coordinator ended with exit code %d\n%s", code, c.proc.Stderr())
+	}
+}
+
+// Conn is a connection to the present process.
+func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
+
+// Addr is where the present process listens.
+func (c *Coordinator) Addr() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addr
+}
+
+func (c *Coordinator) setAddr(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addr = addr
+}
+
+// Follow makes a connection that finds the coordinator wherever it listens after a restart. A port of the kernel's choice
+// instead of a fixed one: nothing else on the machine can have taken it meanwhile.
+func (c *Coordinator) Follow() *grpc.ClientConn {
+	c.t.Helper()
+	var d net.Dialer
+	return c.dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		addr := c.Addr()
+		if addr == "" {
+			return nil, errors.New("the coordinator is down")
+		}
+		return d.DialContext(ctx, "tcp", addr)
+	}))
+}
+
+func (c *Coordinator) dial(target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	c.t.Helper()
+	conn, err := grpc.NewClient(target, append(opts,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))...)
+	if err != nil {
+		c.t.Fatal(fmt.Errorf("dial %q: %w", target, err))
+	}
+	c.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}

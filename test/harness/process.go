@@ -1,0 +1,153 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Command is what to run.
+type Command struct {
+	// Path of the program. Empty: the lessor under test.
+	Path string
+	Args []string
+	// Env is added to the environment of the test.
+	Env []string
+	// Dir is where it runs. Empty: where the test runs.
+	Dir string
+	// User is who runs it. Nil: who runs the test.
+	User *syscall.Credential
+	// Stdin is its input. Nil: none.
+	Stdin io.Reader
+	// Stdout takes its output. Nil: nobody does.
+	Stdout io.Writer
+}
+
+// Process is a process that a test started. It ends with the test at the latest.
+type Process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr *buffer
+	ended  chan struct{}
+}
+
+// Start starts a process.
+func Start(t testing.TB, c Command) *Process {
+	t.Helper()
+	if c.Path == "" {
+		c.Path = binary
+	}
+	p := &Process{t: t, cmd: exec.Command(c.Path, c.Args...), stderr: &buffer{}, ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
+	p.cmd.WaitDelay = time.Second // for what a killed process leaves behind with its pipes open
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // the state tells it, too
+	}()
+	t.Cleanup(p.cleanUp)
+	return p
+}
+
+// Kill ends the process by SIGKILL, and fails the test if that is not what it died of.
+func (p *Process) Kill() {
+	p.t.Helper()
+	_ = p.cmd.Process.Kill()
+	p.await()
+	if !p.Killed() {
+		p.t.Fatalf("%v ended by itself before it was killed: %v\n%s", p, p.cmd.ProcessState, p.Stderr())
+	}
+}
+
+// Killed reports whether SIGKILL ended the process. It has ended.
+func (p *Process) Killed() bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// Pause stops the process from running by SIGSTOP, as a machine that swaps or a debugger would. Resume lets it go on.
+func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
+
+// Stop asks the process to end, waits until it has, and returns its exit code.
+func (p *Process) Stop() int {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	return p.Wait()
+}
+
+func (p *Process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatal(err)
+	}
+}
+
+// Wait waits until the process has ended and returns its exit code; -1 where a signal ended it.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	p.await()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Stderr is what the process has printed on standard error so far.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// String names the process for messages.
+func (p *Process) String() string {
+	return fmt.Sprintf("process %d (%s)", p.cmd.Process.Pid, strings.Join(p.cmd.Args[1:], " "))
+}
+
+// await waits for the end. A process that hangs is made to show its goroutines.
+func (p *Process) await() {
+	p.t.Helper()
+	if p.endedWithin(Patience) {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	if !p.endedWithin(time.Second) {
+		_ = p.cmd.Process.Kill()
+	}
+	p.t.Fatalf("%v did not end:\n%s", p, p.Stderr())
+}
+
+func (p *Process) endedWithin(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p *Process) cleanUp() {
+	_ = p.cmd.Process.Kill()
+	if !p.endedWithin(Patience) {
+		p.t.Errorf("%v survived SIGKILL", p)
+		return
+	}
+	for _, bad := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
+		if strings.Contains(p.Stderr(), bad) {
+			p.t.Errorf("%v printed %q:\n%s", p, bad, p.Stderr())
+			return
+		}
+	}
+}

@@ -1,0 +1,89 @@
+//go:build faults
+
+package refusals
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// serve are the arguments of a coordinator in a data directory, where it gets that far.
+func serve(dir string) []string {
+	return []string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--http", ""}
+}
+
+// refused runs a command that cannot start: exit code 5, an error, a hint, and nothing else.
+func refused(t *testing.T, c harness.Command, want string) {
+	t.Helper()
+	p := harness.Start(t, c)
+	code, said := p.Wait(), p.Stderr()
+	if code != 5 || !regexp.MustCompile(`^error: .+\nhint: .+\n$`).MatchString(said) || !regexp.MustCompile(want).MatchString(said) {
+		t.Errorf("%v ended with exit code %d and said\n%swant exit code 5 and %q", p, code, said, want)
+	}
+}
+
+func TestNewerStore(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "lessor.db")
+	raiseFormat(t, dir)
+	before := read(t, file)
+	refused(t, harness.Command{Args: serve(dir)}, `the store has format 9, this version of Lessor reads up to [0-9]:`)
+	if !bytes.Equal(before, read(t, file)) {
+		t.Error("the store was changed")
+	}
+}
+
+// raiseFormat makes a store that says it is of format 9.
+func raiseFormat(t *testing.T, dir string) {
+	t.Helper()
+	s, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var b store.Batch
+	make(store.Migrations, 8).Stamp(&b)
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestNoPermission(t *testing.T) {
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(closed, "lines"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stranger := harness.Stranger(t, closed)
+	for name, args := range map[string][]string{
+		"serve":                   serve(closed),
+		"serve in a new one":      serve(filepath.Join(closed, "data")),
+		"run":                     {"run", "--data", closed, "--", "true"},
+		"run with a new one":      {"run", "--data", filepath.Join(closed, "data"), "--", "true"},
+		"serve with a file of it": serve(filepath.Join(closed, "lines")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, harness.Command{Args: args, User: stranger}, "no permission")
+		})
+	}
+}

@@ -1,0 +1,74 @@
+//go:build faults
+
+package run
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+var (
+	kills = flag.Int("kills", 12, "kills per run; every third one while the process starts")
+	seed  = flag.Uint64("seed", 0, "what is drawn; 0: another one each time")
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+const (
+	jobs = 4
+	// most is the largest number of starts before a kill.
+	most = 24
+)
+
+// slowly is run for every line: it logs its start, tells the test of it, and takes a while.
+const slowly = `echo "$1" >> starts; echo >> bell; sleep 0.03; echo "output of $1"`
+
+func TestKilledInOrder(t *testing.T) { killAndResume(t, "--keep-order") }
+
+func TestKilled(t *testing.T) { killAndResume(t) }
+
+func killAndResume(t *testing.T, args ...string) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
+	j := newJob(t, *kills*most+jobs+1, slowly, args...)
+	for n := range *kills {
+		before := len(j.starts())
+		if n%3 == 0 {
+			j.killEarly()
+		} else {
+			j.kill(1 + j.rand.IntN(most))
+		}
+		j.look(before)
+	}
+	j.finish()
+	if j.hits == 0 {
+		t.Error("no kill hit a command: the test shows nothing")
+	}
+	t.Logf("%d lines, %d kills, %d of them while the process started, %d with commands under way; %d starts, "+
+		"%d lines were committed before the last process, none of them was run again", len(j.lines), *kills, j.early, j.hits, len(j.starts()), len(j.committed))
+}
+
+// TestKilledWhileSubmitting: what was submitted before a kill is not submitted again (T1).
+func TestKilledWhileSubmitting(t *testing.T) {
+	const lines, times = 20_000, 4
+	j := newJob(t, lines, `echo >> bell`)
+	for range times {
+		j.kill(1 + j.rand.IntN(most))
+	}
+	tasks := j.tasks()
+	for i, task := range tasks {
+		if task.GetSpec().GetTaskKey() != fmt.Sprint(i+1) {
+			t.Fatalf("T1: task %d is line %s", i+1, task.GetSpec().GetTaskKey())
+		}
+	}
+	if len(tasks) == 0 || len(tasks) == lines {
+		t.Errorf("%d of %d lines were submitted at the last kill: the test shows nothing", len(tasks), lines)
+	}
+	t.Logf("%d kills while %d lines were submitted: %d tasks, one for each line up to there", times, lines, len(tasks))
+}
