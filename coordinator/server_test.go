@@ -77,6 +77,27 @@ func TestStopDoesNotWaitForIdleTools(t *testing.T) {
 	})
 }
 
+// A stop that meets a handshake ends the session, and nothing of it stays behind.
+func TestStopDuringAHandshake(t *testing.T) {
+	for range 20 {
+		serve(t, nil, func(t *testing.T, r *rig) {
+			stream, err := r.workers.Session(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			go r.stop()
+			_ = stream.Send(&lessorv1.SessionRequest{
+				Id: "1", Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
+				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
+			})
+			for err == nil {
+				_, err = stream.Recv()
+			}
+		})
+	}
+}
+
 // A failed commit has no verdict: the caller gets UNAVAILABLE, health says NOT_SERVING, and Serve returns the error by which the process
 // exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {

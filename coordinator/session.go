@@ -53,7 +53,7 @@ const (
 //	writer  makes frames of what waits in the outbox, and sends     when the outbox is closed
 type session struct {
 	c      *streams
-	log    *slog.Logger
+	log    *slog.Logger // guarded by mu
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	out    *outbox
 	who    identity
@@ -109,9 +109,7 @@ func (ss *session) run() error {
 	go func() { defer close(written); ss.out.write() }()
 	go ss.read()
 	err := ss.wait()
-	if ss.id != "" {
-		ss.c.open.remove(ss)
-	}
+	ss.c.open.remove(ss)
 	ss.out.close() // what waits is still sent
 	select {
 	case <-written:
@@ -170,6 +168,7 @@ func (ss *session) read() {
 
 // depart leaves the engine without a goodbye; after one it does nothing.
 func (ss *session) depart() {
+	ss.c.open.remove(ss) // again, in case that the handshake came while the handler was ending
 	if ss.id != "" {
 		_ = ss.c.engine.Leave(ss.id, false) // a stopped engine knows no sessions
 	}
@@ -243,7 +242,7 @@ func (ss *session) payload(m *lessorv1.SessionRequest) bool {
 	case *lessorv1.SessionRequest_Register:
 		ss.register(m.GetId(), p.Register)
 	case *lessorv1.SessionRequest_Error:
-		ss.log.Warn("worker reports an error", "sender", ss.info.GetName(), "code", p.Error.GetCode(), "message", p.Error.GetMessage())
+		ss.logger().Warn("worker reports an error", "sender", ss.info.GetName(), "code", p.Error.GetCode(), "message", p.Error.GetMessage())
 	case *lessorv1.SessionRequest_Goodbye:
 		return ss.goodbye(m)
 	default:
@@ -315,7 +314,7 @@ func (ss *session) open(w *lessorv1.WorkerInfo) {
 	ss.log = ss.log.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", ss.id)
 	ss.mu.Unlock()
 	ss.c.open.add(ss)
-	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname())
+	ss.logger().Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname())
 }
 
 // goodbye gives every lease back and ends the session in order (W9).
@@ -323,9 +322,16 @@ func (ss *session) goodbye(m *lessorv1.SessionRequest) bool {
 	if ss.id != "" {
 		_ = ss.c.engine.Leave(ss.id, true) // a stopped engine knows no sessions
 	}
-	ss.log.Info("session closed by goodbye", "reason", m.GetGoodbye().GetReason())
+	ss.logger().Info("session closed by goodbye", "reason", m.GetGoodbye().GetReason())
 	ss.end(nil)
 	return false
+}
+
+// logger is the session's; it knows more after the handshake.
+func (ss *session) logger() *slog.Logger {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.log
 }
 
 func (ss *session) current() sessionState {
@@ -341,10 +347,10 @@ func (ss *session) setState(to sessionState) {
 }
 
 func (ss *session) logFrame(m *lessorv1.SessionRequest) {
-	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {
+	if !ss.logger().Enabled(ss.stream.Context(), slog.LevelDebug) {
 		return
 	}
-	ss.log.Debug("frame", "type", payloadName(m), "id", m.GetId(), "corr", m.GetCorr(), "seq", m.GetSeq())
+	ss.logger().Debug("frame", "type", payloadName(m), "id", m.GetId(), "corr", m.GetCorr(), "seq", m.GetSeq())
 }
 
 func payloadName(m *lessorv1.SessionRequest) string {

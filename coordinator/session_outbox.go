@@ -226,7 +226,7 @@ func (o *outbox) ack(frame string) {
 
 // fail answers a bad frame. Nothing was changed by it.
 func (o *outbox) fail(corr, code, message, remediation string) {
-	o.ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	o.ss.logger().Warn("frame refused", "corr", corr, "code", code, "problem", message)
 	o.reply(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{
 			Error: &lessorv1.Error{Code: code, Message: message, Remediation: remediation},
@@ -245,7 +245,7 @@ func (o *outbox) unavailable(corr string, err error) {
 
 // reset is the last frame of a session that the coordinator ends.
 func (o *outbox) reset(code, reason string, retryAfter time.Duration) {
-	o.ss.log.Info("session reset", "code", code, "reason", reason)
+	o.ss.logger().Info("session reset", "code", code, "reason", reason)
 	o.put(outgoing{make: func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{
 			Reset_: &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)},

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"google.golang.org/protobuf/proto"
 
@@ -32,7 +33,10 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 		return &lessorv1.ListTasksResponse{}, nil
 	}
 	p := taskPage{want: &want, size: size, now: s.engine.Now()}
-	err := s.view(func(r store.Reader) error { return records.Tasks(r, number, after, p.take) })
+	err := s.view(func(r store.Reader) error {
+		p.r = r
+		return errors.Join(records.Tasks(r, number, after, p.take), p.err)
+	})
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -53,6 +57,8 @@ func seqCursor(cursor []byte) uint64 {
 
 // taskPage collects a page from a scan.
 type taskPage struct {
+	r    store.Reader
+	err  error // why the scan ended early
 	want *filter
 	size int
 	now  lease.Now
@@ -74,6 +80,9 @@ func (p *taskPage) take(t *lease.Task) bool {
 	p.last = t.ID.Seq
 	if p.want.matches(t) {
 		m := taskProto(p.now, t)
+		if p.err = addError(m, p.r, t); p.err != nil {
+			return false
+		}
 		p.tasks = append(p.tasks, m)
 		p.bytes += proto.Size(m)
 	}

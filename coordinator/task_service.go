@@ -135,15 +135,20 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if result != nil {
 		m.Output, m.Artifacts = result.Output, artifactsProto(result.Artifacts)
 	}
-	failure, err := records.Failure(r, t.ID)
-	if err != nil {
-		return err
+	m.History, m.HistoryDropped = historyProto(t)
+	return addError(m, r, t)
+}
+
+// addError adds the error of the last failed attempt.
+func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
+	if !t.HasFailure {
+		return nil
 	}
-	if failure != nil {
+	failure, err := records.Failure(r, t.ID)
+	if err == nil && failure != nil {
 		m.Error = errorProto(failure)
 	}
-	m.History, m.HistoryDropped = historyProto(t)
-	return nil
+	return err
 }
 
 // addVolatile adds the last news of a live attempt.

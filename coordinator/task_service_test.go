@@ -297,6 +297,24 @@ func TestListTasksInPages(t *testing.T) {
 }
 
 // A call looks at a bounded number of tasks: a page may be empty and still have a successor.
+// Lists show why a task failed.
+func TestListTasksShowsErrors(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		_, err := r.workers.Fail(t.Context(), &lessorv1.FailRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{Message: "no disk"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
+		if err != nil || res.GetTasks()[0].GetError().GetMessage() != "no disk" {
+			t.Errorf("%v (%v)", res, err)
+		}
+	})
+}
+
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitMany(t.Context(), t, r, maxScan)

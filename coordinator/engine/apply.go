@@ -133,11 +133,17 @@ func (e *Engine) release(c *lease.Change, l *lease.Lease) {
 		e.cfg.Events.Retried(c.New, cause)
 	}
 	e.forgetRequest(c.Old)
-	holder := e.letGo(c.Old.ID, cause)
+	holder := e.letGo(c.Old.ID, ranOut(cause) && l.AckedAt == 0)
 	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
 		tell := e.batch.to(holder.member)
 		tell.notices = append(tell.notices, e.notice(c.Old, l, cause, "the lease ended", 0))
 	}
+}
+
+// ranOut reports whether the holder's silence ended the lease. One that is shorter than the time for an acknowledgement expires
+// before that is over.
+func ranOut(cause lease.Reason) bool {
+	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }
 
 func (e *Engine) tellCancel(t *lease.Task) {

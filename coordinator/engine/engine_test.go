@@ -173,6 +173,29 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 	})
 }
 
+// W5: a lease that is shorter than the time for an acknowledgement runs out first. The silent session is left alone all the same,
+// or it would keep tasks from those who work.
+func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
+	run(t, func(r *rig) {
+		c, id := r.join("i", 1)
+		spec := work()
+		spec.HeartbeatTimeout = lease.DefaultAckWithin / 5
+		r.submit(spec)
+		g := c.grants()[0]
+		time.Sleep(lease.DefaultAckWithin)
+		if n := len(c.grants()); n != 1 {
+			r.Fatalf("%d grants to a silent session", n)
+		}
+		r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, lease.LeaseExpired)
+		if err := r.Heard(id); err != nil {
+			r.Fatal(err)
+		}
+		if n := len(c.grants()); n != 2 {
+			r.Errorf("%d grants after the session spoke, want 2", n)
+		}
+	})
+}
+
 // W8: a lost stream revokes nothing; the same instance finds its leases and their slots again, a goodbye gives them back.
 func TestLeasesFollowTheInstance(t *testing.T) {
 	run(t, func(r *rig) {

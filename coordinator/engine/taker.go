@@ -175,8 +175,8 @@ func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	e.holders[id] = t
 }
 
-// letGo takes an ended lease from its holder, who has a slot more.
-func (e *Engine) letGo(id lease.TaskID, cause lease.Reason) *taker {
+// letGo takes an ended lease from its holder, who has a slot more, but gets no work if he never acknowledged the lease.
+func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	t := e.holders[id]
 	if t == nil {
 		e.unorphan(id)
@@ -184,7 +184,7 @@ func (e *Engine) letGo(id lease.TaskID, cause lease.Reason) *taker {
 	}
 	delete(e.holders, id)
 	delete(t.leases, id)
-	if cause == lease.DispatchUnacked {
+	if unacked {
 		t.hushed = true
 	}
 	e.offer(t)

@@ -1271,7 +1271,7 @@ type Task struct {
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	// Output of the committed Complete. Lists leave it out.
 	Output []byte `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
-	// Artifacts of the committed Complete.
+	// Artifacts of the committed Complete. Lists leave them out.
 	Artifacts []*Artifact `protobuf:"bytes,19,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	// Error of the last failed attempt; absent when none failed.
 	Error *TaskError `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`
