@@ -11,8 +11,9 @@ import (
 // frame is a SessionRequest as it came, or the reason why it could not be read. grpc ends a stream at the first message that does not
 // decode; a worker with one bad string should get an error frame instead and keep its leases.
 type frame struct {
-	msg *lessorv1.SessionRequest
-	err error
+	msg  *lessorv1.SessionRequest
+	size int // in bytes
+	err  error
 }
 
 // frameCodec is the codec of grpc, but for frames.
@@ -25,7 +26,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	f.msg = &lessorv1.SessionRequest{}
+	f.msg, f.size = &lessorv1.SessionRequest{}, data.Len()
 	f.err = c.CodecV2.Unmarshal(data, f.msg)
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -32,36 +34,35 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 		ss.out.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
 		return
 	}
-	first := ss.current() == handshaking
 	ss.mu.Lock()
+	first := ss.state == handshaking
 	ss.caps, ss.wants, ss.slots = m.GetCapabilities(), wants, int(slots)
 	if first {
 		ss.state = registered
 	}
 	ss.mu.Unlock()
 	if first {
-		ss.enter(corr, int(slots))
+		ss.enter()
 		return
 	}
-	ss.posted(corr, ss.c.engine.Update(ss.id, wants, ss.room()))
+	_ = ss.c.engine.Update(ss.id, wants, ss.room()) // a stopped engine pushes nothing
 }
 
-func (ss *session) enter(corr string, slots int) {
-	ss.posted(corr, ss.c.engine.Join(&engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: slots,
-		Deliver: ss.deliver, Notify: ss.notify,
+// enter makes the session a member of the engine, unless its end has come meanwhile.
+func (ss *session) enter() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.left {
+		return
+	}
+	_ = ss.c.engine.Join(&engine.Member{ // a stopped engine pushes nothing
+		Session: ss.id, Wants: ss.wants, Slots: ss.slots,
+		Deliver: ss.out.dispatch, Notify: ss.notify,
 		Displaced: func() {
 			ss.out.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
 			ss.end(nil)
 		},
-	}))
-}
-
-// posted tells of an engine that takes nothing.
-func (ss *session) posted(corr string, err error) {
-	if err != nil {
-		ss.out.unavailable(corr, err)
-	}
+	})
 }
 
 // room is the number of slots as the engine is to see it: none while the worker drains or is not well.
@@ -81,8 +82,10 @@ func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
 		ss.out.fail(corr, codeInvalid, fmt.Sprintf("capacity.max_parallel: is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel), "")
 		return
 	}
+	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it
+	caps.Concurrency.MaxParallel = m.GetMaxParallel()
 	ss.mu.Lock()
-	ss.slots = int(m.GetMaxParallel())
+	ss.caps, ss.slots = caps, int(m.GetMaxParallel())
 	ss.mu.Unlock()
 	ss.resize()
 }
@@ -104,22 +107,22 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 		ss.state = heartbeating
 	}
 	ss.mu.Unlock()
-	if changed {
-		ss.resize()
-	}
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	for i, l := range m.GetLeases() {
 		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
 		reports[i].Session = ss.id
 	}
-	ss.post(reports, func(answers []lease.Answer, err error) {
-		ss.out.renewals(corr, reports, answers, err)
+	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.out.renewals(corr, bytes, reports, answers, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
 				ss.c.feedProgress(ss.who.Tenant, m.GetLeases()[i])
 			}
 		}
 	})
+	if changed {
+		ss.resize()
+	}
 }
 
 // reports takes starts and outcomes; their verdicts come back in the same order.
@@ -134,7 +137,9 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
-	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.verdicts(corr, reports, ids, answers, err) })
+	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
+	})
 }
 
 func reportID(m *lessorv1.Report) string {
@@ -158,13 +163,15 @@ func (ss *session) fits(corr, field string, n int) bool {
 }
 
 // post has reports judged. The answers come on the engine's committer, which must not wait: so room for them is waited for here, where
-// only this stream stands still.
-func (ss *session) post(reports []*lease.Report, after func([]lease.Answer, error)) {
-	if !ss.out.reserve(len(reports)) {
+// only this stream stands still. after gives the bytes back.
+func (ss *session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) {
+	bytes := ss.size + (1+len(reports))*answerSize
+	if !ss.out.reserve(bytes) {
 		return // the stream is ending
 	}
-	if err := ss.c.engine.Post(ss.who.Tenant, reports, after); err != nil {
-		after(nil, err)
+	judged := func(answers []lease.Answer, err error) { after(bytes, answers, err) }
+	if err := ss.c.engine.Post(ss.who.Tenant, reports, judged); err != nil {
+		judged(nil, err)
 	}
 }
 
@@ -178,7 +185,10 @@ func (ss *session) acknowledged(dispatch string) {
 	if len(reports) == 0 {
 		return
 	}
-	ss.post(reports, func(answers []lease.Answer, err error) { ss.out.late(reports, answers, err) })
+	ss.post(reports, func(bytes int, answers []lease.Answer, _ error) { // no verdict: the worker's Start will be judged, or the lease ends
+		ss.out.release(bytes)
+		ss.out.late(reports, answers)
+	})
 }
 
 // feedback passes volatile news of running attempts on.
@@ -186,32 +196,37 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
 		return
 	}
+	var feeds []engine.Feed
 	for i, item := range m.GetItems() {
 		feed, err := parseFeedback(item, ss.c.cfg.Limits)
 		if err != nil {
 			ss.out.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
 			continue
 		}
-		ss.c.engine.Feed(ss.who.Tenant, feed)
+		feeds = append(feeds, feed)
+	}
+	if bytes := ss.size + answerSize; ss.out.reserve(bytes) {
+		ss.c.engine.FeedAll(ss.who.Tenant, feeds, func() { ss.out.release(bytes) })
 	}
 }
-
-// deliver gets new leases from the engine, durable.
-func (ss *session) deliver(granted []engine.Granted) { ss.out.dispatch(granted) }
 
 // notify gets leases to stop from the engine.
 func (ss *session) notify(notices []engine.Notice) {
-	for i := range notices {
-		if notices[i].Reason == lease.DispatchUnacked {
+	for _, n := range notices {
+		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // one that is short expires first
 			ss.hushed.Store(true)
 		}
+		ss.out.cancel(&lessorv1.Cancel{
+			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: span(n.Grace),
+		})
 	}
-	ss.out.cancel(notices)
 }
 
-// unhush ends the pause that follows an unacknowledged dispatch: the session has said something (W5).
+// unhush ends the pause that follows an unacknowledged dispatch: the session has said something (W5). It goes on while the worker has
+// not even read its work (W11).
 func (ss *session) unhush() {
-	if ss.hushed.Swap(false) {
+	if ss.hushed.Load() && !ss.out.behind() {
+		ss.hushed.Store(false)
 		_ = ss.c.engine.Heard(ss.id) // a stopped engine pushes nothing
 	}
 }

@@ -29,6 +29,7 @@ type Granted struct {
 	Task    *lease.Task // its Spec carries no payload; Lease is the new lease
 	LeaseID string
 	Token   uint64 // fencing token
+	Bytes   int    // about what its assignment has, payload and checkpoint included; rather too many than too few
 }
 
 // Notice tells the holder of a lease to stop.

@@ -33,9 +33,12 @@ func newTaker(w Wants, slots int) *taker {
 // fits a message.
 const maxHandOver = 2 << 20
 
-// weight is about how many bytes the assignment of a task has, rather too many than too few.
+// weight is about how many bytes the assignment of a leased task has, rather too many than too few.
 func (e *Engine) weight(t *lease.Task) int {
-	n := 1024 + t.Spec.Size
+	n := 1024 + t.Spec.Size + len(t.Workspace) + len(t.Lease.Worker)
+	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
+		n += len(s)
+	}
 	for k, v := range t.Spec.Labels {
 		n += len(k) + len(v) + 8
 	}
@@ -154,7 +157,7 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 			e.served = append(e.served, t)
 		}
 		t.granted = append(t.granted, g)
-		t.bytes += e.weight(task)
+		t.bytes += g.Bytes
 		return
 	}
 	tell := e.batch.to(t.member)
@@ -162,7 +165,9 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 }
 
 func (e *Engine) granted(t *lease.Task) Granted {
-	return Granted{Task: t, LeaseID: e.leaseID(t, t.Lease), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt)}
+	return Granted{
+		Task: t, LeaseID: e.leaseID(t, t.Lease), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.weight(t),
+	}
 }
 
 func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {

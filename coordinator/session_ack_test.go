@@ -1,0 +1,163 @@
+package coordinator
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// wantEnded waits until the worker is told that a lease is lost, for a reason.
+func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
+	tk.t.Helper()
+	m := tk.next()
+	c := payloadOf[*lessorv1.Cancel](tk, m)
+	if c.GetLeaseId() != a.GetLeaseId() || c.GetTaskId() != a.GetTask().GetTaskId() || c.GetReason() != reason || c.GetGrace() != nil {
+		tk.t.Fatalf("%s: told %v, want the end of %s for %v", tk.name, c, a.GetLeaseId(), reason)
+	}
+	wantText(tk.t, "corr", m.GetCorr(), c.GetTaskId())
+}
+
+// W5: a dispatch that nobody acknowledges for 5 s comes back, in no budget counted. The session gets no work until it says something, and
+// whoever acknowledges too late is told to stop.
+func TestUnacknowledgedDispatchComesBack(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		m := tk.next()
+		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+		time.Sleep(lease.DefaultAckWithin - time.Millisecond)
+		tk.quiet()
+		began := time.Now()
+		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		if late := time.Since(began); late > 100*time.Millisecond {
+			t.Errorf("noticed %v late", late)
+		}
+		time.Sleep(30 * time.Second)
+		tk.quiet()
+		got := r.get(t, a.GetTask().GetTaskId())
+		if got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 0 || got.GetFailures() != 0 {
+			t.Errorf("the task is %v", got)
+		}
+		tk.ack(m)
+		synctest.Wait()
+		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		if again := tk.given(1)[0]; again.GetAttempt() != 2 { // that late ack was a frame
+			t.Errorf("dispatched again: %v", again)
+		}
+	})
+}
+
+// W5: once it has been granted to another, a late ack is told so.
+func TestLateAckOfWhatAnotherHas(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		m := tk.next()
+		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+		time.Sleep(lease.DefaultAckWithin)
+		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		r.work(t, "other", 1).given(1)
+		tk.ack(m)
+		tk.wantEnded(a, lessorv1.Reason_REASON_SUPERSEDED)
+		tk.ack(m) // a frame is acknowledged once
+		tk.quiet()
+	})
+}
+
+// W5: an ack, a start, or a heartbeat that names the lease acknowledges; none of them is answered with a cancel.
+func TestWhatAcknowledges(t *testing.T) {
+	for name, acknowledge := range map[string]func(*talker, *lessorv1.SessionResponse, *lessorv1.Assignment){
+		"ack":       func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { tk.ack(m) },
+		"start":     func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
+		"heartbeat": func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { tk.beat(a) },
+		"ack beside a payload": func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := tk.frame(&lessorv1.Capacity{MaxParallel: 1})
+			f.Ack = &lessorv1.Ack{For: m.GetId()}
+			tk.send(f)
+		},
+		"ack after the start": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			did(tk.t, tk.judge(started(a)))
+			tk.ack(m)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				tk := r.work(t, "w", 1)
+				r.submitAll(t, 1)
+				m := tk.next()
+				a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+				time.Sleep(lease.DefaultAckWithin - time.Millisecond)
+				acknowledge(tk, m, a)
+				time.Sleep(30 * time.Second)
+				tk.quiet()
+				did(t, tk.judge(completed(a, "")))
+			})
+		})
+	}
+}
+
+// An ack that comes after the report is late for nothing.
+func TestAckAfterTheReport(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		m := tk.next()
+		did(t, tk.judge(completed(payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0], "")))
+		tk.ack(m)
+		tk.quiet()
+	})
+}
+
+// W5: the silence of one session is not the others' fault, nor the task's before the sixth session in a row.
+func TestSixSilentSessions(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		for i := range lease.MaxUnacked {
+			tk := r.work(t, fmt.Sprintf("w%d", i), 1)
+			a := payloadOf[*lessorv1.Dispatch](tk, tk.next()).GetAssignments()[0]
+			tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		}
+		got := r.get(t, id)
+		if got.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || got.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE {
+			t.Errorf("the task is %v", got)
+		}
+	})
+}
+
+// What is remembered of a dispatch goes with its ack, and is bounded where none comes.
+func TestUnackedIsBounded(t *testing.T) {
+	refs := func(n int) []leaseRef { return make([]leaseRef, n) }
+	u := unacked{frames: map[string][]leaseRef{}}
+	u.add("first", refs(1))
+	for i := range 100_000 {
+		frame := strconv.Itoa(i)
+		u.add(frame, refs(2))
+		if n := len(u.take(frame)); n != 2 {
+			t.Fatalf("frame %s has %d leases", frame, n)
+		}
+	}
+	if n := len(u.take("9")); n != 0 {
+		t.Errorf("a frame was taken twice, with %d leases", n)
+	}
+	if len(u.frames) != 1 || u.leases != 1 || len(u.order) > 20 {
+		t.Errorf("%d frames, %d leases, %d in order; want one frame", len(u.frames), u.leases, len(u.order))
+	}
+	for i := range 100 {
+		u.add(strconv.Itoa(i), refs(maxUnacked/10))
+	}
+	if u.leases > maxUnacked || len(u.frames) != 10 {
+		t.Errorf("%d leases of %d frames are remembered; the limit is %d", u.leases, len(u.frames), maxUnacked)
+	}
+	if u.take("first") != nil || u.take("89") != nil || u.take("90") == nil {
+		t.Error("it is not the oldest that are forgotten")
+	}
+	u.add("huge", refs(2*maxUnacked))
+	if len(u.take("huge")) != 2*maxUnacked {
+		t.Error("a frame over the limit is not remembered even alone")
+	}
+}

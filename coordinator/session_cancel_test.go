@@ -1,0 +1,131 @@
+package coordinator
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
+	t.Helper()
+	_, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId(), Reason: "not needed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// T7: a cancel reaches the stream at once, with the time that is left; each heartbeat says it again, and the worker's word ends it.
+func TestCancelReachesTheStream(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
+		a := tk.given(1)[0]
+		did(t, tk.judge(started(a)))
+		r.cancel(t, a)
+		c := hear[*lessorv1.Cancel](tk)
+		if c.GetReason() != lessorv1.Reason_REASON_TASK_CANCELLED || c.GetGrace().AsDuration() != 10*time.Second ||
+			c.GetDetail() != "not needed" || c.GetLeaseId() != a.GetLeaseId() {
+			t.Errorf("told %v", c)
+		}
+		got := tk.beat(a)[0].GetHeartbeat()
+		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
+			t.Errorf("heartbeat: %v, want should_cancel", got)
+		}
+		r.cancel(t, a) // again: nothing new
+		tk.quiet()
+		did(t, tk.judge(released(a)))
+		if s := r.get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
+			t.Errorf("the task is %v", s)
+		}
+		time.Sleep(50 * time.Second)
+		tk.quiet()
+	})
+}
+
+// A lease that is lost comes as a cancel without a grace, whatever it was lost to.
+func TestLostLeaseIsTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lose   func(*testing.T, *rig, *lessorv1.Assignment)
+		reason lessorv1.Reason
+	}{
+		"expiry":          {func(*testing.T, *rig, *lessorv1.Assignment) { time.Sleep(90 * time.Second) }, lessorv1.Reason_REASON_LEASE_EXPIRED},
+		"attempt timeout": {func(*testing.T, *rig, *lessorv1.Assignment) { time.Sleep(20 * time.Second) }, lessorv1.Reason_REASON_DEADLINE_EXCEEDED},
+		"grace over": {func(t *testing.T, r *rig, a *lessorv1.Assignment) {
+			r.cancel(t, a)
+			time.Sleep(10 * time.Second)
+		}, lessorv1.Reason_REASON_CANCEL_TIMEOUT},
+		"deletion": {func(t *testing.T, r *rig, a *lessorv1.Assignment) {
+			_, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, lessorv1.Reason_REASON_REVOKED},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				tk := r.work(t, "w", 1)
+				r.submit(t, func(s *lessorv1.TaskSpec) {
+					s.CancelGrace = durationpb.New(10 * time.Second)
+					if name == "attempt timeout" {
+						s.AttemptTimeout = durationpb.New(20 * time.Second)
+					}
+				})
+				a := tk.given(1)[0]
+				did(t, tk.judge(started(a)))
+				alive := time.AfterFunc(45*time.Second, func() { tk.say(&lessorv1.WorkerHeartbeat{}) }) // of the session, not the lease
+				defer alive.Stop()
+				tt.lose(t, r, a)
+				for {
+					m := tk.next()
+					if m.GetHeartbeatAck() != nil || m.GetCancel().GetGrace() != nil {
+						continue
+					}
+					c := payloadOf[*lessorv1.Cancel](tk, m)
+					if c.GetReason() != tt.reason || c.GetLeaseId() != a.GetLeaseId() {
+						t.Errorf("told %v, want the loss for %v", c, tt.reason)
+					}
+					return
+				}
+			})
+		})
+	}
+}
+
+// The worker hears of a cancel after the dispatch that it is about, and of a lost lease before the task's next dispatch, also where
+// both have waited to be sent.
+func TestPushesKeepTheirOrder(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.mute(t, "w") // so that the writer falls behind
+		tk.say(hello("w"))
+		tk.say(registration(4))
+		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }
+		r.submit(t, heavy)
+		r.submit(t, heavy)
+		id := r.submit(t, nil).GetTaskId()
+		synctest.Wait()
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		last := r.submit(t, nil).GetTaskId()
+		synctest.Wait()
+		var told []string
+		for len(told) < 5 {
+			m, err := tk.stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range m.GetDispatch().GetAssignments() {
+				told = append(told, a.GetTask().GetTaskId())
+			}
+			if c := m.GetCancel(); c != nil {
+				told = append(told, "cancel "+c.GetTaskId())
+			}
+		}
+		wantText(t, "the end", strings.Join(told[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
+	})
+}

@@ -1,0 +1,170 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// W1: a stream on which no frame comes is reset; any frame keeps it, in any state.
+func TestSilentSessionIsReset(t *testing.T) {
+	for _, state := range []int{0, 1, 2, 4} {
+		t.Run(states[state].name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				tk := r.inState(t, state)
+				time.Sleep(sessionIdle - time.Millisecond)
+				tk.say(&lessorv1.Error{})
+				time.Sleep(sessionIdle - time.Millisecond)
+				tk.quiet()
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeTimeout)
+				if err := tk.over(); err != nil {
+					t.Errorf("ended with %v", err)
+				}
+				if w := r.worker(t, "w"); w != nil {
+					t.Errorf("still listed: %v", w)
+				}
+			})
+		})
+	}
+}
+
+// hold makes commits wait until the returned function is called.
+func hold(st *memstore.Store) (release func()) {
+	gate := make(chan struct{})
+	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+		<-gate
+		apply()
+		return nil
+	})
+	return func() { close(gate) }
+}
+
+// What was taken before the end is answered before the end, whoever ends the session: the reset, if there is one, is the last frame.
+func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end   func(*testing.T, *rig, *talker)
+		reset string
+		code  codes.Code
+	}{
+		"the coordinator stops": {func(_ *testing.T, r *rig, _ *talker) { r.stop() }, codeStopping, codes.OK},
+		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(sessionIdle) }, codeTimeout, codes.OK},
+		"goodbye":               {func(_ *testing.T, _ *rig, tk *talker) { tk.say(&lessorv1.Goodbye{}) }, "", codes.OK},
+		"half close":            {func(_ *testing.T, _ *rig, tk *talker) { _ = tk.stream.CloseSend() }, "", codes.OK},
+		"denial": {func(_ *testing.T, _ *rig, tk *talker) {
+			m := tk.frame(&lessorv1.Capacity{})
+			m.Tenant = "other"
+			tk.send(m)
+			tk.refused(m.GetId(), codeDenied, "tenant")
+		}, "", codes.PermissionDenied},
+		"a newer stream": {func(t *testing.T, r *rig, _ *talker) { r.work(t, "w", 1) }, codeStaleBinding, codes.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			serve(t, st, func(t *testing.T, r *rig) {
+				tk := r.work(t, "w", 1)
+				r.submitAll(t, 1)
+				a := tk.given(1)[0]
+				synctest.Wait()
+				release := hold(st)
+				corr := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a), completed(a, "")}})
+				synctest.Wait()
+				tt.end(t, r, tk)
+				tk.quiet()
+				release()
+				m := tk.next()
+				wantText(t, "corr", m.GetCorr(), corr)
+				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
+				if tt.reset != "" {
+					wantText(t, "the reset", hear[*lessorv1.Reset](tk).GetCode(), tt.reset)
+				}
+				if err := tk.over(); status.Code(err) != tt.code {
+					t.Errorf("ended with %v, want %v", err, tt.code)
+				}
+			})
+		})
+	}
+}
+
+// A coordinator that stops says when to come back, to every stream in every state.
+func TestStopResetsEveryStream(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		silent := r.talk(t, "silent")
+		half := r.talk(t, "half")
+		half.shake()
+		all := []*talker{silent, half, r.work(t, "w", 1), r.work(t, "drains", 1)}
+		all[3].say(&lessorv1.Drain{})
+		synctest.Wait()
+		r.stop()
+		for _, tk := range all {
+			reset := hear[*lessorv1.Reset](tk)
+			if reset.GetCode() != codeStopping || reset.GetRetryAfter().AsDuration() <= 0 {
+				t.Errorf("%s: reset by %v", tk.name, reset)
+			}
+			if err := tk.over(); err != nil {
+				t.Errorf("%s: ended with %v", tk.name, err)
+			}
+		}
+		if err := <-r.served; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+}
+
+// script is a stream on which frames come in a row, the coordinator stopping before one of them.
+type script struct {
+	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	ctx    context.Context
+	frames []*lessorv1.SessionRequest
+	before int
+	stop   func()
+}
+
+func (s *script) Context() context.Context { return s.ctx }
+
+func (s *script) Send(*lessorv1.SessionResponse) error { return nil }
+
+func (s *script) RecvMsg(v any) error {
+	if s.before--; s.before == -1 {
+		s.stop()
+		time.Sleep(time.Millisecond) // by then the handler has done its part
+	}
+	if len(s.frames) == 0 {
+		<-s.ctx.Done()
+		return s.ctx.Err()
+	}
+	v.(*frame).msg, s.frames = s.frames[0], s.frames[1:]
+	return nil
+}
+
+// A stop in the middle of an opening leaves nothing behind, whichever frame it meets.
+func TestStopWhileASessionOpens(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		open, words := newSessions(), &talker{name: "w"}
+		for i := range 3 {
+			stopping, stop := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &streams{edge: &edge{engine: r.engine, cfg: r.cfg, stopping: stopping}, engine: r.engine, open: open}
+			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}
+			if err := s.serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			cancel() // as grpc does when a handler has returned
+			held, err := r.engine.Holdings(t.Context())
+			if err != nil || len(held) != 0 || open.Len() != 0 {
+				t.Errorf("stopped before frame %d: %d sessions are left in the engine (%v), %d in the register", i, len(held), err, open.Len())
+			}
+		}
+	})
+}

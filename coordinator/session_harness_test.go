@@ -1,0 +1,335 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// talker is a worker that says what a test types, frame by frame, and shows what comes back.
+type talker struct {
+	t      *testing.T
+	r      *rig
+	name   string
+	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	cut    context.CancelFunc // the stream is lost
+	said   int
+	heard  chan *lessorv1.SessionResponse // closed at the end of the stream
+	end    error                          // why it ended; valid then
+}
+
+// talk opens a stream. Nothing is said yet.
+func (r *rig) talk(t *testing.T, name string) *talker {
+	t.Helper()
+	tk := r.mute(t, name)
+	tk.heard = make(chan *lessorv1.SessionResponse, 10_000)
+	go func() {
+		defer close(tk.heard)
+		for {
+			m, err := tk.stream.Recv()
+			if err != nil {
+				tk.end = err
+				return
+			}
+			tk.heard <- m
+		}
+	}()
+	return tk
+}
+
+// mute is a talker that never reads.
+func (r *rig) mute(t *testing.T, name string) *talker {
+	t.Helper()
+	ctx, cut := context.WithCancel(t.Context())
+	stream, err := r.workers.Session(ctx, grpc.ForceCodecV2(frameSender{encoding.GetCodecV2(protocodec.Name)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &talker{t: t, r: r, name: name, stream: stream, cut: cut}
+}
+
+// work is a talker in a registered session, with so many slots for queue q. Its instance has the name of the worker.
+func (r *rig) work(t *testing.T, name string, slots uint32) *talker {
+	t.Helper()
+	tk := r.talk(t, name)
+	tk.shake()
+	tk.say(registration(slots))
+	synctest.Wait()
+	return tk
+}
+
+// close stops the coordinator in order; it may be called twice.
+func (r *rig) close() {
+	r.stop()
+	<-r.served
+	_ = r.conn.Close()
+}
+
+// shake says the handshake and returns what was accepted.
+func (tk *talker) shake() *lessorv1.Accept {
+	tk.t.Helper()
+	tk.say(hello(tk.name))
+	return hear[*lessorv1.Accept](tk)
+}
+
+// hello is the handshake of a worker whose instance has the same name.
+func hello(name string) *lessorv1.Handshake {
+	return &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: name, InstanceId: name}}
+}
+
+func registration(slots uint32) *lessorv1.Register {
+	return &lessorv1.Register{
+		Queues: []string{"q"}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: slots}},
+	}
+}
+
+// rawBytes is sent as it is.
+type rawBytes []byte
+
+type frameSender struct{ encoding.CodecV2 }
+
+func (c frameSender) Marshal(v any) (mem.BufferSlice, error) {
+	if raw, ok := v.(rawBytes); ok {
+		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// frame puts an envelope around a payload; nil is none.
+func (tk *talker) frame(payload proto.Message) *lessorv1.SessionRequest {
+	tk.said++
+	m := &lessorv1.SessionRequest{
+		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
+	}
+	if payload != nil {
+		setPayload(m, payload)
+	}
+	return m
+}
+
+func setPayload(m *lessorv1.SessionRequest, payload proto.Message) {
+	fields := m.ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
+	for i := range fields.Len() {
+		if fields.Get(i).Message() == payload.ProtoReflect().Descriptor() {
+			m.ProtoReflect().Set(fields.Get(i), protoreflect.ValueOfMessage(payload.ProtoReflect()))
+			return
+		}
+	}
+	panic("no payload of a frame: " + payload.ProtoReflect().Descriptor().Name())
+}
+
+// say sends a payload and returns the id of its frame.
+func (tk *talker) say(payload proto.Message) string {
+	tk.t.Helper()
+	return tk.send(tk.frame(payload))
+}
+
+func (tk *talker) send(m *lessorv1.SessionRequest) string {
+	tk.t.Helper()
+	if err := tk.stream.Send(m); err != nil {
+		tk.t.Fatalf("%s: send %s: %v", tk.name, payloadName(m), err)
+	}
+	return m.GetId()
+}
+
+// ack acknowledges a dispatch.
+func (tk *talker) ack(m *lessorv1.SessionResponse) {
+	tk.t.Helper()
+	f := tk.frame(nil)
+	f.Ack = &lessorv1.Ack{For: m.GetId()}
+	tk.send(f)
+}
+
+// next is the next frame, within a minute.
+func (tk *talker) next() *lessorv1.SessionResponse {
+	tk.t.Helper()
+	select {
+	case m, ok := <-tk.heard:
+		if !ok {
+			tk.t.Fatalf("%s: the stream has ended: %v", tk.name, tk.end)
+		}
+		return m
+	case <-time.After(time.Minute):
+		tk.t.Fatalf("%s: nothing came within a minute", tk.name)
+	}
+	return nil
+}
+
+// hear is the payload of the next frame, which must be of type T.
+func hear[T proto.Message](tk *talker) T {
+	tk.t.Helper()
+	return payloadOf[T](tk, tk.next())
+}
+
+func payloadOf[T proto.Message](tk *talker, m *lessorv1.SessionResponse) T {
+	tk.t.Helper()
+	var found T
+	r := m.ProtoReflect()
+	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")); f != nil {
+		if p, ok := r.Get(f).Message().Interface().(T); ok {
+			return p
+		}
+	}
+	tk.t.Fatalf("%s: heard %v, want a %T", tk.name, m, found)
+	return found
+}
+
+// given is the assignments of the next frame, which must be so many; it is acknowledged.
+func (tk *talker) given(n int) []*lessorv1.Assignment {
+	tk.t.Helper()
+	m := tk.next()
+	all := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+	if len(all) != n {
+		tk.t.Fatalf("%s: %d assignments, want %d", tk.name, len(all), n)
+	}
+	tk.ack(m)
+	return all
+}
+
+// quiet makes sure that nothing comes before time has to pass.
+func (tk *talker) quiet() {
+	tk.t.Helper()
+	synctest.Wait()
+	select {
+	case m, ok := <-tk.heard:
+		if !ok {
+			tk.t.Fatalf("%s: the stream has ended: %v", tk.name, tk.end)
+		}
+		tk.t.Fatalf("%s: heard %v, want nothing", tk.name, m)
+	default:
+	}
+}
+
+// over waits for the end of the stream, before which nothing more must come; nil is an end in order.
+func (tk *talker) over() error {
+	tk.t.Helper()
+	select {
+	case m, ok := <-tk.heard:
+		if ok {
+			tk.t.Fatalf("%s: heard %v, want the end", tk.name, m)
+		}
+	case <-time.After(2 * time.Minute):
+		tk.t.Fatalf("%s: the stream has not ended", tk.name)
+	}
+	if errors.Is(tk.end, io.EOF) {
+		return nil
+	}
+	return tk.end
+}
+
+// refused hears an error frame that answers the frame corr, with a code and a word of the message.
+func (tk *talker) refused(corr, code, word string) {
+	tk.t.Helper()
+	m := tk.next()
+	e := payloadOf[*lessorv1.Error](tk, m)
+	wantText(tk.t, "corr", m.GetCorr(), corr)
+	wantText(tk.t, "code", e.GetCode(), code)
+	wantWord(tk.t, "message", e.GetMessage(), word)
+}
+
+// judge sends reports and returns their verdicts.
+func (tk *talker) judge(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
+	tk.t.Helper()
+	corr := tk.say(&lessorv1.Reports{Reports: reports})
+	m := tk.next()
+	wantText(tk.t, "corr", m.GetCorr(), corr)
+	return payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts()
+}
+
+// beat sends a heartbeat that names leases and returns their verdicts.
+func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
+	tk.t.Helper()
+	m := &lessorv1.WorkerHeartbeat{Healthy: true}
+	for _, a := range leases {
+		m.Leases = append(m.Leases, renewal(a))
+	}
+	tk.say(m)
+	return hear[*lessorv1.HeartbeatAck](tk).GetLeases()
+}
+
+func renewal(a *lessorv1.Assignment) *lessorv1.HeartbeatRequest {
+	return &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}
+}
+
+func started(a *lessorv1.Assignment) *lessorv1.Report {
+	return &lessorv1.Report{Report: &lessorv1.Report_Start{
+		Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()},
+	}}
+}
+
+func completed(a *lessorv1.Assignment, output string) *lessorv1.Report {
+	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "of " + a.GetTask().GetTaskId(), Output: []byte(output),
+	}}}
+}
+
+func released(a *lessorv1.Assignment) *lessorv1.Report {
+	return &lessorv1.Report{Report: &lessorv1.Report_Release{
+		Release: &lessorv1.ReleaseRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()},
+	}}
+}
+
+// did wants one verdict, COMMITTED.
+func did(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
+	t.Helper()
+	for _, v := range verdicts {
+		if v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Fatalf("verdict %v, want COMMITTED", v)
+		}
+	}
+}
+
+// submitAll makes n tasks of queue q in one batch.
+func (r *rig) submitAll(t *testing.T, n int) {
+	t.Helper()
+	req := &lessorv1.BatchSubmitTasksRequest{}
+	for range n {
+		req.Tasks = append(req.Tasks, &lessorv1.TaskSpec{Queue: "q"})
+	}
+	if _, err := r.tasks.BatchSubmitTasks(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// worker is a session as operators see it; nil where there is none.
+func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
+	t.Helper()
+	res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range res.GetWorkers() {
+		if w.GetWorkerId() == name {
+			return w
+		}
+	}
+	return nil
+}
+
+func wantText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %q, want %q", what, got, want)
+	}
+}
+
+func wantWord(t *testing.T, what, got, word string) {
+	t.Helper()
+	if !strings.Contains(got, word) {
+		t.Errorf("%s is %q, want a word on %q", what, got, word)
+	}
+}

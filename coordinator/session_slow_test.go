@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// W11: a worker that sends and never reads is heard until its answers fill their room; then only its own stream stands still, and in the
+// end it is over. Each of these would fill the memory of a coordinator without bounds.
+func TestWorkerThatNeverReads(t *testing.T) {
+	big := strings.Repeat("x", 100<<10)
+	for name, tt := range map[string]struct {
+		payload proto.Message
+		most    int // frames that are taken before the stream stands still, about
+	}{
+		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 10_000},
+		"reports with large words": {&lessorv1.Reports{Reports: []*lessorv1.Report{
+			{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: big}}},
+		}}, 100},
+		"empty reports":    {&lessorv1.Reports{}, 20_000},
+		"empty heartbeats": {&lessorv1.WorkerHeartbeat{Healthy: true}, 20_000},
+		"bad frames":       {&lessorv1.Capacity{MaxParallel: maxParallel + 1}, 20_000},
+		"no payload":       {nil, 20_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				slow, other := r.mute(t, "slow"), r.work(t, "other", 1)
+				slow.say(hello("slow"))
+				slow.say(registration(1))
+				synctest.Wait()
+				sent, began := 0, time.Now()
+				go func() {
+					for sent <= 2*tt.most && slow.stream.Send(slow.frame(tt.payload)) == nil {
+						sent++
+					}
+				}()
+				synctest.Wait()
+				if sent > tt.most {
+					t.Fatalf("%d frames were taken from a worker that reads nothing", sent)
+				}
+				r.submitAll(t, 3)
+				work := other.given(1)
+				time.Sleep(sendTimeout - time.Since(began) - time.Millisecond)
+				did(t, other.judge(completed(work[0], "")))
+				if r.worker(t, "slow") == nil {
+					t.Error("the session has ended before its time")
+				}
+				time.Sleep(2 * time.Millisecond)
+				synctest.Wait()
+				if w := r.worker(t, "slow"); w != nil {
+					t.Errorf("still listed after %v: %v", time.Since(began), w)
+				}
+				var err error
+				for err == nil {
+					_, err = slow.stream.Recv()
+				}
+				if status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeTimeout {
+					t.Errorf("ended with %v, want RESOURCE_EXHAUSTED and %s", err, codeTimeout)
+				}
+			})
+		})
+	}
+}
+
+// W11: a worker that reads slowly, but reads, keeps its session, however much waits for it.
+func TestWorkerThatReadsSlowly(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const frames, items = 100, 1000
+		tk := r.mute(t, "w")
+		tk.say(hello("w"))
+		tk.say(registration(1))
+		report := &lessorv1.Reports{}
+		for range items {
+			report.Reports = append(report.Reports, &lessorv1.Report{})
+		}
+		go func() {
+			for range frames {
+				if err := tk.stream.Send(tk.frame(report)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for verdicts := 0; verdicts < frames; {
+			time.Sleep(sendTimeout / 3)
+			m, err := tk.stream.Recv()
+			if err != nil {
+				t.Fatalf("after %d of %d frames: %v", verdicts, frames, err)
+			}
+			if m.GetVerdicts() != nil {
+				verdicts++
+			}
+		}
+	})
+}
+
+// W11: whoever has not read its work gets no more of it, whatever it says meanwhile.
+func TestNoWorkForWhoReadsNone(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		slow := r.mute(t, "slow")
+		slow.say(hello("slow"))
+		slow.say(registration(8))
+		for range 8 { // more than the windows hold
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		}
+		for range 4 {
+			time.Sleep(6 * time.Second)
+			slow.say(&lessorv1.Capacity{MaxParallel: 8})
+		}
+		synctest.Wait()
+		res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range res.GetTasks() {
+			if task.GetAttempt() != 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+				t.Errorf("granted %d times, now %v", task.GetAttempt(), task.GetState())
+			}
+		}
+	})
+}

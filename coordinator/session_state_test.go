@@ -1,0 +1,203 @@
+package coordinator
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// States of a session in the order in which a worker goes through them, and the frame that leads to each from the one before.
+var states = []struct {
+	name  string
+	enter proto.Message
+}{
+	{"NONE", nil}, // the stream is open, nothing was said
+	{"HANDSHAKING", hello("w")},
+	{"REGISTERED", registration(1)},
+	{"HEARTBEATING", &lessorv1.WorkerHeartbeat{Healthy: true}},
+	{"DRAINING", &lessorv1.Drain{}},
+}
+
+// W1: every frame in every state. A cell has the code or payload that answers the frame, and the state after it; "-" is no answer, "end"
+// the end of the stream. Where it is E.CMD.UNKNOWN, nothing has changed.
+func TestEveryFrameInEveryState(t *testing.T) {
+	const unknown = codeUnknown
+	for _, tt := range []struct {
+		name    string
+		payload proto.Message
+		want    [5]string
+	}{
+		{"nothing", nil, [5]string{
+			unknown + " NONE", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING", unknown + " DRAINING",
+		}},
+		{"handshake", states[1].enter, [5]string{
+			"accept HANDSHAKING", unknown + " HANDSHAKING", unknown + " REGISTERED", unknown + " HEARTBEATING", unknown + " DRAINING",
+		}},
+		{"register", registration(2), [5]string{unknown + " NONE", "- REGISTERED", "- REGISTERED", "- HEARTBEATING", "- DRAINING"}},
+		{"heartbeat", states[3].enter, [5]string{
+			unknown + " NONE", unknown + " HANDSHAKING", "heartbeat_ack HEARTBEATING", "heartbeat_ack HEARTBEATING", "heartbeat_ack DRAINING",
+		}},
+		{"reports", &lessorv1.Reports{}, [5]string{
+			unknown + " NONE", unknown + " HANDSHAKING", "verdicts REGISTERED", "verdicts HEARTBEATING", "verdicts DRAINING",
+		}},
+		{"feedback", &lessorv1.Feedback{}, [5]string{
+			unknown + " NONE", unknown + " HANDSHAKING", "- REGISTERED", "- HEARTBEATING", "- DRAINING",
+		}},
+		{"capacity", &lessorv1.Capacity{MaxParallel: 3}, [5]string{
+			unknown + " NONE", unknown + " HANDSHAKING", "- REGISTERED", "- HEARTBEATING", "- DRAINING",
+		}},
+		{"drain", &lessorv1.Drain{}, [5]string{unknown + " NONE", unknown + " HANDSHAKING", "- DRAINING", "- DRAINING", "- DRAINING"}},
+		{"error", &lessorv1.Error{Code: "E.X"}, [5]string{"- NONE", "- HANDSHAKING", "- REGISTERED", "- HEARTBEATING", "- DRAINING"}},
+		{"goodbye", &lessorv1.Goodbye{}, [5]string{"end NONE", "end NONE", "end NONE", "end NONE", "end NONE"}},
+	} {
+		for state := range states {
+			t.Run(tt.name+" in "+states[state].name, func(t *testing.T) {
+				serve(t, nil, func(t *testing.T, r *rig) {
+					tk := r.inState(t, state)
+					before := r.worker(t, "w")
+					corr := tk.say(tt.payload)
+					got := tk.answered(corr)
+					after := r.worker(t, "w")
+					wantText(t, "the answer", got+" "+stateOf(after), tt.want[state])
+					if got == unknown && !sameWorker(before, after) {
+						t.Errorf("the refused frame changed %v to %v", before, after)
+					}
+				})
+			})
+		}
+	}
+}
+
+// inState brings a session of worker w to a state.
+func (r *rig) inState(t *testing.T, state int) *talker {
+	t.Helper()
+	tk := r.talk(t, "w")
+	for _, s := range states[1 : state+1] {
+		corr := tk.say(s.enter)
+		tk.answered(corr)
+	}
+	wantText(t, "the state", stateOf(r.worker(t, "w")), states[state].name)
+	return tk
+}
+
+// answered is the code or payload that answers a frame; what asks for nothing has "-" for an answer.
+func (tk *talker) answered(corr string) string {
+	tk.t.Helper()
+	synctest.Wait()
+	select {
+	case m, ok := <-tk.heard:
+		if !ok {
+			return "end"
+		}
+		wantText(tk.t, "corr", m.GetCorr(), corr)
+		if e := m.GetError(); e != nil {
+			return e.GetCode()
+		}
+		r := m.ProtoReflect()
+		return string(r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")).Name())
+	default:
+		return "-"
+	}
+}
+
+func stateOf(w *lessorv1.Worker) string {
+	if w == nil {
+		return "NONE"
+	}
+	return strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")
+}
+
+// sameWorker compares all but when it was last heard.
+func sameWorker(a, b *lessorv1.Worker) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	a.LastSeenAt, b.LastSeenAt = nil, nil
+	return proto.Equal(a, b)
+}
+
+// A frame that only acknowledges, or only asks for an acknowledgement, needs no payload; one whose payload this version does not know
+// says so by its unknown field.
+func TestFramesWithoutAPayload(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		ping := tk.frame(nil)
+		ping.Ack = &lessorv1.Ack{Request: true}
+		tk.send(ping)
+		m := tk.next()
+		if m.GetAck().GetFor() != ping.GetId() || m.GetPayload() != nil || m.GetCorr() != ping.GetId() {
+			t.Errorf("a frame that asks for an ack got %v", m)
+		}
+		tk.ack(&lessorv1.SessionResponse{Id: "never sent"})
+		tk.quiet()
+		newer := tk.frame(nil)
+		newer.Ack = &lessorv1.Ack{Request: true}
+		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
+		tk.refused(tk.send(newer), codeUnknown, "no payload that this version knows")
+		if m := tk.next(); m.GetAck().GetFor() != newer.GetId() {
+			t.Errorf("the newer frame got %v, want an ack beside the error", m)
+		}
+	})
+}
+
+// An ack that is asked for comes with the answer, whatever the frame says, also when it is refused or the last one.
+func TestAckIsGivenWhereAsked(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		for _, payload := range []proto.Message{
+			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: maxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
+			&lessorv1.Reports{}, &lessorv1.Drain{}, states[1].enter, &lessorv1.Goodbye{},
+		} {
+			m := tk.frame(payload)
+			m.Ack = &lessorv1.Ack{Request: true}
+			tk.send(m)
+			synctest.Wait()
+			acks := 0
+			for range len(tk.heard) {
+				if a := <-tk.heard; a.GetAck().GetFor() == m.GetId() {
+					acks++
+				}
+			}
+			if acks != 1 {
+				t.Errorf("%s got %d acks, want 1", payloadName(m), acks)
+			}
+		}
+		if err := tk.over(); err != nil {
+			t.Errorf("goodbye ended with %v", err)
+		}
+	})
+}
+
+// W3: the envelope of what the coordinator says: its sequence rises by one, ids are its own.
+func TestEnvelopeOfTheCoordinator(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.talk(t, "w")
+		tk.say(states[1].enter)
+		tk.say(registration(2))
+		tk.say(&lessorv1.Reports{})
+		tk.say(nil)
+		r.submitAll(t, 2)
+		synctest.Wait()
+		tk.say(&lessorv1.Goodbye{})
+		ids := map[string]bool{}
+		seq := uint64(0)
+		for m := range tk.heard {
+			seq++
+			if m.GetSeq() != seq || ids[m.GetId()] || m.GetId() == "" {
+				t.Errorf("frame %d has id %q and seq %d", seq, m.GetId(), m.GetSeq())
+			}
+			ids[m.GetId()] = true
+			if m.GetTenant() != DefaultTenant || m.GetSender().GetRole() != "coordinator" || m.GetSender().GetId() == "" || m.GetTs() == nil {
+				t.Errorf("envelope of %v", m)
+			}
+		}
+		if seq != 4 {
+			t.Errorf("%d frames came, want accept, verdicts, error and dispatch", seq)
+		}
+	})
+}
