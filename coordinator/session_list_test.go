@@ -1,0 +1,85 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// ListWorkers shows of each session who it is, where it stands, what it takes and holds, and how it does.
+func TestListWorkersShowsSessions(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		connected := time.Now()
+		tk := r.talk(t, "w")
+		info := &lessorv1.WorkerInfo{Name: "w", InstanceId: "i", Version: "1.2", Hostname: "h"}
+		tk.say(&lessorv1.Handshake{Protocol: 1, Worker: info})
+		id := hear[*lessorv1.Accept](tk).GetSessionId()
+		time.Sleep(time.Second)
+		m := registration(2)
+		m.Queues, m.WorkspaceId, m.Capabilities.Types = []string{"q", "p"}, "space", []string{"a"}
+		tk.say(m)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
+		tk.given(1)
+		time.Sleep(time.Second)
+		tk.say(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
+		hear[*lessorv1.HeartbeatAck](tk)
+		got := r.worker(t, "w")
+		if at := got.GetConnectedAt().AsTime(); !at.Equal(connected) {
+			t.Errorf("connected at %v, want %v", at, connected)
+		}
+		if at := got.GetLastSeenAt().AsTime(); !at.Equal(connected.Add(2 * time.Second)) {
+			t.Errorf("seen at %v, want 2 s later", at)
+		}
+		got.ConnectedAt, got.LastSeenAt = nil, nil
+		want := &lessorv1.Worker{
+			WorkerId: "w", SessionId: id, Info: info, State: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING,
+			Capabilities: m.GetCapabilities(), WorkspaceId: "space", Queues: []string{"q", "p"}, Leases: 1,
+			Metrics: map[string]float64{"cpu_pct": 12.5},
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("listed as\n%v, want\n%v", got, want)
+		}
+	})
+}
+
+// The list is ordered by worker, can be asked for by queue, and comes in pages.
+func TestListWorkersPages(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, name := range []string{"c", "a", "d", "b"} {
+			tk := r.talk(t, name)
+			tk.shake()
+			m := registration(1)
+			if name == "d" {
+				m.Queues = []string{"other"}
+			}
+			tk.say(m)
+			tk.beat()
+		}
+		list := func(req *lessorv1.ListWorkersRequest) (names string) {
+			for {
+				res, err := r.admin.ListWorkers(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range res.GetWorkers() {
+					names += w.GetWorkerId()
+				}
+				if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+					return names
+				}
+				names += "|"
+			}
+		}
+		wantText(t, "all", list(&lessorv1.ListWorkersRequest{}), "abcd")
+		wantText(t, "by two", list(&lessorv1.ListWorkersRequest{PageSize: 2}), "ab|cd")
+		wantText(t, "of a queue", list(&lessorv1.ListWorkersRequest{Queue: "q", PageSize: 2}), "ab|c")
+		wantText(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
+		status, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+		if err != nil || status.GetSessions() != 4 {
+			t.Errorf("status is %v (%v), want 4 sessions", status, err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// short is a verdict in a few words.
+func short(v *lessorv1.ReportVerdict) string {
+	words := []string{
+		strings.TrimPrefix(v.GetKind().String(), "REPORT_KIND_"),
+		strings.TrimPrefix(v.GetVerdict().String(), "VERDICT_"), strings.TrimPrefix(v.GetReason().String(), "REASON_"),
+	}
+	if v.GetReplayed() {
+		words = append(words, "replayed")
+	}
+	return strings.Join(words, " ")
+}
+
+// W3: one frame carries many reports. Items are independent, good or bad; the verdicts come one per report, in their order, with its ids.
+func TestReportsAreIndependentAndInOrder(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 5)
+		r.submitAll(t, 5)
+		a := tk.given(5)
+		failed := &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
+			TaskId: a[1].GetTask().GetTaskId(), LeaseId: a[1].GetLeaseId(), ReportId: "f",
+			Error: &lessorv1.TaskError{Message: "broken", RetryAfter: durationpb.New(time.Minute)},
+		}}}
+		badField := completed(a[3], "")
+		badField.GetComplete().ReportId = text(257)
+		tooLarge := completed(a[3], "")
+		tooLarge.GetComplete().Output = make([]byte, 1<<20+1)
+		stranger := started(a[4])
+		stranger.GetStart().TaskId, stranger.GetStart().LeaseId = lease.TaskID{Space: 1, Seq: 1 << 40}.String(), "x"
+		crossed := started(a[4])
+		crossed.GetStart().TaskId = a[0].GetTask().GetTaskId()
+		reports := []*lessorv1.Report{
+			started(a[0]), completed(a[0], "x"), completed(a[0], "x"), completed(a[0], "y"), started(a[0]),
+			{}, failed, released(a[2]), badField, tooLarge, stranger, crossed, completed(a[3], ""),
+		}
+		want := []string{
+			"START COMMITTED NONE", "COMPLETE COMMITTED NONE", "COMPLETE COMMITTED NONE replayed", "COMPLETE REJECTED DUPLICATE_REPORT",
+			"START CANCELLED ALREADY_REPORTED", "START REJECTED INVALID_REQUEST", "FAIL COMMITTED NONE", "RELEASE COMMITTED NONE",
+			"COMPLETE REJECTED INVALID_REQUEST", "COMPLETE REJECTED RESULT_TOO_LARGE", "START REJECTED UNKNOWN_TASK",
+			"START REJECTED INVALID_LEASE", "COMPLETE COMMITTED NONE",
+		}
+		got := tk.judge(reports...)
+		if len(got) != len(want) {
+			t.Fatalf("%d verdicts on %d reports", len(got), len(want))
+		}
+		for i, v := range got {
+			wantText(t, fmt.Sprintf("verdict %d", i), short(v), want[i])
+			if v.GetServerTime() == nil || v.GetError() != nil {
+				t.Errorf("verdict %d is %v", i, v)
+			}
+		}
+		wantText(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
+		wantText(t, "lease", got[1].GetLeaseId(), a[0].GetLeaseId())
+		wantText(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
+		wantText(t, "report_id", got[6].GetReportId(), "f")
+		if got[0].GetExpiresIn().AsDuration() != 90*time.Second || got[6].GetRetryAt() == nil {
+			t.Errorf("start: %v, fail: %v; want expires_in, retry_at", got[0], got[6])
+		}
+		wantWord(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
+	})
+}
+
+// S7: what a frame may carry; one that carries more is refused as a whole.
+func TestFramesAreBounded(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		a := tk.given(1)[0]
+		metrics := map[string]float64{}
+		for i := range 65 {
+			metrics[fmt.Sprint(i)] = 1
+		}
+		for _, tt := range []struct {
+			payload proto.Message
+			word    string
+		}{
+			{&lessorv1.Reports{Reports: slices.Repeat([]*lessorv1.Report{completed(a, "")}, 1001)}, "reports.reports: has 1001 items; the limit is 1000"},
+			{
+				&lessorv1.WorkerHeartbeat{Leases: slices.Repeat([]*lessorv1.HeartbeatRequest{renewal(a)}, 1001)},
+				"heartbeat.leases: has 1001 items; the limit is 1000",
+			},
+			{&lessorv1.Feedback{Items: make([]*lessorv1.FeedbackItem, 1001)}, "feedback.items: has 1001 items; the limit is 1000"},
+			{&lessorv1.WorkerHeartbeat{Metrics: metrics}, "heartbeat.metrics: has 65 entries; the limit is 64"},
+			{&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{text(257): 1}}, "heartbeat.metrics: has 257 bytes; the limit is 256"},
+		} {
+			tk.refused(tk.say(tt.payload), codeInvalid, tt.word)
+		}
+		if w := r.worker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
+			t.Errorf("refused frames changed the worker to %v", w)
+		}
+		full := slices.Repeat([]*lessorv1.Report{started(a)}, 1000)
+		if n := len(tk.judge(full...)); n != 1000 {
+			t.Errorf("%d verdicts on 1000 reports", n)
+		}
+		did(t, tk.judge(completed(a, "")))
+	})
+}
+
+// W4: a heartbeat renews the leases that it names, and no others; each gets its verdict.
+func TestHeartbeatRenewsWhatItNames(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 2)
+		r.submitAll(t, 2)
+		a := tk.given(2)
+		tk.say(&lessorv1.Capacity{MaxParallel: 0}) // so that nothing is dispatched again
+		for range 3 {
+			time.Sleep(29 * time.Second)
+			got := tk.beat(a[0], &lessorv1.Assignment{})
+			if len(got) != 2 || got[0].GetHeartbeat().GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
+				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetHeartbeat().GetExpiresIn().AsDuration() != 90*time.Second {
+				t.Fatalf("renewed: %v", got)
+			}
+			if got[1].GetHeartbeat().GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				t.Errorf("a lease without a name got %v", got[1])
+			}
+		}
+		tk.wantEnded(a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
+		did(t, tk.judge(completed(a[0], "")))
+	})
+}
+
+// V4: a report whose verdict was lost with the stream is sent again on the next one, and answered as it was.
+func TestVerdictIsReplayedOnANewStream(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		a := tk.given(1)[0]
+		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "x")}})
+		synctest.Wait()
+		tk.cut()
+		got := r.work(t, "w", 1).judge(completed(a, "x"))
+		wantText(t, "the verdict", short(got[0]), "COMPLETE COMMITTED NONE replayed")
+	})
+}
+
+// A10: where a commit fails there is no verdict. Each item says so, in its frame and order, and then the coordinator ends.
+func TestNoVerdictWhereTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memstore.New()
+		r := newRig(t, st)
+		defer r.close()
+		tk := r.work(t, "w", 2)
+		r.submitAll(t, 2)
+		a := tk.given(2)
+		synctest.Wait()
+		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
+		for i, v := range tk.judge(completed(a[0], ""), started(a[1])) {
+			if v.GetError().GetCode() != codeInternal || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
+				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
+				t.Errorf("item %d is %v, want an error", i, v)
+			}
+		}
+		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeStopping)
+		if err := tk.over(); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+}
+
+// W3: of the answers to two frames, that to the first comes first, however many there are.
+func TestAnswersKeepTheOrderOfFrames(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		var ids []string
+		for i := range 200 {
+			switch i % 3 {
+			case 0:
+				ids = append(ids, tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}))
+			case 1:
+				ids = append(ids, tk.say(&lessorv1.WorkerHeartbeat{Healthy: true}))
+			case 2:
+				m := tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}, {}}})
+				ids = append(ids, tk.send(m))
+			}
+		}
+		for _, id := range ids {
+			wantText(t, "corr", tk.next().GetCorr(), id)
+		}
+		tk.quiet()
+	})
+}
