@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -99,6 +101,25 @@ func TestWhatAcknowledges(t *testing.T) {
 			})
 		})
 	}
+}
+
+// W5: a lease may be shorter than the time for an ack. The session that let it run out unacknowledged is left alone, until it
+// says something.
+func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second/2), durationpb.New(time.Second)
+		})
+		a := payloadOf[*lessorv1.Dispatch](tk, tk.next()).GetAssignments()[0]
+		tk.wantEnded(a, lessorv1.Reason_REASON_LEASE_EXPIRED)
+		time.Sleep(30 * time.Second)
+		tk.quiet()
+		tk.beat()
+		if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+			t.Errorf("dispatched again: %v", again)
+		}
+	})
 }
 
 // An ack that comes after the report is late for nothing.

@@ -73,9 +73,12 @@ func (r *rig) work(t *testing.T, name string, slots uint32) *talker {
 }
 
 // close stops the coordinator in order; it may be called twice.
-func (r *rig) close() {
+func (r *rig) close(t *testing.T) {
+	t.Helper()
 	r.stop()
-	<-r.served
+	if err := <-r.served; err != nil {
+		t.Error(err)
+	}
 	_ = r.conn.Close()
 }
 

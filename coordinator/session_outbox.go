@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -109,7 +110,7 @@ func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 func (o *outbox) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.waiting.pushed) > 0
+	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.cancel == nil })
 }
 
 // close lets the reader take nothing more. What is under way is still answered and sent.

@@ -83,6 +83,24 @@ func TestResetIsTheLastFrame(t *testing.T) {
 	})
 }
 
+// A worker is behind while work waits for it, not while it is to be told to stop (W11).
+func TestBehindIsWithItsWork(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outbox) {
+		o.cancel(&lessorv1.Cancel{})
+		if o.behind() {
+			t.Error("behind with a cancel")
+		}
+		o.dispatch(make([]engine.Granted, 1))
+		if !o.behind() {
+			t.Error("not behind with a dispatch")
+		}
+		o.take()
+		if o.behind() {
+			t.Error("behind with nothing")
+		}
+	})
+}
+
 // Nothing gathers for a writer that has ended.
 func TestEndedOutboxTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outbox) {

@@ -52,7 +52,8 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		crossed.GetStart().TaskId = a[0].GetTask().GetTaskId()
 		reports := []*lessorv1.Report{
 			started(a[0]), completed(a[0], "x"), completed(a[0], "x"), completed(a[0], "y"), started(a[0]),
-			{}, failed, released(a[2]), badField, tooLarge, stranger, crossed, completed(a[3], ""),
+			{},
+			failed, released(a[2]), badField, tooLarge, stranger, crossed, completed(a[3], ""),
 		}
 		want := []string{
 			"START COMMITTED NONE", "COMPLETE COMMITTED NONE", "COMPLETE COMMITTED NONE replayed", "COMPLETE REJECTED DUPLICATE_REPORT",
@@ -159,7 +160,7 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()
 		r := newRig(t, st)
-		defer r.close()
+		defer r.close(t)
 		tk := r.work(t, "w", 2)
 		r.submitAll(t, 2)
 		a := tk.given(2)
