@@ -42,7 +42,7 @@ test-long: ## Run the quick tests and those behind the build tag `long`
 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
-	go test -race -count=1 -timeout 10m -tags faults ./test/...
+	go test -race -count=1 -v -timeout 10m -tags faults ./test/...
 
 .PHONY: examples
 examples: ## Run the examples, which are tests

@@ -118,13 +118,19 @@ func (w *taskWatcher) catchUp() error {
 		return err
 	}
 	w.found = true
-	return w.version(t)
+	if err := w.version(t); err != nil {
+		return err
+	}
+	if t.State().Final() { // whatever sequence the caller asked to go on from
+		return errWatchOver
+	}
+	return nil
 }
 
 func (w *taskWatcher) tell(n *engine.News) error {
 	switch {
 	case n.Feed != nil:
-		return w.feed(w.id, n.Feed)
+		return w.feed(w.id, n)
 	case n.Task == nil:
 		return w.gone()
 	}

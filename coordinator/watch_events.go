@@ -70,10 +70,11 @@ func (t *teller) missedVolatile(taskID string, n int) error {
 	})
 }
 
-func (t *teller) feed(id lease.TaskID, f *engine.Feed) error {
+func (t *teller) feed(id lease.TaskID, n *engine.News) error {
+	f, state := n.Feed, lessorv1.TaskState(n.State)
 	if p := progressProto(f); p != nil {
 		err := t.volatile(&lessorv1.WatchTaskResponse{
-			TaskId: id.String(), TaskState: lessorv1.TaskState_TASK_STATE_UNSPECIFIED,
+			TaskId: id.String(), TaskState: state,
 			Event: &lessorv1.WatchTaskResponse_Progress{Progress: p},
 		})
 		if err != nil {
@@ -81,7 +82,7 @@ func (t *teller) feed(id lease.TaskID, f *engine.Feed) error {
 		}
 	}
 	for _, c := range chunksProto(f.Chunks) {
-		m := &lessorv1.WatchTaskResponse{TaskId: id.String(), Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
+		m := &lessorv1.WatchTaskResponse{TaskId: id.String(), TaskState: state, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
 		if err := t.volatile(m); err != nil {
 			return err
 		}

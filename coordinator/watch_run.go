@@ -77,7 +77,7 @@ func firstEvents(events []durableEvent) []durableEvent {
 func (w *runWatcher) tell(n *engine.News) error {
 	switch {
 	case n.Feed != nil:
-		return w.feed(n.ID, n.Feed)
+		return w.feed(n.ID, n)
 	case n.Task == nil:
 		return w.deleted(n.ID)
 	}

@@ -97,6 +97,9 @@ func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 			t.Errorf("told %s, want %s", got, life)
 		}
 		wantRising(t, events)
+		if state := events[3].GetTaskState(); state != lessorv1.TaskState_TASK_STATE_RUNNING {
+			t.Errorf("progress says that the task is %v", state)
+		}
 		if last := events[len(events)-1]; last.GetTaskState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 			t.Errorf("last event is %v", last)
 		}
@@ -133,6 +136,10 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 			if err != nil || told(rest) != told(all[i+1:]) {
 				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), told(rest), err, told(all[i+1:]))
 			}
+		}
+		beyond, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: 999_999})
+		if err != nil || len(beyond) != 0 {
+			t.Errorf("beyond the end of a final task: %s (%v), want an end at once", told(beyond), err)
 		}
 	})
 }

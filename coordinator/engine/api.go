@@ -122,8 +122,9 @@ type Watching struct {
 type News struct {
 	Task    *lease.Task // newest version; nil: deleted
 	ID      lease.TaskID
-	Feed    *Feed // set for volatile news
-	Skipped int   // news lost right before this one, since the reader was slow; what is durable of them is in the store
+	Feed    *Feed       // set for volatile news
+	State   lease.State // of the task, with volatile news
+	Skipped int         // news lost right before this one, since the reader was slow; what is durable of them is in the store
 }
 
 // Feed is volatile news of a running attempt.

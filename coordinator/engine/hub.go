@@ -157,7 +157,7 @@ func (h *hub) feed(t *lease.Task, f *Feed) {
 	}
 	r.feed = r.feed.join(f)
 	h.recent[t.ID] = r
-	h.tell(t.ID, t.Spec, News{ID: t.ID, Feed: f})
+	h.tell(t.ID, t.Spec, News{ID: t.ID, Feed: f, State: t.State()})
 }
 
 func (h *hub) close() {
