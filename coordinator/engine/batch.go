@@ -35,6 +35,7 @@ type batch struct {
 	rows    []records.Space
 	counts  []records.Queue
 	serving lease.Instant
+	lost    time.Duration // by stalls before
 }
 
 // change is all that a batch does to one task: from the version that the batch found to the last one.

@@ -32,6 +32,8 @@ const (
 	idleTick = time.Second
 	// standstill is how long a gap between two rounds counts as the coordinator's own stall (A8).
 	standstill = 200 * time.Millisecond
+	// slowCommit is how long a commit may take before its time counts as a stall, too.
+	slowCommit = time.Second
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
@@ -69,7 +71,8 @@ type Engine struct {
 	batch     *batch // being filled
 	inflight  *batch // under commit, or nil
 	now       lease.Now
-	stalled   bool // the loop stood still in this round
+	stalled   bool          // the loop stood still in this round
+	lost      time.Duration // by stalls, so far
 	savedAt   lease.Instant
 	taken     []op // from the inbox, not yet run
 	spare     []op // their memory
@@ -136,6 +139,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 				return e.storeError()
 			}
 			e.durable(b)
+			e.afterCommit(b)
 		}
 		e.round()
 	}
@@ -167,7 +171,7 @@ func (e *Engine) round() {
 		e.taken[0] = op{}
 	}
 	e.look()
-	if !e.stalled { // else what came in meanwhile is heard first
+	if !e.stalled && !e.lagging() { // else what came in meanwhile is heard first
 		e.expireDue()
 	}
 	e.match(e.now)
@@ -186,12 +190,32 @@ func (e *Engine) look() {
 		return
 	}
 	e.stalled = true
+	e.giveBack(gap)
+}
+
+// giveBack extends the live leases by a stall.
+func (e *Engine) giveBack(d time.Duration) {
+	e.lost += d
 	for id, h := range e.set.tasks {
 		if h.task != nil && h.task.Lease != nil {
-			e.step(e.now, lease.Stall{Task: id, By: gap})
+			e.step(e.now, lease.Stall{Task: id, By: d})
 		}
 	}
-	e.cfg.Events.Stalled(gap, e.set.live)
+	e.cfg.Events.Stalled(d, e.set.live)
+}
+
+// lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
+func (e *Engine) lagging() bool {
+	return e.inflight != nil && e.now.Serving.Sub(e.inflight.serving) >= slowCommit
+}
+
+// afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard
+// of grants and renewals, so that nobody could acknowledge them (A8).
+func (e *Engine) afterCommit(b *batch) {
+	e.look()
+	if d := e.now.Serving.Sub(b.serving) - (e.lost - b.lost); d >= slowCommit && e.set.live > 0 {
+		e.giveBack(d)
+	}
 }
 
 // expireDue applies timers that are due, without a scan (T8).
@@ -249,6 +273,9 @@ func (e *Engine) sleep() time.Duration {
 	if e.set.live > 0 {
 		d = tick
 	}
+	if e.lagging() {
+		return d
+	}
 	now := e.clock.now()
 	if k, ok := e.serving.next(); ok {
 		d = min(d, lease.Instant(k.due).Sub(now.Serving))
@@ -273,6 +300,7 @@ func (e *Engine) submitBatch() {
 		return
 	}
 	b.seal(e.clock.now().Serving)
+	b.lost = e.lost
 	if !b.empty() {
 		e.savedAt = b.serving
 	}

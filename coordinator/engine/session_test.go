@@ -183,3 +183,62 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 		close(block)
 	})
 }
+
+// A8: a commit that takes long is no fault of those who wait for it. A grant that it held back can still be acknowledged, a lease
+// lives on by as much, and one that nobody renews ends all the same.
+func TestSlowCommitIsGivenBack(t *testing.T) {
+	run(t, func(r *rig) {
+		const slow = 7 * time.Second
+		spec := work()
+		spec.HeartbeatTimeout = 10 * time.Second
+		r.submit(spec)
+		early := r.lease(1, 0)[0]
+		r.want(r.say(lease.KindStart, early), lease.VerdictCommitted, lease.None)
+		c, _ := r.join("i", 1)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		gate := make(chan struct{})
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			<-gate
+			apply()
+			return nil
+		})
+		go submitOne(r) // granted with its submit
+		time.Sleep(slow)
+		close(gate)
+		late := c.grants()
+		if len(late) != 1 {
+			r.Fatalf("%d grants, want the one that the commit held back", len(late))
+		}
+		time.Sleep(lease.DefaultAckWithin - time.Second)
+		r.want(r.say(lease.KindAck, late[0]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindHeartbeat, early), lease.VerdictCommitted, lease.None)
+		time.Sleep(spec.HeartbeatTimeout)
+		r.want(r.say(lease.KindHeartbeat, early), lease.VerdictCancelled, lease.LeaseExpired)
+	})
+}
+
+// A stall of the loop that lies within a commit is given back once.
+func TestStallWithinACommitCountsOnce(t *testing.T) {
+	run(t, func(r *rig) {
+		const slow = 7 * time.Second
+		r.submit(work())
+		g := r.lease(1, 0)[0]
+		r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			time.Sleep(slow)
+			apply()
+			return nil
+		})
+		go submitOne(r)
+		synctest.Wait()
+		r.st.(*memstore.Store).SetHook(nil)
+		_ = r.inbox.put(op{run: func() { time.Sleep(slow - time.Second) }})
+		time.Sleep(2 * slow)
+		synctest.Wait()
+		stalled := r.set.task(g.Task.ID).Lease.Stalled
+		if d := time.Duration(stalled); d < slow-time.Second || d > slow {
+			r.Errorf("given back: %v, want at most %v", d, slow)
+		}
+	})
+}
