@@ -61,6 +61,7 @@ type session struct {
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
 	heard chan struct{} // a token for every frame, for the idle timer
+	busy  atomic.Bool   // the reader is at a frame: the silence is not the worker's
 	over  chan error    // the first says how the session ends
 
 	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
@@ -112,12 +113,11 @@ func (ss *session) run() error {
 	go ss.read()
 	err := ss.wait()
 	ss.leave(false)
-	ss.out.close()
+	ss.logger().Info("session ends", "code", ss.out.close(), "error", err)
 	select {
 	case <-written:
 	case <-ss.out.stuck: // it reads no more; its frames go with the stream
 	}
-	ss.logger().Info("session ended", "error", err)
 	return err
 }
 
@@ -132,6 +132,10 @@ func (ss *session) wait() error {
 		case <-ss.heard:
 			idle.Reset(sessionIdle)
 		case <-idle.C:
+			if ss.busy.Load() {
+				idle.Reset(sessionIdle)
+				continue
+			}
 			ss.out.reset(codeTimeout, "no frame came within "+sessionIdle.String(), 0)
 			return nil
 		case <-ss.c.stopping.Done():
@@ -177,7 +181,10 @@ func (ss *session) read() {
 		case ss.heard <- struct{}{}:
 		default:
 		}
-		if !ss.take(&f) {
+		ss.busy.Store(true)
+		goOn := ss.take(&f)
+		ss.busy.Store(false)
+		if !goOn {
 			ss.end(nil)
 			return
 		}

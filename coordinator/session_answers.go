@@ -33,7 +33,6 @@ func (o *outbox) fail(corr, code, message, remediation string) {
 
 // reset says what the last frame will be, of a session that the coordinator ends. The first word counts.
 func (o *outbox) reset(code, reason string, retryAfter time.Duration) {
-	o.ss.logger().Info("session reset", "code", code, "reason", reason)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.last == nil {

@@ -39,6 +39,29 @@ func TestSilentSessionIsReset(t *testing.T) {
 	}
 }
 
+// Where it is the coordinator that stands still, the worker is not taken for silent.
+func TestBusySessionIsNotSilent(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		synctest.Wait()
+		release := hold(st)
+		go func() {
+			spec := &lessorv1.TaskSpec{Queue: "q"}
+			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // waits behind the commit
+		time.Sleep(sessionIdle + sessionIdle/4) // less than a TTL, which is what a stall gives back at most
+		tk.quiet()
+		release()
+		tk.given(1)
+		tk.beat()
+	})
+}
+
 // hold makes commits wait until the returned function is called.
 func hold(st *memstore.Store) (release func()) {
 	gate := make(chan struct{})

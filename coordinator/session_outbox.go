@@ -113,12 +113,14 @@ func (o *outbox) behind() bool {
 	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.cancel == nil })
 }
 
-// close lets the reader take nothing more. What is under way is still answered and sent.
-func (o *outbox) close() {
+// close lets the reader take nothing more. What is under way is still answered and sent. It returns the code of the reset that will be
+// the last frame; empty: none.
+func (o *outbox) close() (code string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
 	o.changed.Broadcast()
+	return o.last.GetCode()
 }
 
 // write sends until the outbox is closed and everything has been answered, or the stream fails.

@@ -26,7 +26,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 	}{
 		"room":              {func(o *outbox) { o.release(1) }, true},
 		"too little room":   {func(o *outbox) { o.release(0) }, false},
-		"close":             {(*outbox).close, false},
+		"close":             {func(o *outbox) { o.close() }, false},
 		"end of the writer": {(*outbox).end, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestResetIsTheLastFrame(t *testing.T) {
 		o.reserve(1)
 		o.reset(codeTimeout, "first", 0)
 		o.reset(codeStopping, "second", 0)
-		o.close()
+		wantText(t, "the code for the log", o.close(), codeTimeout)
 		taken := make(chan waiting, 1)
 		go func() {
 			w, _ := o.take()
