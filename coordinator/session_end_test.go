@@ -54,7 +54,7 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 		}()
 		synctest.Wait()
 		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // waits behind the commit
-		time.Sleep(sessionIdle + sessionIdle/4) // less than a TTL, which is what a stall gives back at most
+		time.Sleep(sessionIdle + sessionIdle/4)    // less than a TTL, which is what a stall gives back at most
 		tk.quiet()
 		release()
 		tk.given(1)
