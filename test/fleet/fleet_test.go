@@ -113,10 +113,11 @@ func (f *fleet) sameAsPrinted(n *tally, killed bool) {
 
 // TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each.
 func TestExecWorkerKilled(t *testing.T) {
-	const tasks, killAfter = 300, 20
+	const tasks, killAfter = 300, 21
 	f := newFleet(t, tasks)
 	log := filepath.Join(t.TempDir(), "starts")
-	first, second := f.startExecWorker(victim, log, "0.2"), f.startExecWorker(survivor, log, "0.02")
+	// From its 22nd on the commands of the victim do not end; those that began with the 21st have when that one is committed.
+	first, second := f.startExecWorker(victim, log, "0.2", killAfter), f.startExecWorker(survivor, log, "0.02", tasks)
 	f.awaitCommits(victim, killAfter)
 	first.Kill()
 	f.awaitDone()
@@ -127,13 +128,16 @@ func TestExecWorkerKilled(t *testing.T) {
 	t.Logf("the commands wrote %d starts, of which the fault cut %d off", len(starts), f.cutOff(starts))
 }
 
-// startExecWorker starts a worker whose commands log their start and take so many seconds.
-func (f *fleet) startExecWorker(name, log, seconds string) *harness.Process {
+// startExecWorker starts a worker whose commands log their start and take so many seconds; after so many starts they do not end.
+func (f *fleet) startExecWorker(name, log, seconds string, ending int) *harness.Process {
 	f.t.Helper()
-	const script = `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; sleep "$1"`
+	const script = `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; echo >> "$2"; [ "$(wc -l < "$2")" -le "$3" ] || sleep 1000; sleep "$1"`
 	return harness.Start(f.t, harness.Command{
-		Args: []string{"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", "4", "--", "sh", "-c", script, log, seconds},
-		Env:  []string{"HOME=" + f.t.TempDir()},
+		Args: []string{
+			"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", "4", "--",
+			"sh", "-c", script, log, seconds, log + "-" + name, fmt.Sprint(ending),
+		},
+		Env: []string{"HOME=" + f.t.TempDir()},
 	})
 }
 
