@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -111,62 +109,6 @@ func (f *fleet) sameAsPrinted(n *tally, killed bool) {
 	}
 }
 
-// TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each.
-func TestExecWorkerKilled(t *testing.T) {
-	const tasks, killAfter = 300, 21
-	f := newFleet(t, tasks)
-	log := filepath.Join(t.TempDir(), "starts")
-	// From its 22nd on the commands of the victim do not end; those that began with the 21st have when that one is committed.
-	first, second := f.startExecWorker(victim, log, "0.2", killAfter), f.startExecWorker(survivor, log, "0.02", tasks)
-	f.awaitCommits(victim, killAfter)
-	first.Kill()
-	f.awaitDone()
-	f.end(second)
-	f.count()
-	starts := f.countStarts(log)
-	t.Logf("%d tasks, counted after a restart of the coordinator: %s", tasks, f)
-	t.Logf("the commands wrote %d starts, of which the fault cut %d off", len(starts), f.cutOff(starts))
-}
-
-// startExecWorker starts a worker whose commands log their start and take so many seconds; after so many starts they do not end.
-func (f *fleet) startExecWorker(name, log, seconds string, ending int) *harness.Process {
-	f.t.Helper()
-	const script = `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; echo >> "$2"; [ "$(wc -l < "$2")" -le "$3" ] || sleep 1000; sleep "$1"`
-	return harness.Start(f.t, harness.Command{
-		Args: []string{
-			"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", "4", "--",
-			"sh", "-c", script, log, seconds, log + "-" + name, fmt.Sprint(ending),
-		},
-		Env: []string{"HOME=" + f.t.TempDir()},
-	})
-}
-
-// countStarts compares what the commands wrote with what the coordinator keeps: each attempt was begun at most once, and
-// each that was completed was begun.
-func (f *fleet) countStarts(log string) map[attempt]int {
-	f.t.Helper()
-	data, err := os.ReadFile(log)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	starts := map[attempt]int{}
-	for line := range strings.Lines(string(data)) {
-		var a attempt
-		if _, err := fmt.Sscan(line, &a.task, &a.number); err != nil {
-			f.t.Fatalf("a command wrote %q", line)
-		}
-		if starts[a]++; starts[a] > 1 {
-			f.t.Errorf("A2: attempt %v was begun %d times", a, starts[a])
-		}
-	}
-	for a := range f.completedBy {
-		if starts[a] != 1 {
-			f.t.Errorf("attempt %v was completed, and begun %d times", a, starts[a])
-		}
-	}
-	return starts
-}
-
 // fleet is a coordinator with a queue of tasks.
 type fleet struct {
 	t     *testing.T
@@ -231,17 +173,6 @@ func (f *fleet) await(ch <-chan struct{}, otherwise string) {
 	case <-f.ctx.Done():
 		f.t.Fatal(otherwise)
 	}
-}
-
-// awaitCommits watches until so many tasks were completed by a worker.
-func (f *fleet) awaitCommits(name string, n int) {
-	f.t.Helper()
-	f.watch(func(e *lessorv1.HistoryEvent) bool {
-		if isCompletion(e) && e.GetActor() == name {
-			n--
-		}
-		return n > 0
-	})
 }
 
 // awaitDone watches until as many attempts were completed as there are tasks.
