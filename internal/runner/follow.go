@@ -84,6 +84,30 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
+// errTurn ends the last look of a run in order: the next line has not ended.
+var errTurn = errors.New("the next line has not ended")
+
+// finish prints what has ended and was not printed; in order, only as far as the lines before have ended. That it can not look is no
+// error of its own: the run ends for another reason.
+func (f *follower) finish(ctx context.Context, inOrder bool) error {
+	err := f.each(ctx, func(task *lessorv1.Task) error {
+		switch {
+		case f.printed.has(lineOf(task)):
+			return nil
+		case final(task.GetState()):
+			_, err := f.look(ctx, task.GetTaskId())
+			return err
+		case inOrder:
+			return errTurn
+		}
+		return nil
+	})
+	if errors.Is(err, errTurn) || status.Code(err) != codes.Unknown || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 // look prints a task if it has ended. It reports whether the coordinator knows the task.
 func (f *follower) look(ctx context.Context, taskID string) (known bool, err error) {
 	task, err := f.get(ctx, taskID)

@@ -13,6 +13,9 @@ import (
 // barInterval is how often the progress bar is drawn.
 const barInterval = 200 * time.Millisecond
 
+// lastLook bounds the look for what has ended when a run ends early; the coordinator may be what failed.
+const lastLook = 5 * time.Second
+
 // Config is how a run is followed.
 type Config struct {
 	// Tasks is the coordinator. Required.
@@ -55,6 +58,11 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	}
 	cancel(errOver)
 	beside.Wait()
+	if err != nil { // the worker has ended: what it finished on its way out is printed before the end
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+		defer stop()
+		err = errors.Join(err, r.follow.finish(last, cfg.KeepOrder))
+	}
 	summary := r.follow.summary
 	summary.Lines, summary.Missing = j.Lines(), r.follow.printed.left()
 	return summary, err
