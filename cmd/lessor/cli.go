@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -11,8 +12,10 @@ import (
 
 // cli is the grammar of the command line.
 type cli struct {
-	Config config.File `placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; see docs/configuration.md."`
+	Config config.File `type:"bytes" placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; see docs/configuration.md."`
 	JSON   bool        `name:"json" help:"Print JSON: one object per line for lists and streams."`
+
+	ShowVersion versionFlag `name:"version" help:"Show the version and do nothing else."`
 
 	Run     runCmd     `cmd:"" help:"Run a command for every input line, durably: xargs that survives a crash."`
 	Serve   serveCmd   `cmd:"" bare:"" help:"Run a coordinator."`
@@ -70,13 +73,23 @@ func dispatch(args []string, a *app) (err error) {
 	return command.Run(a)
 }
 
+// flagHelp adds the default where a placeholder stands in its place.
+func flagHelp(v *kong.Value) string {
+	shown := *v
+	if v.Flag != nil && v.Flag.PlaceHolder != "" && v.Default != "" {
+		shown.Help = fmt.Sprintf("%s (default %s).", strings.TrimSuffix(v.Help, "."), v.Default)
+	}
+	return kong.DefaultHelpValueFormatter(&shown)
+}
+
 func options(s streams) []kong.Option {
-	return []kong.Option{
+	return append(mappers(),
 		kong.Name("lessor"),
 		kong.Description(description),
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ValueFormatter(flagHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		config.Environment("LESSOR"),
-	}
+	)
 }

@@ -17,21 +17,21 @@ import (
 
 // runCmd is lessor run.
 type runCmd struct {
-	Jobs        uint          `short:"j" placeholder:"N" help:"Commands that run at once; by default one per CPU."`
-	Data        string        `placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
-	Input       string        `placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
+	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at once; by default one per CPU."`
+	Data        string        `type:"bytes" placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
+	Input       string        `type:"bytes" placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
-	MaxAttempts uint32        `placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
-	Timeout     time.Duration `placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and has failed."`
+	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
+	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and has failed."`
 	Force       bool          `help:"Where --data holds another run, throw that away and begin anew."`
 
 	Addr         string        `placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
 	Workspace    string        `placeholder:"NAME" help:"Workspace of the tasks; empty is \"default\"."`
-	DrainTimeout time.Duration `default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
+	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
 	Verbose      bool          `short:"v" help:"Show the log of the coordinator and the worker."`
 
-	Command []string `arg:"" passthrough:"partial" help:"Command to run for every line."`
+	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every line."`
 }
 
 // Help is shown below the flags.
@@ -72,7 +72,7 @@ func (c runCmd) Run(a *app) (err error) {
 	defer func() { err = errors.Join(err, c.release(job)) }()
 	screen := c.screen(a)
 	if job.Resumed {
-		screen.Note("resuming %s of %d lines", job.RunID(), job.Lines())
+		screen.Note("resuming %s of %s", job.RunID(), runner.CountLines(job.Lines()))
 	}
 	work := &runWork{runCmd: c, app: a, job: job, screen: screen}
 	began := time.Now()

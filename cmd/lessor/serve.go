@@ -20,7 +20,7 @@ import (
 
 // serveCmd is lessor serve. A coordinator runs without a person, so that its settings have the shortest names.
 type serveCmd struct {
-	Data     string  `required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
+	Data     string  `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string  `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string  `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
 	Insecure bool    `help:"Listen off loopback although there is no TLS and no credentials."`
@@ -31,7 +31,7 @@ type serveCmd struct {
 
 // Help is shown below the flags.
 func (serveCmd) Help() string {
-	return `Prints where it listens once it does. The first SIGINT or SIGTERM stops it in order: calls under way are answered. The
+	return `Prints where it listens once it does. The first SIGINT, SIGTERM or SIGHUP stops it in order: calls under way are answered. The
 second stops it at once, which loses nothing that was acknowledged. The log goes to standard error.
 
 Examples:
@@ -41,10 +41,10 @@ Examples:
 
 // limits are the sizes that an operator may set (S7).
 type limits struct {
-	Payload    int `placeholder:"BYTES" help:"Largest payload (1 MiB)."`
-	Output     int `placeholder:"BYTES" help:"Largest output inside of a report (1 MiB)."`
-	Checkpoint int `placeholder:"BYTES" help:"Largest checkpoint (64 KiB)."`
-	Batch      int `placeholder:"N" help:"Most tasks of a batch (1000)."`
+	Payload    int `type:"positive" placeholder:"BYTES" help:"Largest payload (1 MiB)."`
+	Output     int `type:"positive" placeholder:"BYTES" help:"Largest output inside of a report (1 MiB)."`
+	Checkpoint int `type:"positive" placeholder:"BYTES" help:"Largest checkpoint (64 KiB)."`
+	Batch      int `type:"positive" placeholder:"N" help:"Most tasks of a batch (1000)."`
 }
 
 func (c serveCmd) Run(a *app) error {

@@ -15,6 +15,9 @@ func (a *app) catchSignals() (release func()) {
 	a.ctx, a.now = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup had its reason
+		signal.Notify(received, syscall.SIGHUP)
+	}
 	// Caught, a broken pipe is an error of the write, after which there is an orderly end.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)

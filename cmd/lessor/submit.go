@@ -12,34 +12,35 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitCmd is lessor submit. Values are checked by the coordinator alone, so that there is one set of rules.
+// submitCmd is lessor submit. Values are checked by the coordinator, so that there is one set of rules; only a 0 that would
+// mean a default there is refused here.
 type submitCmd struct {
 	remote `embed:""`
 
 	Queue   string `required:"" placeholder:"NAME" help:"Queue that workers lease from."`
 	Type    string `placeholder:"NAME" help:"Kind of work; workers say which types they handle."`
-	Payload string `placeholder:"TEXT" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
+	Payload string `type:"bytes" placeholder:"TEXT" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
 
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
 	IdempotencyKey string            `placeholder:"KEY" help:"Submit the same task once only: a repeat returns the first."`
-	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on. Repeatable."`
+	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
 	Deadline       when              `placeholder:"TIME" help:"Fail the task at this time: RFC 3339, or a span from now."`
 
-	AttemptTimeout    time.Duration `placeholder:"DURATION" help:"Longest time of one attempt."`
-	StartTimeout      time.Duration `placeholder:"DURATION" help:"Longest time to wait for a worker."`
-	HeartbeatInterval time.Duration `placeholder:"DURATION" help:"How often the worker heartbeats (30s)."`
-	HeartbeatTimeout  time.Duration `placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
-	CancelGrace       time.Duration `placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
-	Retention         time.Duration `placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
-	MaxAttempts       uint32        `placeholder:"N" help:"Failures after which the task is FAILED (5); 1 is no retry."`
-	MaxLosses         uint32        `placeholder:"N" help:"Lost leases after which the task is FAILED (3)."`
-	InitialBackoff    time.Duration `placeholder:"DURATION" help:"Wait after the first failure (1s)."`
-	BackoffMultiplier float64       `placeholder:"F" help:"Factor from one wait to the next (2)."`
-	MaxBackoff        time.Duration `placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
+	AttemptTimeout    time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt."`
+	StartTimeout      time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time to wait for a worker."`
+	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often the worker heartbeats (30s)."`
+	HeartbeatTimeout  time.Duration `type:"positive" placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
+	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
+	Retention         time.Duration `type:"positive" placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
+	MaxAttempts       uint32        `type:"positive" placeholder:"N" help:"Failures after which the task is FAILED (5); 1 is no retry."`
+	MaxLosses         uint32        `type:"positive" placeholder:"N" help:"Lost leases after which the task is FAILED (3)."`
+	InitialBackoff    time.Duration `type:"positive" placeholder:"DURATION" help:"Wait after the first failure (1s)."`
+	BackoffMultiplier float64       `type:"positive" placeholder:"F" help:"Factor from one wait to the next (2)."`
+	MaxBackoff        time.Duration `type:"positive" placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
 }
 
 // Help is shown below the flags.

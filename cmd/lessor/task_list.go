@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -14,8 +15,8 @@ type taskListCmd struct {
 	State  []string          `placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
 	RunID  string            `name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
 	Type   string            `placeholder:"NAME" help:"Only tasks of this type."`
-	Label  map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label. Repeatable."`
-	Limit  int               `default:"100" placeholder:"N" help:"At most so many; 0 is all."`
+	Label  map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
+	Limit  uint              `default:"100" placeholder:"N" help:"At most so many; 0 is all."`
 }
 
 // Help is shown below the flags.
@@ -49,7 +50,7 @@ func (c taskListCmd) Run(a *app) error {
 // print adds tasks to list up to the limit and reports whether there are more.
 func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.TaskFilter) (more bool, err error) {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
-	for left := c.Limit; ; {
+	for left := int(min(c.Limit, math.MaxInt)); ; {
 		if c.Limit > 0 {
 			req.PageSize = uint32(min(left+1, maxPage)) // one more tells whether there are more
 		}

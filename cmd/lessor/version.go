@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/alecthomas/kong"
 )
 
 // version is set by the release build with -ldflags "-X main.version=v1.2.3".
@@ -22,7 +24,21 @@ func (versionCmd) Run(a *app) error {
 			"version": buildVersion(), "go": runtime.Version(), "protocol": protocolVersion,
 		})
 	}
-	_, err := fmt.Fprintf(a.out, "lessor %s (protocol %d, %s)\n", buildVersion(), protocolVersion, runtime.Version())
+	_, err := fmt.Fprintln(a.out, versionLine())
+	return err
+}
+
+func versionLine() string {
+	return fmt.Sprintf("lessor %s (protocol %d, %s)", buildVersion(), protocolVersion, runtime.Version())
+}
+
+// versionFlag is --version: what lessor version says, wherever it stands on the line.
+type versionFlag bool
+
+// BeforeReset is called as soon as the flag was seen, whatever else is missing.
+func (versionFlag) BeforeReset(k *kong.Kong) error {
+	_, err := fmt.Fprintln(k.Stdout, versionLine())
+	k.Exit(exitOK)
 	return err
 }
 

@@ -16,14 +16,14 @@ type workerRunCmd struct {
 
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
-	Jobs         uint          `short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
+	Jobs         uint          `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
-	Spool        string        `placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  int           `default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; the coordinator must allow it."`
-	DrainTimeout time.Duration `default:"30s" help:"How long running commands may go on after a signal to stop."`
+	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
+	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; the coordinator must allow it."`
+	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
 	Log          logging       `embed:"" prefix:"log-"`
 
-	Command []string `arg:"" passthrough:"partial" help:"Command to run for every task."`
+	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every task."`
 }
 
 // Help is shown below the flags.
@@ -38,7 +38,7 @@ standard error goes to those who watch.
 Exit code 0 completes the task. Others are failures: 64 72 73 77 78 126 127 CONFIGURATION (not retried), 65 66 67 DATA_QUALITY (not
 retried), 68 69 71 74 75 76 INFRASTRUCTURE, 124 TIMEOUT, any other USER_CODE; killed from outside: INFRASTRUCTURE.
 
-A cancel sends SIGTERM to the command's process group, and SIGKILL shortly before the cancel grace ends. The first SIGINT or SIGTERM
+A cancel sends SIGTERM to the command's process group, and SIGKILL shortly before the cancel grace ends. The first SIGINT, SIGTERM or SIGHUP
 to the worker drains it: no new tasks, running commands go on for the drain timeout. The second stops it at once; its tasks go back.
 
 Examples:

@@ -35,7 +35,7 @@ func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag)) error {
 	return kong.Visit(node, func(n kong.Visitable, next kong.Next) error {
 		if node, ok := n.(*kong.Node); ok {
 			for _, flag := range node.Flags {
-				if flag.Name != "help" {
+				if flag.Name != "help" && flag.Name != "version" {
 					visit(node, flag)
 				}
 			}

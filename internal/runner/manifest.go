@@ -108,5 +108,5 @@ func (m *manifest) changes(opts Options, in Input) []string {
 // String is short: enough to see that two inputs differ.
 func (in Input) String() string {
 	const shown = 12
-	return fmt.Sprintf("%d lines (sha256 %s…)", in.Lines, in.SHA256[:min(shown, len(in.SHA256))])
+	return fmt.Sprintf("%s (sha256 %s…)", CountLines(in.Lines), in.SHA256[:min(shown, len(in.SHA256))])
 }

@@ -161,9 +161,17 @@ func (s *Summary) add(task *lessorv1.Task) {
 // OK reports whether every line is done and printed.
 func (s Summary) OK() bool { return s.Done == s.Lines && s.Unprinted == 0 }
 
+// CountLines is a number of lines for people.
+func CountLines(n int64) string {
+	if n == 1 {
+		return "1 line"
+	}
+	return fmt.Sprintf("%d lines", n)
+}
+
 // String is one line for people.
 func (s Summary) String() string {
-	text := fmt.Sprintf("%d lines: %d done, %d failed, %d retried", s.Lines, s.Done, s.Failed, s.Retried)
+	text := fmt.Sprintf("%s: %d done, %d failed, %d retried", CountLines(s.Lines), s.Done, s.Failed, s.Retried)
 	if s.Missing > 0 {
 		text += fmt.Sprintf(", %d deleted by somebody", s.Missing)
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+)
+
+// mappers are how words of the command line become values. Kong's own hand strings through JSON, which silently replaces
+// what is not UTF-8, and take a negative number for a flag.
+//
+// A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may hold any bytes. A field
+// whose zero stands for a default is tagged type:"positive".
+func mappers() []kong.Option {
+	own := kong.NewRegistry().RegisterDefaults()
+	options := []kong.Option{
+		kong.NamedMapper("bytes", kong.MapperFunc(decodeBytes)),
+		kong.NamedMapper("positive", positive{own}),
+		kong.KindMapper(reflect.String, text{own}),
+	}
+	for _, sample := range []any{[]string(nil), map[string]string(nil)} {
+		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), text{own}))
+	}
+	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
+		options = append(options, kong.KindMapper(kind, number{own}))
+	}
+	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when]()} {
+		options = append(options, kong.TypeMapper(t, number{own}))
+	}
+	return options
+}
+
+// decodeBytes takes one value, or all that are left for a list, as they are.
+func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
+	if target.Kind() == reflect.Slice {
+		for _, token := range ctx.Scan.PopWhile(kong.Token.IsValue) {
+			target.Set(reflect.Append(target, reflect.ValueOf(token.String())))
+		}
+		return nil
+	}
+	if err := missing(ctx); err != nil {
+		return err
+	}
+	target.SetString(ctx.Scan.Pop().String())
+	return nil
+}
+
+// missing says that what follows is no value, if it is none.
+func missing(ctx *kong.DecodeContext) error {
+	next := ctx.Scan.Peek()
+	switch {
+	case next.IsValue():
+		return nil
+	case next.IsEOL():
+		return errors.New("a value is missing")
+	}
+	return fmt.Errorf("a value is missing; where %q is the value, say %s=%s", next, ctx.Value.ShortSummary(), next)
+}
+
+// text refuses what is not UTF-8, as the coordinator would.
+type text struct{ own *kong.Registry }
+
+func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if err := missing(ctx); err != nil {
+		return err
+	}
+	for i, token := range ctx.Scan.PeekAll() {
+		if i > 0 && (ctx.Value.Flag != nil || target.Kind() != reflect.Slice) || !token.IsValue() {
+			break
+		}
+		if s, ok := token.Value.(string); ok && !utf8.ValidString(s) {
+			return fmt.Errorf("%q is not valid UTF-8", s)
+		}
+	}
+	return m.own.ForType(target.Type()).Decode(ctx, target)
+}
+
+// number takes negative ones too, which look like short flags.
+type number struct{ own *kong.Registry }
+
+func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	next := ctx.Scan.Peek()
+	if s := next.String(); len(s) > 1 && s[0] == '-' && strings.IndexByte("0123456789.", s[1]) >= 0 {
+		ctx.Scan.Pop()
+		ctx.Scan.PushTyped(s, kong.FlagValueToken)
+	}
+	if err := missing(ctx); err != nil {
+		return err
+	}
+	if err := m.own.ForType(target.Type()).Decode(ctx, target); err != nil {
+		return fmt.Errorf("%q is not %s", next, nounOf(target.Type()))
+	}
+	return nil
+}
+
+// nounOf says what a number must be.
+func nounOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration such as 90s or 1h30m"
+	case t == reflect.TypeFor[when]():
+		return "a time such as 2026-12-01T06:00:00Z or a span such as 10m"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:
+		return "a whole number without a sign"
+	}
+	return "a whole number"
+}
+
+// positive is for numbers that must be more than 0: without the flag there is a default, and 0 must not mean that.
+type positive struct{ own *kong.Registry }
+
+func (m positive) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	given := ctx.Scan.Peek()
+	if err := number(m).Decode(ctx, target); err != nil {
+		return err
+	}
+	zero := reflect.Zero(target.Type())
+	if target.Equal(zero) || target.CanInt() && target.Int() < 0 || target.CanFloat() && target.Float() < 0 {
+		return fmt.Errorf("is %s; it must be more than 0", given)
+	}
+	return nil
+}
