@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,7 +49,27 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	}, nil
 }
 
-func (r remote) dial() (*client, error) { return dial(r.Addr) }
+func (r remote) dial() (*client, error) { return dialAddr(r.Addr) }
+
+// dialAddr is dial for the value of --addr.
+func dialAddr(addr string) (*client, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	return dial(addr)
+}
+
+// checkAddr refuses what gRPC would take for the name of a machine that cannot be reached.
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fail(exitUsage, "", "--addr: %q is not HOST:PORT", addr)
+	}
+	return nil
+}
 
 // withTimeout bounds every unary call.
 func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -33,6 +33,7 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 		{Field: "task.queue", Description: "is empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
 	}}
+	taken := &errdetails.ErrorInfo{Metadata: map[string]string{"task_id": "t1"}}
 	wait := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
 	for name, test := range map[string]struct {
 		err  error
@@ -48,6 +49,11 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 		"no answer":      {context.DeadlineExceeded, 3, "error: no answer in time\n"},
 		"unreachable":    {status.Error(codes.Unavailable, dialing), 3, "error: cannot reach the coordinator: dial tcp 127.0.0.1:7420: connect: connection refused\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
 		"not found":      {status.Error(codes.NotFound, "no such task"), 4, "error: no such task\n"},
+		"wrapped":        {fmt.Errorf("around: %w", status.Error(codes.NotFound, "no such task")), 4, "error: no such task\n"},
+		"too large":      {status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9000015 vs. 4194304)"), 2, "error: the message has 9000015 bytes; the limit is 4194304\n"},
+		"exists":         {withDetail(t, codes.AlreadyExists, "key: is taken", taken), 1, "error: key: is taken\nhint: look at it with \"lessor task get t1\", or use another key\n"},
+		"internal":       {status.Error(codes.Internal, "internal error"), 1, "error: the coordinator failed: internal error\nhint: its log may say more\n"},
+		"no such host":   {status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), 3, "error: cannot reach the coordinator: its name has no address\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
 		"wrong state":    {status.Error(codes.FailedPrecondition, "the task is READY"), 1, "error: the task is READY\n"},
 		"bad fields":     {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: is empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
 		"bad, no detail": {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},

@@ -91,6 +91,11 @@ func (c runCmd) check() error {
 	if err := checkJobs(c.Jobs); err != nil {
 		return err
 	}
+	if c.Addr != "" {
+		if err := checkAddr(c.Addr); err != nil {
+			return err
+		}
+	}
 	if c.MaxAttempts > lease.MaxBudget {
 		return fail(exitUsage, "", "--max-attempts is %d; the most is %d", c.MaxAttempts, lease.MaxBudget)
 	}

@@ -43,7 +43,7 @@ func (r *runWork) run() (runner.Summary, error) {
 // throughOther works with a coordinator that runs elsewhere. A run that is under way waits for it when it is away; to
 // begin with, it must be there.
 func (r *runWork) throughOther() (runner.Summary, error) {
-	cl, err := dial(r.Addr)
+	cl, err := dialAddr(r.Addr)
 	if err != nil {
 		return runner.Summary{}, err
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -11,15 +14,21 @@ import (
 
 // explainStatus puts an error of the coordinator into words; nil where err is none.
 func explainStatus(err error) *failure {
-	s, ok := status.FromError(err)
-	if !ok {
+	var answer interface{ GRPCStatus() *status.Status } // status.FromError would add what is wrapped around it
+	if !errors.As(err, &answer) {
 		return nil
+	}
+	s := answer.GRPCStatus()
+	if size, limit, ok := tooLarge(s); ok {
+		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
 	switch s.Code() {
 	case codes.InvalidArgument:
 		return fail(exitUsage, "", "%s", violations(s))
 	case codes.NotFound:
 		return fail(exitNotFound, "", "%s", s.Message())
+	case codes.AlreadyExists:
+		return fail(exitFailed, existsHint(s), "%s", s.Message())
 	case codes.Unavailable:
 		return fail(exitUnavailable, waitHint(s, `is the coordinator running? start one with "lessor serve", or name another with --addr`),
 			"cannot reach the coordinator: %s", dialProblem(s.Message()))
@@ -27,6 +36,10 @@ func explainStatus(err error) *failure {
 		return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is overloaded: %s", s.Message())
 	case codes.DeadlineExceeded:
 		return fail(exitUnavailable, "the coordinator may have done it all the same; look before you repeat", "no answer in time")
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return fail(exitFailed, "its log may say more", "the coordinator failed: %s", s.Message())
+	case codes.Canceled:
+		return fail(exitFailed, "", "the call was given up")
 	case codes.Unimplemented:
 		return fail(exitFailed, `compare "lessor version" with "lessor status"`, "the coordinator does not know this call: %s", s.Message())
 	}
@@ -59,11 +72,39 @@ func waitHint(s *status.Status, otherwise string) string {
 	return otherwise
 }
 
+// existsHint names the task that took the place.
+func existsHint(s *status.Status) string {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetMetadata()["task_id"] != "" {
+			return fmt.Sprintf("look at it with \"lessor task get %s\", or use another key", info.GetMetadata()["task_id"])
+		}
+	}
+	return ""
+}
+
+// sizes are what gRPC says of a message that one side does not take, of which the code alone says the same as of overload.
+var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
+
+// tooLarge returns the size and the limit of a message, in bytes.
+func tooLarge(s *status.Status) (size, limit string, ok bool) {
+	found := sizes.FindStringSubmatch(s.Message())
+	if s.Code() != codes.ResourceExhausted || found == nil {
+		return "", "", false
+	}
+	return found[1], found[2], true
+}
+
 // dialProblem leaves of gRPC's nested message about a failed connection what tells the user something.
 func dialProblem(message string) string {
 	const marker = "Error while dialing: "
 	if _, after, found := strings.Cut(message, marker); found {
 		return strings.TrimSuffix(after, `"`)
+	}
+	switch {
+	case strings.Contains(message, "name resolver error"):
+		return "its name has no address"
+	case strings.Contains(message, "server preface"):
+		return "something else listens there"
 	}
 	return message
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -61,7 +62,7 @@ func (c submitCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		answer, err := cl.tasks.SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: spec})
 		if err != nil {
-			return err
+			return aboutPayload(err, spec)
 		}
 		if a.json {
 			return printJSON(a.out, answer)
@@ -129,6 +130,8 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	return readPayload(f, name)
 }
 
+const largeHint = "store it elsewhere and submit its name"
+
 // readPayload reads everything up to what fits into a message; the exact limit is the coordinator's to say.
 func readPayload(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
@@ -136,9 +139,17 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 		return nil, fail(exitUsage, "", "payload: %v", err)
 	}
 	if len(data) > maxAnswer {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxAnswer))
+		return nil, fail(exitUsage, largeHint, "payload: %s has more than %s", name, bytesText(maxAnswer))
 	}
 	return data, nil
+}
+
+// aboutPayload names the payload where a message was too large to be looked into.
+func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
+	if _, limit, large := tooLarge(status.Convert(err)); large {
+		return fail(exitUsage, largeHint, "task.payload: has %d bytes; a whole message may have %s", len(spec.GetPayload()), limit)
+	}
+	return err
 }
 
 // span is a Duration; absent for 0, which means the default.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -31,10 +32,20 @@ func (t taskIDs) change(a *app, call func(ctx context.Context, id string) (answe
 			err = printChange(a, answer, line)
 		}
 		if err != nil {
-			refused = append(refused, explain(err))
+			refused = append(refused, about(id, err))
 		}
 	}
 	return joined(refused)
+}
+
+// about explains an error that came of one task, and says which. An empty id names none.
+func about(id string, err error) *failure {
+	f := *explain(err)
+	if strings.Contains(f.text, id) {
+		return &f
+	}
+	f.text = fmt.Sprintf("%s: %s", id, strings.ReplaceAll(f.text, "\n", "\n"+id+": "))
+	return &f
 }
 
 func printChange(a *app, answer proto.Message, line string) error {

@@ -31,7 +31,7 @@ func (c taskGetCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		answer, err := cl.tasks.GetTask(a.ctx, &lessorv1.GetTaskRequest{TaskId: c.TaskID})
 		if err != nil {
-			return err
+			return about(c.TaskID, err)
 		}
 		switch {
 		case c.Output:

@@ -43,7 +43,7 @@ func (c taskWatchCmd) Run(a *app) error {
 			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil:
-				return err
+				return about(c.TaskID, err)
 			}
 			if err := printEvent(a, event); err != nil {
 				return err
