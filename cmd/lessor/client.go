@@ -53,20 +53,21 @@ func (r remote) dial() (*client, error) { return dialAddr(r.Addr) }
 
 // dialAddr is dial for the value of --addr.
 func dialAddr(addr string) (*client, error) {
-	if err := checkAddr(addr); err != nil {
+	if err := checkHostPort("addr", addr); err != nil {
 		return nil, err
 	}
 	return dial(addr)
 }
 
-// checkAddr refuses what gRPC would take for the name of a machine that cannot be reached.
-func checkAddr(addr string) error {
+// checkHostPort refuses what gRPC would take for the name of a machine that cannot be reached, and net.Listen for
+// every address of this one.
+func checkHostPort(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return fail(exitUsage, "", "--addr: %q is not HOST:PORT", addr)
+		return fail(exitUsage, "", "--%s: %q is not HOST:PORT", flag, addr)
 	}
 	return nil
 }

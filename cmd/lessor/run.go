@@ -92,7 +92,7 @@ func (c runCmd) check() error {
 		return err
 	}
 	if c.Addr != "" {
-		if err := checkAddr(c.Addr); err != nil {
+		if err := checkHostPort("addr", c.Addr); err != nil {
 			return err
 		}
 	}
@@ -156,10 +156,19 @@ func openError(dir string, err error) error {
 		changed *runner.ChangedError
 		inUse   *runner.InUseError
 		tooLong *runner.LineTooLongError
+		input   *runner.InputError
+		written *runner.ManifestError
+		stopped *interruptedError
 	)
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &stopped):
+		return err
+	case errors.As(err, &input):
+		return fail(exitUsage, "", "%v", input)
+	case errors.As(err, &written):
+		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory", "%v", written)
 	case errors.As(err, &changed):
 		return fail(exitFailed, "name another directory, or say --force to throw that run away", "%v", changed)
 	case errors.As(err, &inUse):
@@ -169,7 +178,7 @@ func openError(dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}
-	return err
+	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
 // screen keeps the progress bar apart from what else is on the terminal.

@@ -50,6 +50,9 @@ type limits struct {
 func (c serveCmd) Run(a *app) error {
 	defer a.catchSignals()()
 	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
+	if c.Data == "" {
+		return fail(exitUsage, "name a directory", "--data: is empty")
+	}
 	log, err := c.Log.logger(a.err)
 	if err != nil {
 		return err
@@ -91,6 +94,9 @@ func (c serveCmd) config(log *slog.Logger) coordinator.Config {
 
 // listen opens a listener. Off loopback there must be TLS, which this version does not have (X1).
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
+	if err := checkHostPort(flag, addr); err != nil {
+		return nil, err
+	}
 	lis, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

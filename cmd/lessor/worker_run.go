@@ -86,6 +86,9 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := spool.Check(); err != nil {
+		return nil, fail(exitCannotStart, "name a directory with --spool", "cannot use the spool: %v", err)
+	}
 	handler, err := execworker.Config{
 		Command:     commandOf(c.Command),
 		Spool:       spool,

@@ -19,7 +19,7 @@ type Spool struct {
 // partial marks a file that is being written.
 const partial = ".part"
 
-// NewSpool names a directory; it is made when the first file is.
+// NewSpool names a directory; it is made by Check, or with the first file.
 func NewSpool(dir string) Spool { return Spool{dir: dir} }
 
 // Path returns where the file of that name lies.
@@ -28,6 +28,19 @@ func (s Spool) Path(name string) string { return filepath.Join(s.dir, name) }
 // SpoolName is the name of the file for one attempt.
 func SpoolName(taskID string, attempt uint32) string {
 	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
+}
+
+// Check makes the directory and tries to write there, so that a worker does not learn with its first large output that it
+// cannot.
+func (s Spool) Check() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.dir, "check-*"+partial)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // Remove removes a file, if it is there.

@@ -28,6 +28,14 @@ func (e *LineTooLongError) Error() string {
 	return fmt.Sprintf("line %d has more than %d bytes", e.Line, MaxLine)
 }
 
+// InputError means that the input cannot be read.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return "input: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *InputError) Unwrap() error { return e.Err }
+
 // separators of lines.
 const (
 	newline = '\n'
@@ -51,7 +59,7 @@ func copyInput(path string, r io.Reader, nulls bool) (Input, error) {
 	}
 	in, err := copyLines(f, r, nulls)
 	if err != nil {
-		return Input{}, errors.Join(err, f.Close())
+		return Input{}, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return in, durable.Keep(f, path)
 }
@@ -111,8 +119,10 @@ func (l *lineReader) raw() ([]byte, error) {
 			return l.checked(l.line[:len(l.line)-1])
 		case errors.Is(err, io.EOF) && len(l.line) > 0:
 			return l.checked(l.line)
-		case !errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
 			return nil, err
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, &InputError{Err: err}
 		case len(l.line) > MaxLine:
 			return nil, &LineTooLongError{Line: l.number + 1}
 		}

@@ -37,7 +37,8 @@ func (e *ChangedError) Error() string {
 
 // Open takes the data directory dir for a run with these options over the lines of input, which is read to its end. A
 // run that is there already is resumed if it is the same; else the error is a *ChangedError, or, with force, it is thrown
-// away. Other errors are *InUseError, *LineTooLongError, ctx's cause and those of the file system.
+// away. Other errors are *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's cause and
+// those of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -52,6 +52,11 @@ type manifest struct {
 	Submitted bool `json:"submitted"`
 }
 
+// ManifestError means that run.json is damaged or of a newer version.
+type ManifestError struct{ Path, Problem string }
+
+func (e *ManifestError) Error() string { return e.Path + " " + e.Problem }
+
 // manifestVersion is the only one so far.
 const manifestVersion = 1
 
@@ -68,10 +73,10 @@ func readManifest(path string) (*manifest, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields() // of a newer version; what it means is not known here
 	if err := decoder.Decode(&m); err != nil {
-		return nil, fmt.Errorf("%s is damaged or of a newer version: %w", path, err)
+		return nil, &ManifestError{Path: path, Problem: fmt.Sprintf("is damaged or of a newer version: %v", err)}
 	}
 	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("%s has version %d; this program knows version %d", path, m.Version, manifestVersion)
+		return nil, &ManifestError{Path: path, Problem: fmt.Sprintf("has version %d; this program knows version %d", m.Version, manifestVersion)}
 	}
 	return &m, nil
 }
