@@ -117,6 +117,9 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 		w.noteLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
 		return
 	}
+	if failure := outcome.GetFail().GetError(); failure != nil {
+		w.noteLocked(func() { a.logFailure(failure, err) })
+	}
 	w.reportLocked(a, outcome)
 }
 

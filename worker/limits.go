@@ -43,8 +43,11 @@ const (
 	// answerTimeout is how long a frame that must be answered may go without before the stream counts as broken. A
 	// coordinator that was only stalled takes the repeats for what they are (V4).
 	answerTimeout = 30 * time.Second
-	// openTimeout is how long connecting and the handshake may take together.
+	// openTimeout is how long connecting may take, and then the handshake.
 	openTimeout = 10 * time.Second
+	// firstPatience is how long the first connecting may take before the operator is told; each further one has twice as
+	// long, up to openTimeout. Connections go on being made meanwhile.
+	firstPatience = time.Second
 	// goodbyeTimeout is how long goodbye may take, until the coordinator has closed the stream.
 	goodbyeTimeout = 2 * time.Second
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -10,6 +11,16 @@ import (
 // log names the attempt in each line; the lease id is a secret and stays out.
 func (a *attempt) log() *slog.Logger {
 	return a.w.log.With("task", a.task.ID, "attempt", a.task.Attempt, "type", a.task.Type)
+}
+
+// logFailure tells the operator of the worker what its handler returned. A panic is a mistake in the program, and its
+// stack is wanted at once.
+func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
+	if errors.As(err, new(*PanicError)) {
+		a.log().Error("handler panicked", "error", failure.GetMessage(), "stack", failure.GetStackTrace())
+		return
+	}
+	a.log().Warn("task failed", "category", failure.GetCategory(), "error", failure.GetMessage())
 }
 
 // logVerdict writes down how an attempt ended: loud where something is wrong with what was said (K3).

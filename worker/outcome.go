@@ -104,11 +104,12 @@ func (a *attempt) release(delay time.Duration, reason string) *lessorv1.Report {
 }
 
 // unreportable is the failure that stands for an outcome which the coordinator cannot take: another attempt would end
-// the same way, and without a report the lease would run out again and again.
-func (a *attempt) unreportable(why string) *lessorv1.Report {
+// the same way, and without a report the lease would run out again and again. What is too large is a matter of
+// CONFIGURATION: the worker was not told the coordinator's limit.
+func (a *attempt) unreportable(category Category, why string) *lessorv1.Report {
 	retryable := false
 	return a.fail(&lessorv1.TaskError{
-		Category:  UserCode,
+		Category:  category,
 		Message:   clip("the outcome could not be reported: "+why, maxText),
 		Retryable: &retryable,
 	})

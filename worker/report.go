@@ -54,7 +54,7 @@ func (w *Worker) queueReportLocked(r *report) {
 // fitting replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
 func (w *Worker) fitting(r *report) *report {
 	if size, room := proto.Size(r.item), w.cfg.MaxMessageBytes-frameOverhead; size > room {
-		r.item = r.a.unreportable(fmt.Sprintf("it has %d bytes, and at most %d fit into a message", size, room))
+		r.item = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", size, room))
 	}
 	return r
 }
@@ -81,7 +81,11 @@ func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
 		}
 	})
 	if r.item.GetComplete() != nil && refusedContent(v) {
-		w.queueReportLocked(&report{a: a, item: a.unreportable(joinReason("rejected", v.GetReason(), v.GetDetail()))})
+		category := UserCode
+		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
+			category = Configuration
+		}
+		w.queueReportLocked(&report{a: a, item: a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))})
 		return
 	}
 	w.endLocked(a)

@@ -212,8 +212,8 @@ func TestResultTooLarge(t *testing.T) {
 func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
 	t.Helper()
 	failure := report.GetFail().GetError()
-	if failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
-		t.Errorf("report = %v, want a permanent failure that names %q", report, word)
+	if failure.GetCategory() != worker.Configuration || failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
+		t.Errorf("report = %v, want a permanent failure of category CONFIGURATION that names %q", report, word)
 	}
 }
 

@@ -49,7 +49,7 @@ func (w *Worker) serve() error {
 	retry := backoff{least: w.cfg.MinBackoff, most: w.cfg.MaxBackoff}
 	for {
 		opened := time.Now()
-		err := w.session()
+		err := w.session(min(firstPatience<<min(retry.failures, 10), openTimeout))
 		if w.drained.Err() != nil {
 			return w.farewell()
 		}

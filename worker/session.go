@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -65,26 +67,26 @@ type sentBeat struct {
 }
 
 // session opens a stream and serves it to its end. A *RefusedError says that no other session will fare better.
-func (w *Worker) session() error {
+func (w *Worker) session(patience time.Duration) error {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
 	s.ctx, s.cancel = context.WithCancelCause(w.base)
 	defer s.cancel(nil)
-	err := s.open()
+	err := s.open(patience)
 	if err == nil {
 		err = s.serve()
 	}
 	return s.close(err)
 }
 
-// open connects, shakes hands and registers, within openTimeout, or as long as the worker is not drained.
-func (s *session) open() error {
+// open connects within patience, then shakes hands and registers within openTimeout, as long as the worker is not drained.
+func (s *session) open(patience time.Duration) error {
 	s.w.setState(StateHandshaking)
-	timer := time.AfterFunc(openTimeout, func() { s.cancel(errOpenTimeout) })
-	defer timer.Stop()
 	defer context.AfterFunc(s.w.drained, func() { s.cancel(ErrDraining) })()
-	if err := s.connect(); err != nil {
+	if err := s.connect(patience); err != nil {
 		return err
 	}
+	timer := time.AfterFunc(openTimeout, func() { s.cancel(errOpenTimeout) })
+	defer timer.Stop()
 	if err := s.handshake(); err != nil {
 		return err
 	}
@@ -92,10 +94,15 @@ func (s *session) open() error {
 }
 
 // connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has a backoff
-// of its own (see Dial), which ours could miss again and again.
-func (s *session) connect() (err error) {
+// of its own (see Dial), which ours could miss again and again. The status then has the reason of its last failure.
+func (s *session) connect(patience time.Duration) (err error) {
+	timer := time.AfterFunc(patience, func() { s.cancel(errNoConnection) })
+	defer timer.Stop()
 	s.stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
 		grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
+	if errors.Is(context.Cause(s.ctx), errNoConnection) {
+		return fmt.Errorf("%w: %s", errNoConnection, strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
+	}
 	return err
 }
 

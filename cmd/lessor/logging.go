@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/term"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // logging are the flags of commands that log.
@@ -24,7 +27,19 @@ func (l logging) logger(w io.Writer) (*slog.Logger, error) {
 	if l.Format == "text" || l.Format == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}
+	opts.ReplaceAttr = readable
 	return slog.New(slog.NewJSONHandler(w, opts)), nil
+}
+
+// readable lets JSON have the words that the text form has: 1.5s and FAILED, not 1500000000 and 7.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case time.Duration:
+		return slog.String(a.Key, v.String())
+	case protoreflect.Enum:
+		return slog.String(a.Key, fmt.Sprint(v))
+	}
+	return a
 }
 
 func isTerminal(w any) bool {

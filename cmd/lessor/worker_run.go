@@ -19,7 +19,7 @@ type workerRunCmd struct {
 	Jobs         uint          `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; the coordinator must allow it."`
+	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; no more than the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
 	Log          logging       `embed:"" prefix:"log-"`
 

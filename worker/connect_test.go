@@ -1,0 +1,124 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// journal is a log that tests can read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits (W1).
+func TestUnreachableIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
+			func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		log := &journal{}
+		w, err := worker.New(conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.HandleDefault(echo)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		for _, step := range []struct {
+			at          time.Duration
+			least, most int
+		}{{2 * time.Second, 1, 2}, {time.Minute, 4, 9}} {
+			time.Sleep(step.at)
+			synctest.Wait()
+			lines := strings.Count(log.String(), "no connection to the coordinator: ")
+			if lines < step.least || lines > step.most || !strings.Contains(log.String(), "nobody listens") {
+				t.Errorf("after %v there are %d lines, want %d to %d:\n%s", step.at, lines, step.least, step.most, log)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+// A task that failed and a handler that panicked are in the worker's log.
+func TestFailuresAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		log := &journal{}
+		results := make(chan func() error, 2)
+		w, err := worker.New(c.conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, (<-results)() })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		s := c.accept()
+		for id, test := range map[string]struct {
+			result func() error
+			want   []string
+		}{
+			"t1": {func() error { return worker.WithCategory(worker.DataQuality, errors.New("bad row")) }, []string{"level=WARN", "DATA_QUALITY", "bad row"}},
+			"t2": {func() error { panic("slipped") }, []string{"level=ERROR", "slipped", "connect_test.go"}},
+		} {
+			results <- test.result
+			s.dispatch(id)
+			s.started(id)
+			f, _ := s.outcome()
+			s.commit(f)
+			synctest.Wait()
+			line := lineWith(log.String(), "task="+id)
+			for _, word := range test.want {
+				if !strings.Contains(line, word) {
+					t.Errorf("task %s: %q is missing in %q", id, word, line)
+				}
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+// lineWith is the first line that has word, empty where none has.
+func lineWith(text, word string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			return line
+		}
+	}
+	return ""
+}
