@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -24,37 +23,6 @@ type census interface {
 	Live(context.Context) (int, error)
 	// Holdings is how many each session holds.
 	Holdings(context.Context) (map[string]int, error)
-}
-
-// ListQueues shows the queues of a workspace by name.
-func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
-	f := s.fields()
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
-	size := f.items("page_size", req.GetPageSize(), defaultPage)
-	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
-	after := list.cursor(f, req.GetPageToken())
-	if f.err != nil {
-		return nil, toStatus(f.err)
-	}
-	found, err := s.engine.Queues(ctx, space, string(after), size+1)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	res := &lessorv1.ListQueuesResponse{}
-	if len(found) > size {
-		found = found[:size]
-		res.NextPageToken = list.token([]byte(found[size-1].Name))
-	}
-	for i := range found {
-		res.Queues = append(res.Queues, queueProto(space.Workspace, &found[i]))
-	}
-	return res, nil
-}
-
-func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
-	return &lessorv1.Queue{
-		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, CreatedAt: stamp(q.CreatedAt),
-	}
 }
 
 // ListWorkers shows the open sessions of the tenant by worker and session.

@@ -38,6 +38,7 @@ func (c *Config) fill() {
 		{&c.Limits.Labels, d.Labels},
 		{&c.Limits.Checkpoint, d.Checkpoint},
 		{&c.Limits.Stack, d.Stack},
+		{&c.Limits.Discarded, d.Discarded},
 		{&c.Limits.Batch, d.Batch},
 	} {
 		if *f.field == 0 {
@@ -60,6 +61,7 @@ func (c *Config) validate() error {
 		{"labels", c.Limits.Labels, 1, 1024},
 		{"checkpoint", c.Limits.Checkpoint, 1, maxInline},
 		{"stack", c.Limits.Stack, 1, 1 << 20},
+		{"discarded", c.Limits.Discarded, 1, maxInline},
 		{"batch", c.Limits.Batch, 1, 10_000},
 	} {
 		if f.value < f.low || f.value > f.high {
@@ -73,7 +75,9 @@ func (c *Config) validate() error {
 const minMessage = 4 << 20
 
 // maxMessage is the largest message that is read or sent. It leaves room for an output that is over its limit, which has to
-// arrive to be refused by name (V11).
+// arrive to be refused by name (V11), and for a task with all that is kept of it.
 func (c *Config) maxMessage() int {
-	return max(minMessage, 2*(c.Limits.Payload+c.Limits.Output))
+	const rest = 512 << 10 // history, error and the like
+	l := &c.Limits
+	return max(minMessage, 2*(l.Payload+l.Output), l.Payload+l.Output+l.Checkpoint+lease.MaxDiscarded*l.Discarded+rest)
 }

@@ -54,6 +54,12 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 		CreatedAt:   stamp(t.CreatedAt), FinishedAt: stamp(t.FinishedAt), RetryAt: readyAt(now, t),
 		Lease: leaseProto(now, t.Lease),
 	}
+	if t.Outcome != nil && t.Outcome.Kind == lease.KindAdopt {
+		m.AdoptedAttempt = t.Outcome.Attempt
+	}
+	for i := range t.Discarded {
+		m.Discarded = append(m.Discarded, discardedProto(&t.Discarded[i]))
+	}
 	m.Spec.Deadline = stamp(t.Deadline) // a retry may have set a later one
 	if c := t.Cancel; c != nil {
 		m.CancelReason, m.CancelRequestedAt = c.Reason, stamp(c.At)
@@ -79,6 +85,7 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 		AttemptTimeout: span(s.AttemptTimeout), StartTimeout: span(s.StartTimeout), RetryPolicy: retryPolicyProto(&s.Retry),
 		HeartbeatInterval: span(s.HeartbeatInterval), HeartbeatTimeout: span(s.HeartbeatTimeout),
 		CancelGrace: span(s.CancelGrace), Labels: s.Labels, Retention: span(s.Retention),
+		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
 	}
 }
 
@@ -104,11 +111,22 @@ func leaseProto(now lease.Now, l *lease.Lease) *lessorv1.LeaseInfo {
 	}
 }
 
+// discardedProto shows a kept result without what it holds.
+func discardedProto(d *lease.Discarded) *lessorv1.DiscardedResult {
+	return &lessorv1.DiscardedResult{
+		Attempt: d.Attempt, WorkerId: d.Worker, At: stamp(d.At), Reason: lessorv1.Reason(d.Reason), SizeBytes: int64(d.Size),
+	}
+}
+
 func eventProto(e *lease.Event) *lessorv1.HistoryEvent {
-	return &lessorv1.HistoryEvent{
+	m := &lessorv1.HistoryEvent{
 		Sequence: e.Seq, Type: lessorv1.HistoryEventType(e.Type), At: stamp(e.At), Attempt: e.Attempt, Actor: e.Actor,
 		Reason: lessorv1.Reason(e.Reason), Detail: e.Detail, TaskState: lessorv1.TaskState(e.State),
 	}
+	if e.Type == lease.EventRefused {
+		m.RefusedKind, m.RefusedVerdict = lessorv1.RefusedKind(e.Kind), lessorv1.Verdict(e.Reason.Verdict())
+	}
+	return m
 }
 
 // historyProto returns the kept events and how many fell off their front.

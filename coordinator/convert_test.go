@@ -22,8 +22,10 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 		{lessorv1.Verdict(0).Descriptor(), "VERDICT_", int(lease.VerdictRejected), func(n int) string { return lease.Verdict(n).String() }},
 		{lessorv1.Reason(0).Descriptor(), "REASON_", int(lease.Reported), func(n int) string { return lease.Reason(n).String() }},
 		{lessorv1.ErrorCategory(0).Descriptor(), "ERROR_CATEGORY_", int(lease.CategoryCancelled), func(n int) string { return lease.Category(n).String() }},
-		{lessorv1.HistoryEventType(0).Descriptor(), "HISTORY_EVENT_TYPE_", int(lease.EventEnded), eventName},
+		{lessorv1.HistoryEventType(0).Descriptor(), "HISTORY_EVENT_TYPE_", int(lease.EventAdopted), eventName},
 		{lessorv1.ReportKind(0).Descriptor(), "REPORT_KIND_", int(lease.KindRelease), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
+		{lessorv1.RefusedKind(0).Descriptor(), "REFUSED_KIND_", int(lease.KindHeartbeat), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
+		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundTimeLimit), findingName},
 	} {
 		if got := tt.wire.Values().Len(); got != tt.last+1 {
 			t.Errorf("%s has %d values, lease has %d", tt.wire.Name(), got, tt.last+1)
@@ -37,6 +39,18 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 	}
 }
 
+// findingName names the codes of findings, which have no String of their own.
+func findingName(n int) string {
+	return map[lease.FindingCode]string{
+		0: "UNSPECIFIED", lease.FoundLeased: "LEASED", lease.FoundUnacknowledged: "UNACKNOWLEDGED", lease.FoundCancelling: "CANCELLING",
+		lease.FoundRunAt: "RUN_AT", lease.FoundBackoff: "BACKOFF", lease.FoundQueuePaused: "QUEUE_PAUSED",
+		lease.FoundMaxInflight: "MAX_INFLIGHT", lease.FoundRateLimit: "RATE_LIMIT", lease.FoundConcurrencyKey: "CONCURRENCY_KEY",
+		lease.FoundNoWorker: "NO_WORKER", lease.FoundNoWorkerForType: "NO_WORKER_FOR_TYPE", lease.FoundWorkersBusy: "WORKERS_BUSY",
+		lease.FoundInLine: "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED", lease.FoundCancelled: "CANCELLED",
+		lease.FoundTimeLimit: "TIME_LIMIT",
+	}[lease.FindingCode(n)]
+}
+
 // eventName names the event types, which have no String of their own.
 func eventName(n int) string {
 	return map[lease.EventType]string{
@@ -44,6 +58,7 @@ func eventName(n int) string {
 		lease.EventStarted: "STARTED", lease.EventCompleted: "COMPLETED", lease.EventFailed: "FAILED", lease.EventReleased: "RELEASED",
 		lease.EventLeaseEnded: "LEASE_ENDED", lease.EventCancelRequested: "CANCEL_REQUESTED", lease.EventRetried: "RETRIED",
 		lease.EventReady: "READY", lease.EventEnded: "ENDED",
+		lease.EventRefused: "REFUSED", lease.EventAdopted: "ADOPTED",
 	}[lease.EventType(n)]
 }
 

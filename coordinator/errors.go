@@ -23,6 +23,7 @@ const errorDomain = "lessor"
 const (
 	codeInvalid    = "E.REQUEST.INVALID"
 	codeNotFound   = "E.TASK.NOT_FOUND"
+	codeNoQueue    = "E.QUEUE.NOT_FOUND"
 	codeState      = "E.TASK.STATE"
 	codeExists     = "E.TASK.EXISTS"
 	codeStopping   = "E.COORDINATOR.STOPPING"
@@ -36,6 +37,9 @@ const (
 	retryStopped    = time.Second
 	retryOverloaded = 200 * time.Millisecond
 )
+
+// errNoQueue refuses a call on a queue that does not exist.
+var errNoQueue = errors.New("no such queue")
 
 // toStatus is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
 // as it is; nil stays nil.
@@ -52,6 +56,8 @@ func toStatus(err error) error {
 		return newStatus(codes.InvalidArgument, codeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
 	case errors.Is(err, lease.ErrNotFound):
 		return newStatus(codes.NotFound, codeNotFound, err.Error(), nil)
+	case errors.Is(err, errNoQueue):
+		return newStatus(codes.NotFound, codeNoQueue, err.Error(), nil)
 	case errors.As(err, &state):
 		return newStatus(codes.FailedPrecondition, codeState, state.Error(),
 			map[string]string{"task_id": state.Task.String(), "state": state.State.String()})

@@ -17,11 +17,12 @@ func parseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		Deadline:          f.wall("deadline", m.GetDeadline()),
 		AttemptTimeout:    f.span("attempt_timeout", m.GetAttemptTimeout()),
 		StartTimeout:      f.span("start_timeout", m.GetStartTimeout()),
-		Retry:             parseRetryPolicy(&f, m.GetRetryPolicy()),
+		Retry:             parseRetryPolicy(&f, "retry_policy", m.GetRetryPolicy()),
 		HeartbeatInterval: f.span("heartbeat_interval", m.GetHeartbeatInterval()),
 		HeartbeatTimeout:  f.span("heartbeat_timeout", m.GetHeartbeatTimeout()),
 		CancelGrace:       f.span("cancel_grace", m.GetCancelGrace()),
 		Retention:         f.span("retention", m.GetRetention()),
+		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
 	}
 	if f.err != nil {
 		return nil, f.err
@@ -32,15 +33,16 @@ func parseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	return s, nil
 }
 
-func parseRetryPolicy(f *fields, m *lessorv1.RetryPolicy) lease.RetryPolicy {
+func parseRetryPolicy(f *fields, name string, m *lessorv1.RetryPolicy) lease.RetryPolicy {
 	p := lease.RetryPolicy{
 		MaxAttempts:    m.GetMaxAttempts(),
 		MaxLosses:      m.GetMaxLosses(),
-		InitialBackoff: f.span("retry_policy.initial_backoff", m.GetInitialBackoff()),
+		InitialBackoff: f.span(name+".initial_backoff", m.GetInitialBackoff()),
 		Multiplier:     m.GetBackoffMultiplier(),
-		MaxBackoff:     f.span("retry_policy.max_backoff", m.GetMaxBackoff()),
+		MaxBackoff:     f.span(name+".max_backoff", m.GetMaxBackoff()),
 	}
-	const name, most = "retry_policy.non_retryable_categories", int(lease.CategoryCancelled)
+	const most = int(lease.CategoryCancelled)
+	name += ".non_retryable_categories"
 	sent := m.GetNonRetryableCategories()
 	f.count(name, len(sent), most)
 	for i, c := range sent[:min(len(sent), most)] {

@@ -164,7 +164,7 @@ func (ss *session) leave(goodbye bool) {
 	defer ss.mu.Unlock()
 	ss.left = true
 	ss.c.open.remove(ss)
-	_ = ss.c.engine.Leave(ss.id, goodbye) // a stopped engine knows no sessions
+	_ = ss.c.engine.Leave(ss.who.Tenant, ss.id, goodbye) // a stopped engine knows no sessions
 }
 
 func (ss *session) read() {

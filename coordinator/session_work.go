@@ -75,7 +75,7 @@ func (ss *session) room() int {
 	return ss.slots
 }
 
-func (ss *session) resize() { _ = ss.c.engine.Resize(ss.id, ss.room()) } // a stopped engine pushes nothing
+func (ss *session) resize() { _ = ss.c.engine.Resize(ss.who.Tenant, ss.id, ss.room()) } // a stopped engine pushes nothing
 
 func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
 	if m.GetMaxParallel() > maxParallel {
@@ -227,6 +227,6 @@ func (ss *session) notify(notices []engine.Notice) {
 func (ss *session) unhush() {
 	if ss.hushed.Load() && !ss.out.behind() {
 		ss.hushed.Store(false)
-		_ = ss.c.engine.Heard(ss.id) // a stopped engine pushes nothing
+		_ = ss.c.engine.Heard(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
 	}
 }

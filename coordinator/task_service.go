@@ -135,6 +135,15 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if result != nil {
 		m.Output, m.Artifacts = result.Output, artifactsProto(result.Artifacts)
 	}
+	for _, d := range m.GetDiscarded() {
+		kept, err := records.Discarded(r, t.ID, d.GetAttempt())
+		if err != nil {
+			return err
+		}
+		if kept != nil {
+			d.Output, d.Artifacts = kept.Output, artifactsProto(kept.Artifacts)
+		}
+	}
 	m.History, m.HistoryDropped = historyProto(t)
 	return addError(m, r, t)
 }

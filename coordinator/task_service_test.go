@@ -60,7 +60,7 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 			got.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 			t.Errorf("completed task is %v", got)
 		}
-		if types := eventTypes(got.GetHistory()); types != "SUBMITTED GRANTED STARTED COMPLETED" {
+		if types := eventTypes(got.GetHistory()); types != "SUBMITTED GRANTED STARTED COMPLETED REFUSED" {
 			t.Errorf("history is %s", types)
 		}
 	})

@@ -8,6 +8,14 @@ func (s *step) grant(c Grant) {
 	if t == nil || t.State() != Ready {
 		return
 	}
+	switch s.out.Blocked = s.blocked(t); s.out.Blocked {
+	case NoBlock:
+	case BlockedByKey:
+		s.park()
+		return
+	default:
+		return
+	}
 	if t.Attempts >= MaxAttempt { // the fencing token has no more room
 		s.finish(Failed, DispatchUnavailable, s.now.Wall)
 		s.note(EventEnded, s.now.Wall, "", DispatchUnavailable, "out of attempt numbers")
@@ -22,6 +30,9 @@ func (s *step) grant(c Grant) {
 	}
 	if d := t.Spec.AttemptTimeout; d != 0 {
 		l.AttemptBy = s.now.Serving.Add(d)
+	}
+	if t.Parked {
+		s.write().Parked = false
 	}
 	s.version().Lease = l
 	s.renew()

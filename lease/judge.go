@@ -23,20 +23,30 @@ func (s *step) say(c Say) Answer {
 	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3
 		return s.with(rejected(InvalidLease, "lease_id: was not issued for this task"), ticket.Attempt)
 	}
-	if done := s.committed(s.task, ticket); done != nil { // V4, V5
-		return s.again(r, done)
+	if done := s.committed(s.task, ticket); done != nil && r.Kind.Closes() && r.same(done) { // V4
+		return Answer{Verdict: VerdictCommitted, Reason: None, State: done.State, RetryAt: done.RetryAt, Replayed: true}
+	} else if done != nil { // V5
+		return s.refuse(r, ticket, s.with(second(r, done), ticket.Attempt))
 	}
-	if r.Attempt != 0 && r.Attempt != ticket.Attempt { // V6
-		return s.with(rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, ticket.Attempt)), ticket.Attempt)
-	}
-	if a, lost := s.lost(ticket); lost { // V7-V10
-		return s.with(a, ticket.Attempt)
-	}
-	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
-		return s.with(rejected(ResultTooLarge, fmt.Sprintf("output: has %d bytes; the limit is %d; the lease stays live",
-			len(r.Result.Output), s.rules.Limits.Output)), ticket.Attempt)
+	if a, refused := s.judge(r, ticket); refused { // V6-V11
+		return s.refuse(r, ticket, s.with(a, ticket.Attempt))
 	}
 	return s.commit(r) // V12
+}
+
+// judge decides about a genuine lease under which nothing was committed: V6 to V11 in their order.
+func (s *step) judge(r *Report, k Ticket) (a Answer, refused bool) {
+	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
+		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
+	}
+	if a, lost := s.lost(k); lost { // V7-V10
+		return a, true
+	}
+	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
+		return rejected(ResultTooLarge, fmt.Sprintf("output: has %d bytes; the limit is %d; the lease stays live",
+			len(r.Result.Output), s.rules.Limits.Output)), true
+	}
+	return Answer{}, false
 }
 
 // neverGranted finds a genuine ticket that no durable grant stands behind: a crash took the grant before anyone was told.
@@ -83,20 +93,20 @@ func (s *step) committed(t *Task, k Ticket) *Committed {
 	return nil
 }
 
-func (c *Committed) under(k Ticket) bool { return c.Attempt == k.Attempt && c.Nonce == k.Nonce }
+// under reports whether the report came under the lease of a ticket. An adoption came under none.
+func (c *Committed) under(k Ticket) bool {
+	return c.Kind != KindAdopt && c.Attempt == k.Attempt && c.Nonce == k.Nonce
+}
 
 // same compares as V13 says.
 func (r *Report) same(done *Committed) bool { return r.Kind == done.Kind && r.Digest() == done.Digest }
 
-// again answers under a lease that has had its report.
-func (s *step) again(r *Report, done *Committed) Answer {
+// second answers under a lease that has had another report.
+func second(r *Report, done *Committed) Answer {
 	if !r.Kind.Closes() {
-		return s.with(Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"}, done.Attempt)
+		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"}
 	}
-	if !r.same(done) {
-		return s.with(rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease"), done.Attempt)
-	}
-	return Answer{Verdict: VerdictCommitted, Reason: None, State: done.State, RetryAt: done.RetryAt, Replayed: true}
+	return rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease")
 }
 
 // lost tells whether the lease is no longer live, and why: V7 to V10 in their order.

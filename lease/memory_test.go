@@ -14,6 +14,9 @@ type memory struct {
 	forget map[lease.TaskID]lease.Instant
 	keys   map[specKey]keyed
 	seqs   map[uint32]uint64
+	kept   map[attemptKey]*lease.Result
+
+	settings map[specKey]*lease.Settings // by queue; never changed
 }
 
 type attemptKey struct {
@@ -35,6 +38,7 @@ func newMemory() *memory {
 	return &memory{
 		tasks: map[lease.TaskID]*lease.Task{}, ledger: map[attemptKey]*lease.Committed{},
 		forget: map[lease.TaskID]lease.Instant{}, keys: map[specKey]keyed{}, seqs: map[uint32]uint64{},
+		kept: map[attemptKey]*lease.Result{}, settings: map[specKey]*lease.Settings{},
 	}
 }
 
@@ -42,6 +46,7 @@ func (m *memory) backup() *memory {
 	return &memory{
 		tasks: maps.Clone(m.tasks), ledger: maps.Clone(m.ledger),
 		forget: maps.Clone(m.forget), keys: maps.Clone(m.keys), seqs: maps.Clone(m.seqs),
+		kept: maps.Clone(m.kept), settings: m.settings,
 	}
 }
 
@@ -56,6 +61,34 @@ func (m *memory) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool
 	return k.task, k.digest, ok
 }
 
+// Queue counts the leases one by one.
+func (m *memory) Queue(space uint32, name string) lease.Queue {
+	q := lease.Queue{Settings: m.settings[specKey{space, name}]}
+	for id, t := range m.tasks {
+		if id.Space == space && t.Spec.Queue == name && t.Lease != nil {
+			q.Leased++
+		}
+	}
+	return q
+}
+
+// Holders counts the leases one by one.
+func (m *memory) Holders(space uint32, key string) (h lease.Holders) {
+	for id, t := range m.tasks {
+		if id.Space == space && t.Spec.ConcurrencyKey == key && t.Lease != nil {
+			h.Count++
+			if h.Limit == 0 || t.Spec.ConcurrencyLimit < h.Limit {
+				h.Limit = t.Spec.ConcurrencyLimit
+			}
+		}
+	}
+	return h
+}
+
+func (m *memory) Discarded(id lease.TaskID, attempt uint32) *lease.Result {
+	return m.kept[attemptKey{id, attempt}]
+}
+
 func (m *memory) NextSeq(space uint32) uint64 {
 	m.seqs[space]++
 	return m.seqs[space]
@@ -68,6 +101,12 @@ func (m *memory) apply(changes []lease.Change) {
 		id := taskOf(c)
 		for j := range c.Ledger {
 			m.ledger[attemptKey{id, c.Ledger[j].Attempt}] = &c.Ledger[j]
+		}
+		for _, k := range c.Kept {
+			m.kept[attemptKey{id, k.Attempt}] = k.Result
+		}
+		for _, attempt := range c.Dropped {
+			delete(m.kept, attemptKey{id, attempt})
 		}
 		switch {
 		case c.New == nil:
@@ -84,6 +123,9 @@ func (m *memory) apply(changes []lease.Change) {
 
 func (m *memory) remove(t *lease.Task) {
 	delete(m.tasks, t.ID)
+	for _, d := range t.Discarded {
+		delete(m.kept, attemptKey{t.ID, d.Attempt})
+	}
 	key := specKey{t.ID.Space, t.Spec.IdempotencyKey}
 	if m.keys[key].task == t.ID {
 		delete(m.keys, key)

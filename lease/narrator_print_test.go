@@ -120,6 +120,9 @@ func (n *narrator) history(w words) {
 		if e.Reason != lease.NoReason {
 			line += ", " + e.Reason.String()
 		}
+		if e.Kind != 0 {
+			line += ", " + e.Kind.String()
+		}
 		if e.Detail != "" {
 			line += ": " + e.Detail
 		}
@@ -132,6 +135,7 @@ var eventNames = map[lease.EventType]string{
 	lease.EventStarted: "started", lease.EventCompleted: "completed", lease.EventFailed: "failed", lease.EventReleased: "released",
 	lease.EventLeaseEnded: "lease ended", lease.EventCancelRequested: "cancel requested", lease.EventRetried: "retried",
 	lease.EventReady: "ready", lease.EventEnded: "ended",
+	lease.EventRefused: "refused", lease.EventAdopted: "adopted",
 }
 
 // compare prints the fencing tokens of two attempts, given as epoch.attempt: "compare 1.3 2.1".

@@ -83,7 +83,7 @@ func (s *step) complete(r *Report) Answer {
 	s.change.Result = r.Result
 	s.finish(Completed, NoReason, s.now.Wall)
 	s.note(EventCompleted, s.now.Wall, l.Worker, None, "")
-	return s.record(r)
+	return s.committing(r)
 }
 
 // fail commits a failure; the coordinator alone decides about another attempt (T3).
@@ -97,7 +97,7 @@ func (s *step) fail(r *Report) Answer {
 	}
 	category := r.Failure.Category.or(UserCode)
 	s.note(EventFailed, s.now.Wall, l.Worker, None, category.String()+": "+r.Failure.Message)
-	return s.record(r)
+	return s.committing(r)
 }
 
 // release takes the task back; from the third time in a row it waits a little (T5).
@@ -115,11 +115,11 @@ func (s *step) release(r *Report) Answer {
 		s.wait(s.now, delay)
 	}
 	s.note(EventReleased, s.now.Wall, l.Worker, None, r.Detail)
-	return s.record(r)
+	return s.committing(r)
 }
 
-// record keeps the verdict for repeats: with the task if the report ended the round, in the ledger if it did not (V14).
-func (s *step) record(r *Report) Answer {
+// committing keeps the verdict for repeats: with the task if the report ended the round, in the ledger if it did not (V14).
+func (s *step) committing(r *Report) Answer {
 	t := s.write()
 	done := Committed{
 		Attempt: t.Last.Attempt, Nonce: t.Last.Nonce, Kind: r.Kind, Digest: r.Digest(), State: t.State(), At: s.now.Wall,

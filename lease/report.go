@@ -19,13 +19,14 @@ const (
 	KindRelease
 	KindHeartbeat
 	KindAck
+	KindAdopt // of an outcome: an operator adopted a discarded result; no worker can say it
 )
 
 // Closes reports whether the kind ends the attempt when it is committed.
 func (k Kind) Closes() bool { return k == KindComplete || k == KindFail || k == KindRelease }
 
 func (k Kind) String() string {
-	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack"}[k]
+	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack", "adoption"}[k]
 }
 
 // Report is anything a worker says about one lease. Ids are as they came, not yet trusted.

@@ -25,7 +25,7 @@ const (
 	Jitter            = 0.2             // T3: of a backoff, to either side
 )
 
-// View is what the rules may look at: tasks, and the two indexes that can not be computed from one task.
+// View is what the rules may look at: tasks, and the indexes that can not be computed from one task.
 type View interface {
 	// Task returns the newest version, or nil. It must not be changed.
 	Task(TaskID) *Task
@@ -34,6 +34,12 @@ type View interface {
 	Committed(TaskID, uint32) *Committed
 	// Key returns the task that an idempotency key made, and the digest of its spec.
 	Key(space uint32, key string) (TaskID, Digest, bool)
+	// Queue returns what there is to know of a queue; the zero Queue where there is none.
+	Queue(space uint32, name string) Queue
+	// Holders counts the live leases of the space whose tasks have the concurrency key.
+	Holders(space uint32, key string) Holders
+	// Discarded returns a result that is kept of a task's attempt, or nil (V15).
+	Discarded(TaskID, uint32) *Result
 	// NextSeq draws the next sequence of a space. Numbers drawn in vain are lost, which harms nothing.
 	NextSeq(space uint32) uint64
 }
@@ -44,6 +50,8 @@ type Step struct {
 	Answer Answer
 	// Err refuses a command that is not a report: *FieldError, *StateError, *ExistsError or ErrNotFound.
 	Err error
+	// Blocked is why a Grant of a READY task gave no lease.
+	Blocked Block
 	// Submitted has one entry per spec of a Submit; ErrSpec is the index of the spec that Err is about.
 	Submitted []Submitted
 	ErrSpec   int
@@ -62,6 +70,9 @@ type Change struct {
 	Result     *Result
 	Failure    *Failure
 	Checkpoint []byte
+	// Kept are discarded results to store by their attempts; then those of the attempts in Dropped go (V15).
+	Kept    []Kept
+	Dropped []uint32
 	// Key is the idempotency digest to keep for a new task that has a key.
 	Key Digest
 	// ForgetAt is when the ledger of a task that is gone may go too; 0: it has none.
@@ -71,6 +82,12 @@ type Change struct {
 	LostTo Reason
 	// CancelAsked is set when the holder of the live lease is to be told to stop.
 	CancelAsked bool
+}
+
+// Kept is the discarded result of an attempt (V15).
+type Kept struct {
+	Attempt uint32
+	Result  *Result
 }
 
 // Submitted is the fate of one spec.
@@ -111,7 +128,7 @@ func (notFoundError) Error() string { return "no such task" }
 // ErrNotFound refuses a command on a task that the tenant does not have, whether or not another tenant does.
 var ErrNotFound error = notFoundError{}
 
-// Command is one of Submit, Grant, Say, Requeue, Cancel, Retry, Delete, Expire and Stall.
+// Command is one of Submit, Grant, Unpark, Say, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
 type Command interface{ command() }
 
 // Submit makes tasks of one space, all or none.
@@ -124,13 +141,17 @@ type Submit struct {
 	Digests []Digest
 }
 
-// Grant leases a waiting task. A task that does not wait any more is left alone, and Changes shows no new lease.
+// Grant leases a waiting task. A task that does not wait any more, or is blocked, is not leased, and Changes shows no new lease; one that is
+// blocked by its concurrency key is parked.
 type Grant struct {
 	Task    TaskID
 	Worker  string
 	Session string // empty: unary, which needs no acknowledgement (W5)
 	Request string
 }
+
+// Unpark puts a parked task back in its line. The caller does so when the task's concurrency key may have room again.
+type Unpark struct{ Task TaskID }
 
 // Say is a report, Start, Heartbeat or acknowledgement by a worker of the tenant.
 type Say struct {
@@ -171,6 +192,14 @@ type Delete struct {
 	By     string
 }
 
+// Adopt makes a kept discarded result the outcome of a task that is not leased and whose round has none (V15).
+type Adopt struct {
+	Tenant  string
+	Task    TaskID
+	Attempt uint32 // 0: the newest that is kept
+	By      string
+}
+
 // Expire applies the due timers of a task. Every other command does so too for its own task, so this only makes it happen without
 // one (T8).
 type Expire struct{ Task TaskID }
@@ -183,11 +212,13 @@ type Stall struct {
 
 func (Submit) command()  {}
 func (Grant) command()   {}
+func (Unpark) command()  {}
 func (Say) command()     {}
 func (Requeue) command() {}
 func (Cancel) command()  {}
 func (Retry) command()   {}
 func (Delete) command()  {}
+func (Adopt) command()   {}
 func (Expire) command()  {}
 func (Stall) command()   {}
 
@@ -199,6 +230,8 @@ func (r *Rules) Step(now Now, view View, c Command) Step {
 		s.submit(c)
 	case Grant:
 		s.grant(c)
+	case Unpark:
+		s.unpark(c)
 	case Say:
 		s.out.Answer = s.say(c)
 	case Requeue:
@@ -209,6 +242,8 @@ func (r *Rules) Step(now Now, view View, c Command) Step {
 		s.out.Err = s.retry(c)
 	case Delete:
 		s.out.Err = s.delete(c)
+	case Adopt:
+		s.out.Err = s.adopt(c)
 	case Expire:
 		s.open(c.Task)
 	case Stall:
@@ -286,12 +321,14 @@ func (s *step) version() *Task {
 	return s.task
 }
 
-// note records an event of the open task, on the lease while it is live. It is called after the change that it tells of.
+// note records an event of the open task. It is called after the change that it tells of.
 func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail string) {
-	e := Event{
-		Seq: s.view.NextSeq(s.task.ID.Space), Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason,
-		Detail: clip(detail, maxDetail), State: s.task.State(),
-	}
+	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
+}
+
+// record gives an event its number and keeps it, on the lease while it is live.
+func (s *step) record(e Event) {
+	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {
 		l := s.writeLease()
 		l.Events = append(l.Events, e)

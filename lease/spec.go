@@ -30,10 +30,13 @@ type Spec struct {
 	CancelGrace       time.Duration
 	Labels            map[string]string
 	Retention         time.Duration
+	ConcurrencyKey    string // live leases of the space that share it are limited (T11); empty: none
+	ConcurrencyLimit  uint32 // with ConcurrencyKey: how many, this task included
+	FairnessKey       string // turns within the queue are taken by it (T12); none is one shared key
 	Traceparent       string // of the submit; no part of the digest
 }
 
-// RetryPolicy is how often a task is tried (T3-T5).
+// RetryPolicy is how often a task is tried (T3-T5). A zero field is not set: the queue's policy decides, then the default.
 type RetryPolicy struct {
 	MaxAttempts    uint32
 	MaxLosses      uint32
@@ -68,6 +71,7 @@ const (
 	MaxRetention        = 10 * 365 * 24 * time.Hour
 	MaxBudget           = 1_000_000
 	MaxMultiplier       = 100
+	MaxConcurrency      = 1_000_000
 	MaxInitialBackoff   = 24 * time.Hour
 	MaxMaxBackoff       = 7 * 24 * time.Hour
 )
@@ -80,6 +84,7 @@ type Limits struct {
 	Labels     int // labels of a task
 	Checkpoint int // bytes of a checkpoint
 	Stack      int // bytes of an error's message, and of its stack
+	Discarded  int // bytes of a discarded result that is kept (V15)
 	Batch      int // tasks of a batch, reports of a frame
 }
 
@@ -87,7 +92,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Payload: 1 << 20, Output: 1 << 20, ID: 256, Labels: 64,
-		Checkpoint: 64 << 10, Stack: 64 << 10, Batch: 1000,
+		Checkpoint: 64 << 10, Stack: 64 << 10, Discarded: 64 << 10, Batch: 1000,
 	}
 }
 
@@ -108,7 +113,8 @@ func bad(field, format string, args ...any) *FieldError {
 	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Fill sets every field that was left zero to its default, then checks all of them. It returns a *FieldError.
+// Fill sets every field that was left zero to its default, but for the retry policy, which the submit fills (T3), then checks all of them.
+// It returns a *FieldError.
 func (s *Spec) Fill(l Limits) error {
 	s.Size = len(s.Payload)
 	s.fill()
@@ -129,14 +135,38 @@ func (s *Spec) fill() {
 	}
 	setDefault(&s.CancelGrace, DefaultCancelGrace)
 	setDefault(&s.Retention, DefaultRetention)
-	r := &s.Retry
-	setDefault(&r.MaxAttempts, DefaultMaxAttempts)
-	setDefault(&r.MaxLosses, DefaultMaxLosses)
-	setDefault(&r.InitialBackoff, DefaultInitialBackoff)
-	setDefault(&r.Multiplier, DefaultMultiplier)
-	if r.MaxBackoff == 0 {
-		r.MaxBackoff = max(DefaultMaxBackoff, r.InitialBackoff)
+	if s.ConcurrencyKey != "" {
+		setDefault(&s.ConcurrencyLimit, 1)
 	}
+}
+
+// IsSet reports whether the policy sets anything.
+func (p *RetryPolicy) IsSet() bool {
+	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 || p.MaxBackoff != 0 || len(p.NonRetryable) > 0
+}
+
+// over returns p with what it does not set taken from the queue's policy, and then from the defaults (T3). A longest wait that comes from
+// there is at least as long as the first.
+func (p RetryPolicy) over(queue *RetryPolicy) RetryPolicy {
+	ownMax := p.MaxBackoff != 0
+	setDefault(&p.MaxAttempts, queue.MaxAttempts)
+	setDefault(&p.MaxAttempts, DefaultMaxAttempts)
+	setDefault(&p.MaxLosses, queue.MaxLosses)
+	setDefault(&p.MaxLosses, DefaultMaxLosses)
+	setDefault(&p.Multiplier, queue.Multiplier)
+	setDefault(&p.Multiplier, DefaultMultiplier)
+	setDefault(&p.MaxBackoff, queue.MaxBackoff)
+	setDefault(&p.InitialBackoff, queue.InitialBackoff)
+	setDefault(&p.InitialBackoff, DefaultInitialBackoff)
+	setDefault(&p.MaxBackoff, DefaultMaxBackoff)
+	if ownMax {
+		p.InitialBackoff = min(p.InitialBackoff, p.MaxBackoff)
+	}
+	p.MaxBackoff = max(p.MaxBackoff, p.InitialBackoff)
+	if len(p.NonRetryable) == 0 {
+		p.NonRetryable = queue.NonRetryable
+	}
+	return p
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -157,6 +187,8 @@ func (s *Spec) check(l Limits) *FieldError {
 		{"task_key", s.TaskKey},
 		{"asset_id", s.AssetID},
 		{"idempotency_key", s.IdempotencyKey},
+		{"concurrency_key", s.ConcurrencyKey},
+		{"fairness_key", s.FairnessKey},
 	} {
 		if err := CheckID(f.name, f.value, l); err != nil {
 			return err
@@ -164,6 +196,12 @@ func (s *Spec) check(l Limits) *FieldError {
 	}
 	if len(s.Payload) > l.Payload {
 		return bad("payload", "has %d bytes; the limit is %d", len(s.Payload), l.Payload)
+	}
+	switch {
+	case s.ConcurrencyKey == "" && s.ConcurrencyLimit != 0:
+		return bad("concurrency_limit", "is %d without a concurrency_key", s.ConcurrencyLimit)
+	case s.ConcurrencyLimit > MaxConcurrency:
+		return bad("concurrency_limit", "is %d; the limit is %d", s.ConcurrencyLimit, MaxConcurrency)
 	}
 	if err := s.checkTimes(); err != nil {
 		return err
@@ -211,22 +249,22 @@ func (s *Spec) checkTimes() *FieldError {
 	return nil
 }
 
-func (r *RetryPolicy) check() *FieldError {
+func (p *RetryPolicy) check() *FieldError {
 	switch {
-	case r.MaxAttempts > MaxBudget:
-		return bad("max_attempts", "is %d; the limit is %d", r.MaxAttempts, MaxBudget)
-	case r.MaxLosses > MaxBudget:
-		return bad("max_losses", "is %d; the limit is %d", r.MaxLosses, MaxBudget)
-	case r.InitialBackoff < 0 || r.InitialBackoff > MaxInitialBackoff:
-		return bad("initial_backoff", "is %v; the range is 1ns to %v", r.InitialBackoff, MaxInitialBackoff)
-	case !(r.Multiplier >= 1 && r.Multiplier <= MaxMultiplier): // also catches NaN
-		return bad("backoff_multiplier", "is %v; the range is 1 to %d", r.Multiplier, MaxMultiplier)
-	case r.MaxBackoff < r.InitialBackoff:
-		return bad("max_backoff", "is %v; it must be at least initial_backoff (%v)", r.MaxBackoff, r.InitialBackoff)
-	case r.MaxBackoff > MaxMaxBackoff:
-		return bad("max_backoff", "is %v; the limit is %v", r.MaxBackoff, MaxMaxBackoff)
+	case p.MaxAttempts > MaxBudget:
+		return bad("max_attempts", "is %d; the limit is %d", p.MaxAttempts, MaxBudget)
+	case p.MaxLosses > MaxBudget:
+		return bad("max_losses", "is %d; the limit is %d", p.MaxLosses, MaxBudget)
+	case p.InitialBackoff < 0 || p.InitialBackoff > MaxInitialBackoff:
+		return bad("initial_backoff", "is %v; the range is 1ns to %v", p.InitialBackoff, MaxInitialBackoff)
+	case p.Multiplier != 0 && !(p.Multiplier >= 1 && p.Multiplier <= MaxMultiplier): // also catches NaN
+		return bad("backoff_multiplier", "is %v; the range is 1 to %d", p.Multiplier, MaxMultiplier)
+	case p.MaxBackoff < 0 || p.MaxBackoff != 0 && p.MaxBackoff < p.InitialBackoff:
+		return bad("max_backoff", "is %v; it must be at least initial_backoff (%v)", p.MaxBackoff, p.InitialBackoff)
+	case p.MaxBackoff > MaxMaxBackoff:
+		return bad("max_backoff", "is %v; the limit is %v", p.MaxBackoff, MaxMaxBackoff)
 	}
-	for i, c := range r.NonRetryable {
+	for i, c := range p.NonRetryable {
 		if c == NoCategory || c > CategoryCancelled {
 			return bad(fmt.Sprintf("non_retryable_categories[%d]", i), "is %d, which is no category", c)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 )
 
 func TestFillSetsDefaults(t *testing.T) {
-	s := Spec{Queue: "q", Payload: []byte("four")}
+	s := Spec{Queue: "q", Payload: []byte("four"), ConcurrencyKey: "k"}
 	if err := s.Fill(DefaultLimits()); err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +27,47 @@ func TestFillSetsDefaults(t *testing.T) {
 		{"retention", s.Retention, 72 * time.Hour},                    // T9
 		{"attempt_timeout", s.AttemptTimeout, time.Duration(0)},       // T6: optional
 		{"start_timeout", s.StartTimeout, time.Duration(0)},           // T6: optional
-		{"max_attempts", s.Retry.MaxAttempts, uint32(5)},              // T3
-		{"max_losses", s.Retry.MaxLosses, uint32(3)},                  // T5
-		{"initial_backoff", s.Retry.InitialBackoff, time.Second},      // T3
-		{"backoff_multiplier", s.Retry.Multiplier, 2.0},               // T3
-		{"max_backoff", s.Retry.MaxBackoff, 5 * time.Minute},          // T3
+		{"concurrency_limit", s.ConcurrencyLimit, uint32(1)},          // T11
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %v, want %v", c.field, c.got, c.want)
+		}
+	}
+}
+
+// T3: a retry policy is the task's, else the queue's, else the default, field by field; what is filled in always fits together.
+func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
+	never := []Category{Timeout}
+	whole := RetryPolicy{MaxAttempts: 7, MaxLosses: 8, InitialBackoff: time.Minute, Multiplier: 3, MaxBackoff: time.Hour, NonRetryable: never}
+	defaults := RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute}
+	for _, c := range []struct {
+		name              string
+		task, queue, want RetryPolicy
+	}{
+		{"nothing set", RetryPolicy{}, RetryPolicy{}, defaults},
+		{"all set by the queue", RetryPolicy{}, whole, whole},
+		{"all set by the task", whole, RetryPolicy{MaxAttempts: 1, MaxLosses: 1, InitialBackoff: 1, Multiplier: 1, MaxBackoff: 1}, whole},
+		{
+			"each sets something",
+			RetryPolicy{MaxAttempts: 1},
+			RetryPolicy{MaxAttempts: 9, MaxLosses: 4},
+			RetryPolicy{MaxAttempts: 1, MaxLosses: 4, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute},
+		},
+		{
+			"a first wait above the default longest",
+			RetryPolicy{InitialBackoff: time.Hour},
+			RetryPolicy{},
+			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Hour, Multiplier: 2, MaxBackoff: time.Hour},
+		},
+		{
+			"a longest wait below the default first",
+			RetryPolicy{MaxBackoff: time.Millisecond},
+			RetryPolicy{},
+			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Millisecond, Multiplier: 2, MaxBackoff: time.Millisecond},
+		},
+	} {
+		if got := c.task.over(&c.queue); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
 }

@@ -8,7 +8,7 @@ func (s *step) submit(c Submit) {
 		if spec.IdempotencyKey != "" {
 			done, err := s.existing(c, i, seen)
 			if err != nil {
-				s.refuse(i, err)
+				s.refuseSpec(i, err)
 				return
 			}
 			if done != nil {
@@ -18,10 +18,10 @@ func (s *step) submit(c Submit) {
 			seen[spec.IdempotencyKey] = i
 		}
 		if spec.Deadline != 0 && spec.Deadline <= s.now.Wall {
-			s.refuse(i, bad("deadline", "%s has passed", spec.Deadline.Time().Format("2006-01-02T15:04:05.000Z")))
+			s.refuseSpec(i, bad("deadline", "%s has passed", spec.Deadline.Time().Format("2006-01-02T15:04:05.000Z")))
 			return
 		}
-		t := s.create(c, spec)
+		t := s.create(c, s.withPolicy(c.Space, spec))
 		change := Change{New: t, Row: true}
 		if spec.IdempotencyKey != "" {
 			change.Key = c.Digests[i]
@@ -32,7 +32,7 @@ func (s *step) submit(c Submit) {
 	s.out.Changes = changes
 }
 
-func (s *step) refuse(spec int, err error) {
+func (s *step) refuseSpec(spec int, err error) {
 	s.out = Step{Err: err, ErrSpec: spec}
 }
 
@@ -55,6 +55,17 @@ func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 		return nil, refusal
 	}
 	return task, nil
+}
+
+// withPolicy returns the spec with its whole retry policy (T3). What was submitted is not written to.
+func (s *step) withPolicy(space uint32, spec *Spec) *Spec {
+	var queue RetryPolicy
+	if settings := s.view.Queue(space, spec.Queue).Settings; settings != nil {
+		queue = settings.Retry
+	}
+	filled := *spec
+	filled.Retry = spec.Retry.over(&queue)
+	return &filled
 }
 
 func (s *step) create(c Submit, spec *Spec) *Task {

@@ -27,6 +27,7 @@ type Task struct {
 	Deadline   Wall    // of this round; 0 is none
 	Place      uint64  // in line; a task that comes back from an attempt keeps it (T2)
 	ReadyAt    Instant // since when it waits READY
+	Parked     bool    // READY, but out of its line until its concurrency key has room (T11)
 	RunAt      Wall    // SCHEDULED until then, by the calendar
 	RetryAt    Instant // SCHEDULED until then, by the serving clock
 
@@ -44,6 +45,8 @@ type Task struct {
 
 	HasCheckpoint bool // one is stored
 	HasFailure    bool // the error of a failed attempt is stored
+	// Discarded are results that came too late and are kept for an operator, oldest first (V15).
+	Discarded []Discarded
 }
 
 // Lease is the right to report one attempt. It is stored apart from its task, so that a renewal rewrites little.
@@ -71,12 +74,18 @@ type Lease struct {
 	Events []Event
 }
 
-// Ended is how a lease ended. The cause does not drift (A3).
+// Ended is how a lease ended. The cause does not drift (A3). The rest tells what its holder had said until then (S6).
 type Ended struct {
 	Attempt uint32
 	Nonce   uint64
 	Cause   Reason
 	At      Wall
+
+	Worker      string
+	GrantedAt   Wall
+	AckedAt     Wall // 0: never
+	StartedAt   Wall // 0: never
+	HeartbeatAt Wall // the last one; 0: none
 }
 
 // String says it in words, for whoever comes too late.
@@ -108,6 +117,16 @@ type Committed struct {
 	At      Wall
 }
 
+// Discarded tells of a result that was reported under a lease that had ended. The result itself is stored beside the task.
+type Discarded struct {
+	Attempt uint32
+	Nonce   uint64
+	Worker  string // that reported it
+	At      Wall
+	Reason  Reason // of the verdict
+	Size    int    // in bytes
+}
+
 // Event is one durable fact of a task's life (T10).
 type Event struct {
 	Seq     uint64
@@ -118,6 +137,7 @@ type Event struct {
 	Reason  Reason
 	Detail  string
 	State   State // of the task after it
+	Kind    Kind  // what was refused; 0 in other events
 }
 
 // EventType says what happened.
@@ -137,12 +157,16 @@ const (
 	EventRetried
 	EventReady
 	EventEnded
+	EventRefused
+	EventAdopted
 )
 
-// MaxHistory is how many events a task keeps (T10); maxDetail is the length of an event's words in bytes.
+// MaxHistory is how many events a task keeps (T10), and MaxDiscarded how many discarded results (V15); maxDetail is the length of an
+// event's words in bytes.
 const (
-	MaxHistory = 100
-	maxDetail  = 256
+	MaxHistory   = 100
+	MaxDiscarded = 16
+	maxDetail    = 256
 )
 
 // State is where the task stands.
@@ -197,12 +221,15 @@ func (t *Task) LastSeq() uint64 {
 // Line is a set of waiting tasks that are alike for every worker: any of them may go to whoever takes from it. A grant looks at
 // the first task of each line and never scans the rest (T2).
 type Line struct {
-	Queue string
-	Type  string
+	Queue    string
+	Type     string
+	Fairness string
 }
 
 // Line of the task.
-func (t *Task) Line() Line { return Line{Queue: t.Spec.Queue, Type: t.Spec.Type} }
+func (t *Task) Line() Line {
+	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey}
+}
 
 // Due returns when the task's next timer is due on each clock; 0 is never. It is computed from the task alone, so that an index of
 // timers can be checked against the tasks that it indexes.

@@ -11,12 +11,13 @@ import (
 func (s *step) finish(state State, reason Reason, at Wall) {
 	t := s.write()
 	t.Rest, t.Reason, t.FinishedAt = state, reason, at
-	t.RunAt, t.RetryAt = 0, 0
+	t.RunAt, t.RetryAt, t.Parked = 0, 0, false
 }
 
 // wait puts the task back in its line, at once or after d.
 func (s *step) wait(at Now, d time.Duration) {
 	t := s.write()
+	t.Parked = false
 	if d <= 0 {
 		t.Rest, t.ReadyAt, t.RetryAt = Ready, at.Serving, 0
 		return
@@ -28,7 +29,10 @@ func (s *step) wait(at Now, d time.Duration) {
 func (s *step) end(cause Reason, at Wall) *Lease {
 	t := s.write()
 	l := t.Lease
-	t.Last = Ended{Attempt: l.Attempt, Nonce: l.Nonce, Cause: cause, At: at}
+	t.Last = Ended{
+		Attempt: l.Attempt, Nonce: l.Nonce, Cause: cause, At: at,
+		Worker: l.Worker, GrantedAt: l.GrantedAt, AckedAt: l.AckedAt, StartedAt: l.StartedAt, HeartbeatAt: l.HeartbeatAt,
+	}
 	t.Attempts = l.Attempt
 	t.Lease = nil
 	t.History = append(t.History, l.Events...)

@@ -64,6 +64,19 @@ const (
 	Reported
 )
 
+// Verdict that is given for the reason; 0 for one that only ends tasks.
+func (r Reason) Verdict() Verdict {
+	switch r {
+	case None:
+		return VerdictCommitted
+	case InvalidRequest, UnknownTask, InvalidLease, DuplicateReport, ResultTooLarge:
+		return VerdictRejected
+	case NoReason, HeartbeatTimeout, StartTimeout, DispatchUnavailable, Reported:
+		return 0
+	}
+	return VerdictCancelled
+}
+
 func (r Reason) String() string {
 	return [...]string{
 		"UNSPECIFIED", "NONE", "INVALID_REQUEST", "UNKNOWN_TASK", "INVALID_LEASE", "DUPLICATE_REPORT", "ALREADY_REPORTED",

@@ -11,12 +11,13 @@
 //	keyspace     key                                              value
 //	meta         name                                             format, identity, clock
 //	space        tenant 00 workspace                              number of the space, its counters
-//	queue        space | queue name                               configuration and counters
-//	line         space | line                                     the queue and type of the line
+//	queue        space | queue name                               counters
+//	settings     space | queue name                               what an operator has set on the queue
 //	spec         task id                                          what was submitted; written once, never rewritten
 //	task         task id                                          what changes in a task; small
 //	lease        task id                                          live lease; apart, so that a renewal touches few pages
 //	ready        space | line | ^priority | place | sequence      none: READY tasks of a line, the next one first
+//	parked       space | key | line | ^priority | place | seq.    none: READY tasks that their concurrency key keeps out of the line
 //	timer        clock | due | task id                            none: what is due first comes first
 //	idempotency  space | idempotency key                          task and digest of its spec
 //	ledger       task id | attempt                                committed report
@@ -27,7 +28,8 @@
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is
-// noticed when it is read. The two indexes without values need no seal: they can be rebuilt from task.
+// noticed when it is read. The indexes without values need no seal: they can be rebuilt from task. A line and a concurrency key are hashes
+// there; what they stand for is read in the spec of any of their tasks.
 //
 // A change of this table, of a key or of the meaning of a value needs a new format and a migration to it (format.go).
 package store

@@ -20,7 +20,17 @@ type Migration struct {
 type Migrations []Migration
 
 // Current returns the migrations up to the layout of doc.go.
-func Current() Migrations { return nil }
+func Current() Migrations {
+	return Migrations{{Name: "lines are known by their tasks", Apply: dropLines}}
+}
+
+// dropLines empties Line. All else that is new in format 2 is empty in a store of format 1.
+func dropLines(r Reader, b *Batch) error {
+	return r.Scan(Line, nil, nil, func(key, _ []byte) bool {
+		b.Delete(Line, key)
+		return true
+	})
+}
 
 // Format is the newest one.
 func (m Migrations) Format() uint32 { return uint32(1 + len(m)) }

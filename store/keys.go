@@ -45,7 +45,7 @@ func AppendSpacePrefix(dst []byte, space uint32) []byte {
 	return binary.BigEndian.AppendUint32(dst, space)
 }
 
-// AppendNameKey appends the key of a name within a space: of a queue in Queue, of an idempotency key in Idempotency.
+// AppendNameKey appends the key of a name within a space: of a queue in Queue and Settings, of an idempotency key in Idempotency.
 func AppendNameKey(dst []byte, space uint32, name string) []byte {
 	return append(AppendSpacePrefix(dst, space), name...)
 }
@@ -89,17 +89,9 @@ func ParseAttemptKey(ks Keyspace, key []byte) (id lease.TaskID, attempt uint32, 
 	return taskID(key), binary.BigEndian.Uint32(key[taskSize:]), nil
 }
 
-// AppendLineKey appends the key of a line in Line. In Ready it is what the keys of the tasks in that line begin with.
-func AppendLineKey(dst []byte, space uint32, line uint64) []byte {
+// AppendLinePrefix appends what the keys of the tasks in one line begin with in Ready.
+func AppendLinePrefix(dst []byte, space uint32, line uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), line)
-}
-
-// ParseLineKey reverses AppendLineKey.
-func ParseLineKey(key []byte) (space uint32, line uint64, err error) {
-	if len(key) != spaceSize+8 {
-		return 0, 0, parseError(Line, key)
-	}
-	return binary.BigEndian.Uint32(key), binary.BigEndian.Uint64(key[spaceSize:]), nil
 }
 
 // ReadyKey is the place of a READY task in its line: higher priorities first, then the lower place, then the lower
@@ -117,7 +109,10 @@ func (k ReadyKey) Task() lease.TaskID { return lease.TaskID{Space: k.Space, Seq:
 
 // Append appends the key in Ready.
 func (k ReadyKey) Append(dst []byte) []byte {
-	dst = AppendLineKey(dst, k.Space, k.Line)
+	return k.appendPlace(AppendLinePrefix(dst, k.Space, k.Line))
+}
+
+func (k ReadyKey) appendPlace(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, ^orderedInt32(k.Priority))
 	dst = binary.BigEndian.AppendUint64(dst, k.Place)
 	return binary.BigEndian.AppendUint64(dst, k.Seq)
@@ -125,15 +120,51 @@ func (k ReadyKey) Append(dst []byte) []byte {
 
 // ParseReadyKey reverses ReadyKey.Append.
 func ParseReadyKey(key []byte) (ReadyKey, error) {
-	if len(key) != spaceSize+8+4+8+8 {
+	if len(key) != spaceSize+8+placeSize {
 		return ReadyKey{}, parseError(Ready, key)
 	}
+	return parsePlace(binary.BigEndian.Uint32(key), key[spaceSize:]), nil
+}
+
+// placeSize is the length of priority, place and sequence in keys.
+const placeSize = 4 + 8 + 8
+
+// parsePlace reads a line and a place in it.
+func parsePlace(space uint32, key []byte) ReadyKey {
 	return ReadyKey{
-		Space:    binary.BigEndian.Uint32(key),
-		Line:     binary.BigEndian.Uint64(key[4:]),
-		Priority: int32(^binary.BigEndian.Uint32(key[12:]) ^ 1<<31),
-		Place:    binary.BigEndian.Uint64(key[16:]),
-		Seq:      binary.BigEndian.Uint64(key[24:]),
+		Space:    space,
+		Line:     binary.BigEndian.Uint64(key),
+		Priority: int32(^binary.BigEndian.Uint32(key[8:]) ^ 1<<31),
+		Place:    binary.BigEndian.Uint64(key[12:]),
+		Seq:      binary.BigEndian.Uint64(key[20:]),
+	}
+}
+
+// ParkedKey is the place of a parked task: in the line that it belongs to, under its concurrency key (T11).
+type ParkedKey struct {
+	Key uint64
+	ReadyKey
+}
+
+// AppendParkedPrefix appends what the keys of the tasks of one line under one concurrency key begin with in Parked.
+func AppendParkedPrefix(dst []byte, space uint32, key, line uint64) []byte {
+	dst = binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), key)
+	return binary.BigEndian.AppendUint64(dst, line)
+}
+
+// Append appends the key in Parked.
+func (k ParkedKey) Append(dst []byte) []byte {
+	return k.appendPlace(AppendParkedPrefix(dst, k.Space, k.Key, k.Line))
+}
+
+// ParseParkedKey reverses ParkedKey.Append.
+func ParseParkedKey(key []byte) (ParkedKey, error) {
+	if len(key) != spaceSize+8+8+placeSize {
+		return ParkedKey{}, parseError(Parked, key)
+	}
+	return ParkedKey{
+		Key:      binary.BigEndian.Uint64(key[spaceSize:]),
+		ReadyKey: parsePlace(binary.BigEndian.Uint32(key), key[spaceSize+8:]),
 	}, nil
 }
 

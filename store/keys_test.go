@@ -89,11 +89,33 @@ func TestReadyKeys(t *testing.T) {
 			)
 		})
 	k := store.ReadyKey{Space: 7, Line: 8, Priority: -1, Place: 9, Seq: 10}
-	if !bytes.HasPrefix(k.Append(nil), store.AppendLineKey(nil, 7, 8)) {
+	if !bytes.HasPrefix(k.Append(nil), store.AppendLinePrefix(nil, 7, 8)) {
 		t.Error("the key of a ready task does not begin with the key of its line")
 	}
 	if want := (lease.TaskID{Space: 7, Seq: 10}); k.Task() != want {
 		t.Errorf("task = %v, want %v", k.Task(), want)
+	}
+}
+
+// Parked tasks lie by their concurrency key, and there as in their line.
+func TestParkedKeys(t *testing.T) {
+	checkOrder(t,
+		func(rnd *rand.Rand) store.ParkedKey {
+			return store.ParkedKey{Key: number(rnd), ReadyKey: store.ReadyKey{
+				Space: uint32(number(rnd)), Line: number(rnd), Priority: int32(number(rnd)), Place: number(rnd), Seq: number(rnd),
+			}}
+		},
+		func(k store.ParkedKey) []byte { return k.Append(nil) },
+		store.ParseParkedKey,
+		func(a, b store.ParkedKey) int {
+			return cmp.Or(
+				cmp.Compare(a.Space, b.Space), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Line, b.Line), cmp.Compare(b.Priority, a.Priority),
+				cmp.Compare(a.Place, b.Place), cmp.Compare(a.Seq, b.Seq),
+			)
+		})
+	k := store.ParkedKey{Key: 6, ReadyKey: store.ReadyKey{Space: 7, Line: 8, Priority: -1, Place: 9, Seq: 10}}
+	if !bytes.HasPrefix(k.Append(nil), store.AppendParkedPrefix(nil, 7, 6, 8)) {
+		t.Error("the key of a parked task does not begin with its space, key and line")
 	}
 }
 
@@ -161,13 +183,6 @@ func TestNameKeys(t *testing.T) {
 	if _, _, err := store.ParseNameKey(store.Queue, key[:3]); err == nil {
 		t.Error("a key without a whole space was read")
 	}
-	line := store.AppendLineKey(nil, 7, 8)
-	if space, id, err := store.ParseLineKey(line); err != nil || space != 7 || id != 8 {
-		t.Errorf("%x came back as %d, %d, %v", line, space, id, err)
-	}
-	if _, _, err := store.ParseLineKey(line[1:]); err == nil {
-		t.Error("a short key of a line was read")
-	}
 }
 
 func TestPrefixEnd(t *testing.T) {
@@ -184,7 +199,7 @@ func TestPrefixEnd(t *testing.T) {
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded",
+		"failure", "checkpoint", "discarded", "parked", "settings",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

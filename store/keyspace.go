@@ -11,7 +11,7 @@ const (
 	Meta Keyspace = iota
 	Space
 	Queue
-	Line
+	Line // of format 1; empty since
 	Spec
 	Task
 	Lease
@@ -23,6 +23,8 @@ const (
 	Failure
 	Checkpoint
 	Discarded
+	Parked
+	Settings
 
 	// NumKeyspaces is how many there are.
 	NumKeyspaces = int(iota)
@@ -31,7 +33,7 @@ const (
 var keyspaceNames = [NumKeyspaces]string{
 	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
-	Checkpoint: "checkpoint", Discarded: "discarded",
+	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

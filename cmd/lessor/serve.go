@@ -44,6 +44,7 @@ type limits struct {
 	Payload    int `type:"positive" placeholder:"BYTES" help:"Largest payload (1 MiB)."`
 	Output     int `type:"positive" placeholder:"BYTES" help:"Largest output inside of a report (1 MiB)."`
 	Checkpoint int `type:"positive" placeholder:"BYTES" help:"Largest checkpoint (64 KiB)."`
+	Discarded  int `type:"positive" placeholder:"BYTES" help:"Largest discarded result that is kept (64 KiB)."`
 	Batch      int `type:"positive" placeholder:"N" help:"Most tasks of a batch (1000)."`
 }
 
@@ -87,7 +88,7 @@ func (c serveCmd) config(log *slog.Logger) coordinator.Config {
 		Version:            buildVersion(),
 		RecoveryInvalidate: c.Recovery == "invalidate",
 		Limits: lease.Limits{
-			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Batch: c.Limit.Batch,
+			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},
 	}
 }

@@ -86,6 +86,11 @@ type Calls interface {
 	Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error)
 	Retry(ctx context.Context, c lease.Retry) (*lease.Task, error)
 	Delete(ctx context.Context, c lease.Delete) error
+	// Adopt makes a discarded result the outcome of its task (V15). Errors: lease.ErrNotFound, *lease.StateError.
+	Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error)
+	// Sweep runs a bulk command on the tasks of a space, from the oldest on: in bounded steps, each durable before the next, a bounded number
+	// in one call. If ctx ends, what was done is done.
+	Sweep(ctx context.Context, s Sweep) (Swept, error)
 
 	// Now reads both clocks.
 	Now() lease.Now
@@ -95,6 +100,13 @@ type Calls interface {
 	SpaceNumber(space Space) (number uint32, ok bool)
 	// Queues lists the queues of a space by name, after a name, at most limit.
 	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
+	// Queue shows one queue, if there is one of the name.
+	Queue(ctx context.Context, space Space, name string) (info QueueInfo, found bool, err error)
+	// UpdateQueue lets change work on the settings of a queue, which is made if it is not there, and puts them in force. change gets a copy
+	// whose map it must not write to. The error may be a *lease.FieldError; then nothing has changed.
+	UpdateQueue(ctx context.Context, space Space, name string, change func(*lease.Settings)) (QueueInfo, error)
+	// Explain tells why a task is where it is; lease.ErrNotFound if the tenant has none such.
+	Explain(ctx context.Context, tenant string, id lease.TaskID) (lease.Explanation, error)
 	// Watch subscribes to what happens to a task (Task set) or a run (Run set) from now on. The channel of a slow reader never
 	// blocks: it loses what waits in it, and the news after that say how much. Close it when done.
 	Watch(w Watching) *Subscription
@@ -104,11 +116,13 @@ type Calls interface {
 	Volatile(id lease.TaskID) (Feed, bool)
 }
 
-// QueueInfo is a queue with its counts.
+// QueueInfo is a queue with its settings and counts; Parked of the Ready tasks wait for their concurrency key.
 type QueueInfo struct {
-	Name                     string
-	CreatedAt                lease.Wall
-	Ready, Scheduled, Leased uint64
+	Name                             string
+	CreatedAt                        lease.Wall
+	Settings                         lease.Settings
+	Ready, Scheduled, Leased, Parked uint64
+	Takers                           int // sessions and waiting requests that want its tasks
 }
 
 // Watching says what to watch: a task, or a run of a space.

@@ -13,6 +13,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.reindexTimers(c)
 	e.recount(c)
 	e.reline(c)
+	e.rekey(c)
 	e.rehold(c)
 }
 
@@ -33,7 +34,7 @@ func (e *Engine) reindexTimers(c *lease.Change) {
 
 func (e *Engine) recount(c *lease.Change) {
 	before, after := countOf(c.Old), countOf(c.New)
-	if before == after {
+	if before == after && isParked(c.Old) == isParked(c.New) {
 		return
 	}
 	q := e.queueOf(c)
@@ -42,6 +43,15 @@ func (e *Engine) recount(c *lease.Change) {
 	}
 	if after != uncounted {
 		q.counts[after]++
+	}
+	if isParked(c.Old) {
+		q.parked--
+	}
+	if isParked(c.New) {
+		q.parked++
+	}
+	if before == countLeased && q.settings.MaxInflight != 0 {
+		e.stir(q)
 	}
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); before, workers may wait for it
 		q.createdAt = e.now.Wall
@@ -59,7 +69,7 @@ func (e *Engine) queueOf(c *lease.Change) *queue {
 func (e *Engine) queue(s *space, name string) *queue {
 	q := s.queues[name]
 	if q == nil {
-		q = &queue{space: s, name: name}
+		q = newQueue(s, name)
 		s.queues[name] = q
 	}
 	return q
@@ -67,37 +77,21 @@ func (e *Engine) queue(s *space, name string) *queue {
 
 // reline moves the task into or out of its line.
 func (e *Engine) reline(c *lease.Change) {
-	was := c.Old != nil && c.Old.State() == lease.Ready
-	is := c.New != nil && c.New.State() == lease.Ready
+	was, is := isInLine(c.Old), isInLine(c.New)
 	switch {
 	case was && is && placeOf(c.Old) == placeOf(c.New), !was && !is:
 		return
 	case was:
-		e.lineOf(c).head.remove(placeOf(c.Old))
+		l := e.queueOf(c).line(c.Old.Line())
+		l.head.remove(placeOf(c.Old))
+		l.settle()
 	}
 	if is {
-		l := e.lineOf(c)
+		l := e.queueOf(c).line(c.New.Line())
 		l.head.insert(placeOf(c.New))
+		l.enlist()
 		e.stir(l.queue)
 	}
-}
-
-func (e *Engine) lineOf(c *lease.Change) *line {
-	_, spec := about(c)
-	q := e.queueOf(c)
-	kind := lease.Line{Queue: spec.Queue, Type: spec.Type}
-	l := q.lineOf(kind)
-	if l == nil {
-		l = newLine(q, kind)
-		e.batch.lines = append(e.batch.lines, l)
-	}
-	return l
-}
-
-func newLine(q *queue, kind lease.Line) *line {
-	l := &line{kind: kind, queue: q, head: newHead(lineHead, placeLess)}
-	q.lines = append(q.lines, l)
-	return l
 }
 
 // rehold keeps account of who holds what, and tells a holder that has to stop.

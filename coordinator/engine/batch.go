@@ -11,8 +11,9 @@ import (
 
 // Caps of a batch. About 1,000 tasks share a flush best; beyond, a commit takes longer for nothing.
 const (
-	maxBatchOps   = 1000
-	maxBatchBytes = 8 << 20
+	maxBatchOps     = 1000
+	maxBatchBytes   = 8 << 20
+	maxBatchChanges = 4000 // after which nothing more is granted
 )
 
 // batch is what shares one commit: the changes of a number of operations, and what may be told once they are durable.
@@ -22,9 +23,9 @@ type batch struct {
 	byTask  map[lease.TaskID]*change
 	spaces  map[*space]struct{}
 	queues  map[*queue]struct{}
-	lines   []*line // made in this batch
-	forget  []gone  // tasks that are gone, whose ledger goes now
-	clock   bool    // the clock alone is worth a commit
+	set     []*queue // on which something was set
+	forget  []gone   // tasks that are gone, whose ledger goes now
+	clock   bool     // the clock alone is worth a commit
 
 	ops   []op
 	tells []*telling // grants and notices, one entry per member
@@ -32,10 +33,18 @@ type batch struct {
 	bytes int
 
 	// Set when the batch is handed over.
-	rows    []records.Space
-	counts  []records.Queue
-	serving lease.Instant
-	lost    time.Duration // by stalls before
+	rows     []records.Space
+	counts   []records.Queue
+	settings []setting
+	serving  lease.Instant
+	lost     time.Duration // by stalls before
+}
+
+// setting is what is set on a queue.
+type setting struct {
+	space uint32
+	queue string
+	is    *lease.Settings
 }
 
 // change is all that a batch does to one task: from the version that the batch found to the last one.
@@ -78,7 +87,7 @@ func (b *batch) to(m *Member) *telling {
 
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
-	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.lines) == 0 && len(b.forget) == 0 && !b.clock
+	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.set) == 0 && len(b.forget) == 0 && !b.clock
 }
 
 func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
@@ -113,6 +122,8 @@ func (have *change) merge(c *lease.Change) {
 	if c.Checkpoint != nil {
 		have.Checkpoint = c.Checkpoint
 	}
+	have.Kept = append(have.Kept, c.Kept...)
+	have.Dropped = append(have.Dropped, c.Dropped...)
 	have.ForgetAt = c.ForgetAt
 }
 
@@ -146,8 +157,11 @@ func (b *batch) seal(now lease.Instant) {
 	for q := range b.queues {
 		b.counts = append(b.counts, records.Queue{
 			Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
-			Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
+			Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
 		})
+	}
+	for _, q := range b.set {
+		b.settings = append(b.settings, setting{q.space.number, q.name, q.settings})
 	}
 }
 
@@ -159,8 +173,8 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 	for _, q := range b.counts {
 		records.PutQueue(to, q)
 	}
-	for _, l := range b.lines {
-		records.PutLine(to, l.queue.space.number, l.kind)
+	for _, s := range b.settings {
+		records.PutSettings(to, s.space, s.queue, s.is)
 	}
 	for _, c := range b.changes {
 		if c.Old != nil || c.New != nil {

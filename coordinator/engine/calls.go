@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -14,7 +12,7 @@ var _ Calls = (*Engine)(nil)
 // Submit makes tasks; see Calls.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	var out lease.Step
-	err := e.do(ctx, func() {
+	err := e.do(ctx, name.Tenant, func() {
 		s := e.spaceOf(name)
 		if out.Err = e.number(s); out.Err != nil {
 			return
@@ -43,7 +41,7 @@ func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
 // Say judges reports; see Calls.
 func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
 	var answers []lease.Answer
-	err := e.do(ctx, func() { answers = e.judge(tenant, reports) })
+	err := e.do(ctx, tenant, func() { answers = e.judge(tenant, reports) })
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +51,7 @@ func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report
 // Post is Say for a stream: it does not wait. after gets the answers on the committer, or the error that means no verdict.
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
 	var answers []lease.Answer
-	return e.inbox.put(op{
+	return e.inbox.put(tenant, op{
 		run:   func() { answers = e.judge(tenant, reports) },
 		after: func(err error) { after(answers, err) },
 	})
@@ -73,24 +71,29 @@ func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 
 // Cancel asks a task to end; see Calls.
 func (e *Engine) Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error) {
-	return e.command(ctx, c.Task, c)
+	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
 // Retry opens a new round; see Calls.
 func (e *Engine) Retry(ctx context.Context, c lease.Retry) (*lease.Task, error) {
-	return e.command(ctx, c.Task, c)
+	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
 // Delete removes a task; see Calls.
 func (e *Engine) Delete(ctx context.Context, c lease.Delete) error {
-	_, err := e.command(ctx, c.Task, c)
+	_, err := e.command(ctx, c.Tenant, c.Task, c)
 	return err
 }
 
-func (e *Engine) command(ctx context.Context, id lease.TaskID, c lease.Command) (*lease.Task, error) {
+// Adopt makes a discarded result the outcome of its task; see Calls.
+func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) {
+	return e.command(ctx, c.Tenant, c.Task, c)
+}
+
+func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c lease.Command) (*lease.Task, error) {
 	var out lease.Step
 	var task *lease.Task
-	err := e.do(ctx, func() {
+	err := e.do(ctx, tenant, func() {
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
 			out.Err = lease.ErrNotFound
 			return
@@ -118,14 +121,14 @@ func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
 // Live is the number of live leases.
 func (e *Engine) Live(ctx context.Context) (n int, err error) {
-	err = e.do(ctx, func() { n = e.set.live })
+	err = e.do(ctx, "", func() { n = e.set.live })
 	return n, err
 }
 
 // Holdings counts the live leases of each session.
 func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
 	held := map[string]int{}
-	err := e.do(ctx, func() {
+	err := e.do(ctx, "", func() {
 		for session, t := range e.sessions {
 			held[session] = len(t.leases)
 		}
@@ -133,32 +136,11 @@ func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
 	return held, err
 }
 
-// Queues lists queues; see Calls.
-func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
-	var all []QueueInfo
-	err := e.do(ctx, func() {
-		number, ok := e.dir.lookup(name)
-		if !ok {
-			return
-		}
-		for _, q := range e.spaces[number].queues {
-			if q.name > after && q.createdAt != 0 {
-				all = append(all, QueueInfo{
-					Name: q.name, CreatedAt: q.createdAt,
-					Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased],
-				})
-			}
-		}
-	})
-	slices.SortFunc(all, func(a, b QueueInfo) int { return strings.Compare(a.Name, b.Name) })
-	return all[:min(limit, len(all))], err
-}
-
 // spaceOf finds a space or makes it, for whoever waits there; it has no number and no record before its first task.
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {
-		s = &space{name: name, nextSeq: 1, queues: map[string]*queue{}}
+		s = newSpace(name, 0, 1)
 		e.byName[name] = s
 	}
 	return s

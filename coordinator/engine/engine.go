@@ -8,6 +8,8 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/tidwall/btree"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -65,7 +67,9 @@ type Engine struct {
 	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
 	callers   map[*taker]func([]Granted)         // unary requests that wait
 	served    []*taker                           // those of them that have got something
-	stirred   map[*queue]struct{}
+	stirred   *lanes[*queue]                     // queues to be matched, by tenant
+	nudged    map[*keyed]struct{}                // concurrency keys that may have room
+	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
 
 	committer *committer
 	batch     *batch // being filled
@@ -93,7 +97,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
-		callers: map[*taker]func([]Granted){}, stirred: map[*queue]struct{}{},
+		callers: map[*taker]func([]Granted){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		batch: newBatch(1),
 	}
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
@@ -164,6 +168,7 @@ func (e *Engine) round() {
 	e.stalled = false
 	e.look()
 	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
+	e.unthrottle()
 	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
 		e.look()
 		e.taken[0].run()
@@ -283,6 +288,9 @@ func (e *Engine) sleep() time.Duration {
 	if k, ok := e.wall.next(); ok {
 		d = min(d, time.Duration(k.due-int64(now.Wall)))
 	}
+	if t, ok := e.throttled.Min(); ok {
+		d = min(d, t.until.Sub(now.Serving))
+	}
 	return max(d, 0)
 }
 
@@ -381,6 +389,24 @@ func (v view) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool) {
 	return v.e.set.key(space, key)
 }
 
+func (v view) Queue(number uint32, name string) lease.Queue {
+	if q := v.e.spaces[number].queues[name]; q != nil {
+		return q.state()
+	}
+	return lease.Queue{}
+}
+
+func (v view) Holders(number uint32, key string) lease.Holders {
+	if k := v.e.spaces[number].keys[key]; k != nil {
+		return k.standing()
+	}
+	return lease.Holders{}
+}
+
+func (v view) Discarded(id lease.TaskID, attempt uint32) *lease.Result {
+	return v.e.set.discarded(id, attempt)
+}
+
 func (v view) NextSeq(number uint32) uint64 {
 	s := v.e.spaces[number]
 	n := s.nextSeq
@@ -389,10 +415,11 @@ func (v view) NextSeq(number uint32) uint64 {
 	return n
 }
 
-// do runs fn on the loop and waits until what it did is durable. If ctx ends first the outcome is unknown to the caller.
-func (e *Engine) do(ctx context.Context, fn func()) error {
+// do runs fn on the loop, in the tenant's turn, and waits until what it did is durable. If ctx ends first the outcome is unknown to the
+// caller.
+func (e *Engine) do(ctx context.Context, tenant string, fn func()) error {
 	done := make(chan error, 1)
-	if err := e.inbox.put(op{run: fn, after: func(err error) { done <- err }}); err != nil {
+	if err := e.inbox.put(tenant, op{run: fn, after: func(err error) { done <- err }}); err != nil {
 		return err
 	}
 	select {

@@ -161,7 +161,7 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 			r.Fatalf("%d grants to a silent session", n)
 		}
 		r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, lease.DispatchUnacked)
-		if err := r.Heard(id); err != nil {
+		if err := r.Heard(home.Tenant, id); err != nil {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 2 {
@@ -187,7 +187,7 @@ func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
 			r.Fatalf("%d grants to a silent session", n)
 		}
 		r.want(r.say(lease.KindAck, g), lease.VerdictCancelled, lease.LeaseExpired)
-		if err := r.Heard(id); err != nil {
+		if err := r.Heard(home.Tenant, id); err != nil {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 2 {
@@ -203,7 +203,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		r.submit(many(2)...)
 		g := first.grants()[0]
 		r.say(lease.KindStart, g)
-		if err := r.Leave(id, false); err != nil {
+		if err := r.Leave(home.Tenant, id, false); err != nil {
 			r.Fatal(err)
 		}
 		second, id2 := r.join("i", 1)
@@ -214,7 +214,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		if !second.gone {
 			r.Error("the older stream of the instance was not displaced")
 		}
-		_ = r.Leave(id2, true) // too late: it is gone
+		_ = r.Leave(home.Tenant, id2, true) // too late: it is gone
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 		if n := len(third.grants()); n != 1 {
 			r.Errorf("%d grants once the slot was free", n)
@@ -228,7 +228,7 @@ func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 		r.submit(work())
 		g := c.grants()[0]
 		r.say(lease.KindStart, g)
-		if err := r.Leave(id, true); err != nil {
+		if err := r.Leave(home.Tenant, id, true); err != nil {
 			r.Fatal(err)
 		}
 		next := r.lease(1, 0)
@@ -395,7 +395,7 @@ func TestStandstillIsGivenBack(t *testing.T) {
 		r.say(lease.KindStart, g[0])
 		time.Sleep(900 * time.Millisecond)
 		// The loop stands still in an operation; the heartbeat waits behind it.
-		_ = r.inbox.put(op{run: func() { time.Sleep(700 * time.Millisecond) }})
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(700 * time.Millisecond) }})
 		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
 	})
 }
@@ -428,7 +428,7 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 		}
 		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		block := make(chan struct{})
-		_ = r.inbox.put(op{run: func() { <-block }}) // keeps the sweep from coming first
+		_ = r.inbox.put(home.Tenant, op{run: func() { <-block }}) // keeps the sweep from coming first
 		time.Sleep(time.Hour)
 		go func() { time.Sleep(time.Millisecond); close(block) }()
 		if again := r.submit(spec())[0]; again.ID == first.ID {

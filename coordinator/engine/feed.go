@@ -17,7 +17,7 @@ func (e *Engine) FeedAll(tenant string, feeds []Feed, done func()) {
 		return
 	}
 	var b *batch
-	err := e.inbox.put(op{
+	err := e.inbox.put(tenant, op{
 		run: func() {
 			b = e.batch
 			for i := range news {

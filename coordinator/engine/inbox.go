@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// maxWaiting bounds the operations in the inbox. Each stands for a caller that waits, so that it is reached only by a flood.
+// maxWaiting bounds the operations of one tenant in the inbox. Each stands for a caller that waits, so that it is reached only by a flood.
 const maxWaiting = 100_000
 
 // op is one call on its way through the engine.
@@ -16,33 +16,34 @@ type op struct {
 	after func(error)
 }
 
-// inbox takes operations from any goroutine and gives them to the loop, all at once.
+// inbox takes operations from any goroutine and gives them to the loop, many at once. A tenant with many of them does not hold up the others
+// (T12).
 type inbox struct {
 	mu     sync.Mutex
-	ops    []op
-	closed error // why nothing is taken any more
+	ops    *lanes[op] // by tenant, each in its order
+	closed error      // why nothing is taken any more
 
 	wake chan struct{} // holds one token while ops is not empty
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{ops: newLanes[op](), wake: make(chan struct{}, 1)} }
 
 // put refuses an operation where too many wait.
-func (b *inbox) put(o op) error { return b.add(o, maxWaiting) }
+func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
 
 // insist is put for what its caller could not say again: the end of a call or of a session, a change of its capacity.
-func (b *inbox) insist(o op) error { return b.add(o, math.MaxInt) }
+func (b *inbox) insist(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
 
-func (b *inbox) add(o op, room int) error {
+func (b *inbox) add(tenant string, o op, room int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed != nil {
 		return b.closed
 	}
-	if len(b.ops) >= room {
+	if b.ops.waiting(tenant) >= room {
 		return ErrOverloaded
 	}
-	b.ops = append(b.ops, o)
+	b.ops.push(tenant, o)
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -50,16 +51,15 @@ func (b *inbox) add(o op, room int) error {
 	return nil
 }
 
-// take moves what waits to the end of ops, at most n, in its order.
+// take moves what waits to the end of ops, at most n, tenant by tenant in turn.
 func (b *inbox) take(ops []op, n int) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n = min(n, len(b.ops))
-	ops = append(ops, b.ops[:n]...)
-	left := copy(b.ops, b.ops[n:])
-	clear(b.ops[left:])
-	b.ops = b.ops[:left]
-	if left > 0 {
+	for range min(n, b.ops.len) {
+		o, _ := b.ops.pop()
+		ops = append(ops, o)
+	}
+	if b.ops.len > 0 {
 		select {
 		case b.wake <- struct{}{}:
 		default:
@@ -73,7 +73,10 @@ func (b *inbox) close(why error) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = why
-	ops := b.ops
-	b.ops = nil
+	var ops []op
+	for b.ops.len > 0 {
+		o, _ := b.ops.pop()
+		ops = append(ops, o)
+	}
 	return ops
 }

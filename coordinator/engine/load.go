@@ -69,7 +69,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 func (e *Engine) loadSpaces(r store.Reader) error {
 	err := records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
-		e.spaces[s.Number] = &space{name: name, number: s.Number, nextSeq: s.NextSeq, queues: map[string]*queue{}}
+		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq)
 		e.byName[name] = e.spaces[s.Number]
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)
@@ -81,15 +81,39 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	err = records.Queues(r, func(q records.Queue) error {
 		made := e.queue(e.spaces[q.Space], q.Name)
 		made.createdAt = q.CreatedAt
-		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countLeased: q.Leased}
+		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
+		made.parked = q.Parked
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return records.WaitingLines(r, func(number uint32, kind lease.Line) error {
-		l := newLine(e.queue(e.spaces[number], kind.Queue), kind)
-		l.head.unread(place{priority: math.MaxInt32}) // what waits is read when somebody asks for it
+	err = records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
+		e.queue(e.spaces[number], name).settings = s
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return e.loadLines(r)
+}
+
+// loadLines finds the lines in which tasks wait, and the keys under which they are parked. What waits there is read when somebody asks for it.
+func (e *Engine) loadLines(r store.Reader) error {
+	before := place{priority: math.MaxInt32}
+	err := records.WaitingLines(r, func(number uint32, kind lease.Line) error {
+		l := e.queue(e.spaces[number], kind.Queue).line(kind)
+		l.head.unread(before)
+		l.enlist()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
+		k := e.keyed(e.spaces[number], key)
+		k.place(kind).unread(before)
+		e.nudged[k] = struct{}{}
 		return nil
 	})
 }
@@ -100,6 +124,11 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.set.tasks[t.ID] = held{task: t}
 		e.set.live++
 		e.remember(t)
+		space := e.spaces[t.ID.Space]
+		e.queue(space, t.Spec.Queue).counts[countLeased]++
+		if key := t.Spec.ConcurrencyKey; key != "" {
+			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
+		}
 		if s := t.Lease.Session; s != "" {
 			e.orphan(instanceOf(s), t.ID, t.Lease.Attempt)
 		}

@@ -24,7 +24,7 @@ func instanceOf(session string) string {
 // Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
 // holds or held; a stream of that instance that is still there is displaced.
 func (e *Engine) Join(m *Member) error {
-	return e.inbox.insist(op{run: func() {
+	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		e.displace(m)
@@ -77,32 +77,32 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 
 // Update replaces what a session wants and how many slots it has. Fewer slots than live leases revoke nothing.
 func (e *Engine) Update(session string, wants Wants, slots int) error {
-	return e.withSession(session, func(t *taker) {
+	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		t.wants, t.slots = wants, slots
 		e.attend(t)
 	})
 }
 
 // Resize sets the number of slots of a session; 0 stops new work.
-func (e *Engine) Resize(session string, slots int) error {
-	return e.withSession(session, func(t *taker) {
+func (e *Engine) Resize(tenant, session string, slots int) error {
+	return e.withSession(tenant, session, func(t *taker) {
 		t.slots = slots
 		e.offer(t)
 	})
 }
 
 // Heard tells that a session whose dispatch went unacknowledged has said something: it may get work again (W5).
-func (e *Engine) Heard(session string) error {
-	return e.withSession(session, func(t *taker) {
+func (e *Engine) Heard(tenant, session string) error {
+	return e.withSession(tenant, session, func(t *taker) {
 		t.hushed = false
 		e.offer(t)
 	})
 }
 
 // withSession changes a session, if it is known, and returns when that is done: a stream can not flood the loop with such changes.
-func (e *Engine) withSession(session string, fn func(*taker)) error {
+func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	done := make(chan error, 1)
-	err := e.inbox.insist(op{
+	err := e.inbox.insist(tenant, op{
 		run: func() {
 			if t := e.sessions[session]; t != nil {
 				fn(t)
@@ -118,8 +118,8 @@ func (e *Engine) withSession(session string, fn func(*taker)) error {
 
 // Leave makes a session unknown. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9). It does
 // not wait.
-func (e *Engine) Leave(session string, goodbye bool) error {
-	return e.inbox.insist(op{run: func() {
+func (e *Engine) Leave(tenant, session string, goodbye bool) error {
+	return e.inbox.insist(tenant, op{run: func() {
 		t := e.sessions[session]
 		if t == nil {
 			return

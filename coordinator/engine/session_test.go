@@ -65,10 +65,10 @@ func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
 func (r *rig) flood(wait time.Duration) {
 	r.Helper()
 	block := make(chan struct{})
-	err := r.inbox.put(op{run: func() { <-block }})
+	err := r.inbox.put(home.Tenant, op{run: func() { <-block }})
 	synctest.Wait()
 	for err == nil {
-		err = r.inbox.put(op{run: func() {}})
+		err = r.inbox.put(home.Tenant, op{run: func() {}})
 	}
 	if !errors.Is(err, ErrOverloaded) {
 		r.Fatal(err)
@@ -97,10 +97,10 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		if err := <-asked; !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller that gave up got %v", err)
 		}
-		if err := r.Leave(left, false); err != nil {
+		if err := r.Leave(home.Tenant, left, false); err != nil {
 			r.Error(err)
 		}
-		if err := r.Resize(shrunk, 0); err != nil {
+		if err := r.Resize(home.Tenant, shrunk, 0); err != nil {
 			r.Error(err)
 		}
 		if err := <-asked; err != nil {
@@ -141,7 +141,7 @@ func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 		synctest.Wait()
 		st.on.Store(true)
 		answers := make(chan error, 3)
-		_ = r.inbox.put(op{run: func() { time.Sleep(time.Millisecond) }}) // so that they are taken together
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(time.Millisecond) }}) // so that they are taken together
 		synctest.Wait()
 		for range cap(answers) {
 			go func() {
@@ -175,7 +175,7 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 		go submitOne(r)
 		synctest.Wait()
 		for range maxBatchOps + 1 {
-			if err := r.inbox.put(op{run: func() {}}); err != nil {
+			if err := r.inbox.put(home.Tenant, op{run: func() {}}); err != nil {
 				r.Fatal(err)
 			}
 		}
@@ -233,7 +233,7 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 		go submitOne(r)
 		synctest.Wait()
 		r.st.(*memstore.Store).SetHook(nil)
-		_ = r.inbox.put(op{run: func() { time.Sleep(slow - time.Second) }})
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(slow - time.Second) }})
 		time.Sleep(2 * slow)
 		synctest.Wait()
 		stalled := r.set.task(g.Task.ID).Lease.Stalled

@@ -13,6 +13,11 @@ type space struct {
 	number  uint32 // 0 before its first task
 	nextSeq uint64
 	queues  map[string]*queue
+	keys    map[string]*keyed // concurrency keys that are held or waited for
+}
+
+func newSpace(name Space, number uint32, nextSeq uint64) *space {
+	return &space{name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*keyed{}}
 }
 
 // queue is a line of tasks to its users; within, it is one line per kind of task that workers tell apart.
@@ -22,11 +27,31 @@ type queue struct {
 	createdAt lease.Wall // 0: no task yet, only workers that wait
 	attending int        // takers that want it
 	counts    [3]uint64  // by countOf
+	parked    uint64     // of the ready ones
+	settings  *lease.Settings
+	bucket    lease.Bucket // of the rate limit
 
-	lines []*line
+	flows   map[string]*flow  // by fairness key
+	types   map[string]*turns // of the flows in which a task of the type waits
+	idle    *turns            // flows without a task that have taken turns ahead of the others
+	virtual float64           // virtual time: where the last turn began
+	waiting int               // lines in which a task waits
 	// hungry are the takers that may have room, in the order of their turns. A taker that turns out to have none sits down, and
 	// comes back when it has.
 	hungry list.List
+	stirs  bool // it stands in Engine.stirred
+}
+
+// noSettings is what is set on a queue on which nothing was.
+var noSettings lease.Settings
+
+func newQueue(s *space, name string) *queue {
+	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, types: map[string]*turns{}, idle: newTurns()}
+}
+
+// state is the queue as the rules see it.
+func (q *queue) state() lease.Queue {
+	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
 }
 
 // Indexes of queue.counts.
@@ -49,11 +74,13 @@ func countOf(t *lease.Task) int {
 	return countScheduled
 }
 
-// line is the part of a queue with one type: its tasks are alike for every taker.
+// line is the part of a queue with one type and one fairness key: its tasks are alike for every taker.
 type line struct {
-	kind  lease.Line
-	queue *queue
-	head  *head[place]
+	kind   lease.Line
+	queue  *queue
+	flow   *flow
+	head   *head[place]
+	listed bool // among the turns of its type
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).
@@ -79,15 +106,6 @@ func placeOf(t *lease.Task) place {
 
 // lineHead is how many waiting tasks of a line are known in memory.
 const lineHead = 4096
-
-func (q *queue) lineOf(kind lease.Line) *line {
-	for _, l := range q.lines {
-		if l.kind == kind {
-			return l
-		}
-	}
-	return nil
-}
 
 // directory finds the number of a space; the edge reads it beside the loop.
 type directory struct {

@@ -55,9 +55,8 @@ func (t *taker) free() int {
 	return t.slots - len(t.leases)
 }
 
-func (t *taker) takes(l *line) bool {
-	return len(t.wants.Types) == 0 || slices.Contains(t.wants.Types, l.kind.Type)
-}
+// takes reports whether tasks of a type are wanted.
+func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
 
 // offer puts the taker where the queues find it when it has room.
 func (e *Engine) offer(t *taker) {
@@ -80,61 +79,8 @@ func (t *taker) sit(q *queue) {
 	}
 }
 
-// stir marks a queue in which a task or a taker may have found its match.
-func (e *Engine) stir(q *queue) { e.stirred[q] = struct{}{} }
-
-// match hands out what the stirred queues hold, queue by queue, a task for each taker in turn.
-func (e *Engine) match(now lease.Now) {
-	for len(e.stirred) > 0 { // a range may miss what is stirred meanwhile
-		for q := range e.stirred {
-			delete(e.stirred, q)
-			e.matchQueue(q, now)
-		}
-	}
-}
-
-func (e *Engine) matchQueue(q *queue, now lease.Now) {
-	for turn := q.hungry.Front(); turn != nil && q.waits(); {
-		t, next := turn.Value.(*taker), turn.Next()
-		if t.free() <= 0 {
-			t.sit(q)
-		} else if l := e.best(q, t); l != nil {
-			e.grantFirst(l, t, now)
-			q.hungry.MoveToBack(turn)
-			if next == nil {
-				next = turn
-			}
-		} // else nothing in this queue is for it, and it keeps its place
-		turn = next
-	}
-}
-
-// waits reports whether any task of the queue waits.
-func (q *queue) waits() bool {
-	return slices.ContainsFunc(q.lines, func(l *line) bool { return !l.head.empty() })
-}
-
-// best is the line that holds the first task for the taker: highest priority, then longest in line.
-func (e *Engine) best(q *queue, t *taker) *line {
-	var found *line
-	var first place
-	for _, l := range q.lines {
-		if !t.takes(l) || l.head.empty() {
-			continue
-		}
-		if l.head.dry() {
-			e.refillLine(l)
-		}
-		p, ok := l.head.first()
-		if ok && (found == nil || placeLess(p, first)) {
-			found, first = l, p
-		}
-	}
-	return found
-}
-
-// grantFirst leases the first task of a line. Should it turn out not to wait any more (its deadline is due), the step has taken it out
-// of the line all the same.
+// grantFirst leases the first task of a line. Should it turn out not to wait any more (its deadline is due, its concurrency key has no
+// room), the step has taken it out of the line all the same.
 func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	p, _ := l.head.first()
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
@@ -148,8 +94,10 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
 		l.head.remove(p) // also where an index entry has no task, which must not stop the line
+		l.settle()
 		return
 	}
+	l.queue.granted(l.flow, now.Serving)
 	e.hold(t, id, task.Lease.Attempt)
 	g := e.granted(task)
 	if t.member == nil {

@@ -26,7 +26,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 		for range 10 {
 			r.lease(1, 0)
 			_, id := r.join("i", 1)
-			if err := r.Leave(id, false); err != nil {
+			if err := r.Leave(home.Tenant, id, false); err != nil {
 				r.Fatal(err)
 			}
 		}

@@ -13,7 +13,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	t.request = r.Request
 	got := make(chan []Granted, 1)
 	failed := make(chan error, 1)
-	err := e.inbox.put(op{
+	err := e.inbox.put(r.Space.Tenant, op{
 		run: func() { e.call(t, r, func(g []Granted) { got <- g }) },
 		after: func(err error) {
 			if err != nil {
@@ -33,11 +33,11 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		case err := <-failed:
 			return nil, err
 		case <-patience.C:
-			if err := e.inbox.insist(op{run: func() { e.hangUp(t) }}); err != nil {
+			if err := e.inbox.insist(r.Space.Tenant, op{run: func() { e.hangUp(t) }}); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
-			_ = e.inbox.insist(op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
+			_ = e.inbox.insist(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -55,7 +55,11 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted)) {
 	}
 	e.attend(t)
 	if r.Wait == 0 {
-		e.match(e.now)
+		for _, q := range t.queues {
+			for done := false; !done; done = e.matchQueue(q, e.now) {
+				e.nudge()
+			}
+		}
 		e.hangUp(t)
 	}
 }

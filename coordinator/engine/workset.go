@@ -23,6 +23,7 @@ type workset struct {
 	// What batches under way add to the two indexes that the rules ask for; the store answers for the rest.
 	ledger map[ledgerKey]fresh[lease.Committed]
 	keys   map[keyKey]fresh[keyTask]
+	kept   map[ledgerKey]fresh[*lease.Result] // discarded results
 }
 
 type held struct {
@@ -53,7 +54,7 @@ type fresh[V any] struct {
 func newWorkset(st store.Store) *workset {
 	return &workset{
 		st: st, tasks: map[lease.TaskID]held{},
-		ledger: map[ledgerKey]fresh[lease.Committed]{}, keys: map[keyKey]fresh[keyTask]{},
+		ledger: map[ledgerKey]fresh[lease.Committed]{}, keys: map[keyKey]fresh[keyTask]{}, kept: map[ledgerKey]fresh[*lease.Result]{},
 	}
 }
 
@@ -80,6 +81,18 @@ func (w *workset) committed(id lease.TaskID, attempt uint32) *lease.Committed {
 		return err
 	})
 	return c
+}
+
+func (w *workset) discarded(id lease.TaskID, attempt uint32) *lease.Result {
+	if f, ok := w.kept[ledgerKey{id, attempt}]; ok {
+		return f.value
+	}
+	var kept *lease.Result
+	w.read(func(r store.Reader) (err error) {
+		kept, err = records.Discarded(r, id, attempt)
+		return err
+	})
+	return kept
 }
 
 func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest, ok bool) {
@@ -128,6 +141,9 @@ func (w *workset) put(batch uint64, c *lease.Change) {
 	for _, done := range c.Ledger {
 		w.ledger[ledgerKey{id, done.Attempt}] = fresh[lease.Committed]{done, batch}
 	}
+	for _, k := range c.Kept {
+		w.kept[ledgerKey{id, k.Attempt}] = fresh[*lease.Result]{k.Result, batch}
+	}
 	switch {
 	case spec.IdempotencyKey == "":
 	case c.Old == nil:
@@ -144,6 +160,9 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 	for _, done := range c.Ledger {
 		drop(w.ledger, ledgerKey{c.id, done.Attempt}, batch)
+	}
+	for _, k := range c.Kept {
+		drop(w.kept, ledgerKey{c.id, k.Attempt}, batch)
 	}
 	if c.key != "" {
 		drop(w.keys, keyKey{c.id.Space, c.key}, batch)

@@ -51,8 +51,13 @@ func Checkpoint(r store.Reader, id lease.TaskID) ([]byte, error) {
 	if value == nil {
 		return nil, nil
 	}
-	payload, err := open(store.Checkpoint, key, value)
+	_, payload, err := open(store.Checkpoint, key, value)
 	return bytes.Clone(payload), err
+}
+
+// Discarded reads the result that is kept of an attempt; nil where there is none (V15).
+func Discarded(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Result, error) {
+	return read(r, store.Discarded, store.AppendAttemptKey(nil, id, attempt), resultFields)
 }
 
 // Committed reads the committed report of an attempt from the ledger; nil where there is none.

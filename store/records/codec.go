@@ -15,8 +15,13 @@ import (
 type codec struct {
 	reading bool
 	broken  bool
+	version byte // of the record
 	in, out []byte
 }
+
+// second reports whether the record has the fields that came with version 2. Older records are read as they are, and written anew when their
+// task changes next.
+func (c *codec) second() bool { return c.version >= 2 }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 
@@ -165,14 +170,14 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	}
 }
 
-// version of every record so far.
-const version = 1
+// version of the records that are written; all up to it can be read. 2 came with format 2.
+const version = 2
 
 // put seals the fields of v under key.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
-	*c = codec{out: c.out[:0]}
+	*c = codec{version: version, out: c.out[:0]}
 	fields(c, v)
 	b.PutSealed(ks, key, version, c.out)
 }
@@ -192,13 +197,13 @@ func read[T any](r store.Reader, ks store.Keyspace, key []byte, fields func(*cod
 
 // decode reads a sealed value. The error is a *store.CorruptError.
 func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*codec, *T)) error {
-	payload, err := open(ks, key, value)
+	ver, payload, err := open(ks, key, value)
 	if err != nil {
 		return err
 	}
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
-	*c = codec{in: payload, out: c.out, reading: true}
+	*c = codec{version: ver, in: payload, out: c.out, reading: true}
 	fields(c, v)
 	if c.broken || len(c.in) > 0 {
 		err = corrupt(ks, key, "the record does not fit its fields")
@@ -208,12 +213,12 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 }
 
 // open returns what is sealed in a value. It belongs to the store.
-func open(ks store.Keyspace, key, value []byte) ([]byte, error) {
-	ver, payload, err := store.Open(ks, key, value)
-	if err == nil && ver != version {
+func open(ks store.Keyspace, key, value []byte) (ver byte, payload []byte, err error) {
+	ver, payload, err = store.Open(ks, key, value)
+	if err == nil && (ver == 0 || ver > version) {
 		err = corrupt(ks, key, "the record has a version that this program does not know")
 	}
-	return payload, err
+	return ver, payload, err
 }
 
 func corrupt(ks store.Keyspace, key []byte, problem string) error {

@@ -27,8 +27,12 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	store.Queue: func(r store.Reader, _ lease.TaskID) error {
 		return records.Queues(r, func(records.Queue) error { return nil })
 	},
-	store.Line: func(r store.Reader, _ lease.TaskID) error {
-		return records.WaitingLines(r, func(uint32, lease.Line) error { return nil })
+	store.Settings: func(r store.Reader, _ lease.TaskID) error {
+		return records.Settings(r, func(uint32, string, *lease.Settings) error { return nil })
+	},
+	store.Discarded: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Discarded(r, id, 1)
+		return err
 	},
 	store.Spec: readTask, store.Task: readTask, store.Lease: readTask,
 	store.Idempotency: func(r store.Reader, id lease.TaskID) error {
@@ -106,7 +110,7 @@ func (rec record) read(value []byte) error {
 // sealed lists one record of each kind.
 func sealed(t testing.TB) (all []record) {
 	t.Helper()
-	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3)}
+	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3), store.Discarded: id(5)}
 	view(t, fullWorld(t).store, func(r store.Reader) error {
 		for ks := range readers {
 			task, ok := owner[ks]
@@ -164,7 +168,7 @@ func TestDamageIsNoticed(t *testing.T) {
 // A record of a later version is not guessed at.
 func TestUnknownVersionIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
-		for _, version := range []byte{0, 2, 255} {
+		for _, version := range []byte{0, 3, 255} {
 			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
 		}

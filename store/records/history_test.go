@@ -168,6 +168,10 @@ func (h *history) check(t *testing.T) {
 			got, err := records.Committed(r, a.task, a.number)
 			equal(t, err, "ledger", want, got)
 		}
+		for a, want := range h.discarded {
+			got, err := records.Discarded(r, a.task, a.number)
+			equal(t, err, "discarded", want, got)
+		}
 		for name, want := range h.keys {
 			id, digest, _, err := records.Key(r, space, name)
 			equal(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
@@ -243,6 +247,9 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	}
 	for a := range h.ledger {
 		add(store.Ledger, store.AppendAttemptKey(nil, a.task, a.number))
+	}
+	for a := range h.discarded {
+		add(store.Discarded, store.AppendAttemptKey(nil, a.task, a.number))
 	}
 	for id, due := range h.forget {
 		add(store.Timer, store.ServingTimer(due, id).Append(nil))

@@ -17,8 +17,8 @@ type Entry struct {
 	size     int
 }
 
-// maxIndexKey is the length of the longer of the keys in Ready and Timer.
-const maxIndexKey = 32
+// maxIndexKey is the length of the longest of the keys in Ready, Parked and Timer.
+const maxIndexKey = 40
 
 // Key of the entry, part of e.
 func (e *Entry) Key() []byte { return e.key[:e.size] }
@@ -36,10 +36,7 @@ func index(all []Entry, t *lease.Task) []Entry {
 		return all
 	}
 	if t.Rest == lease.Ready {
-		key := store.ReadyKey{
-			Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq,
-		}
-		all = append(all, entry(store.Ready, key))
+		all = append(all, place(t))
 	}
 	serving, wall := t.Due()
 	if serving != 0 {
@@ -49,6 +46,15 @@ func index(all []Entry, t *lease.Task) []Entry {
 		all = append(all, entry(store.Timer, store.WallTimer(wall, t.ID)))
 	}
 	return all
+}
+
+// place is where a READY task waits: in its line, or under its concurrency key.
+func place(t *lease.Task) Entry {
+	key := store.ReadyKey{Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq}
+	if t.Parked {
+		return entry(store.Parked, store.ParkedKey{Key: KeyID(t.Spec.ConcurrencyKey), ReadyKey: key})
+	}
+	return entry(store.Ready, key)
 }
 
 func entry(ks store.Keyspace, key interface{ Append([]byte) []byte }) (e Entry) {
@@ -73,58 +79,78 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 	}
 }
 
-// LineID names a line in keys: the first 8 bytes of a SHA-256 over queue and type, for ever. A name of a fixed length keeps the keys
-// short and the lines of a space apart.
+// LineID names a line in keys: the first 8 bytes of a SHA-256 over queue, type and fairness key, for ever. A name of a fixed length keeps the
+// keys short and the lines of a space apart.
 func LineID(l lease.Line) uint64 {
-	var space [256]byte
+	var space [512]byte
 	b := binary.AppendUvarint(space[:0], uint64(len(l.Queue)))
 	b = append(b, l.Queue...)
+	if l.Fairness != "" { // else as it was before there were any
+		b = binary.AppendUvarint(b, uint64(len(l.Fairness)))
+		b = append(b, l.Fairness...)
+		b = append(b, 0)
+	}
 	b = append(b, l.Type...)
 	sum := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-func lineFields(c *codec, l *lease.Line) {
-	c.str(&l.Queue)
-	c.str(&l.Type)
+// KeyID names a concurrency key in keys, as LineID names a line. Two keys with one name would share their parking place, and nothing more.
+func KeyID(key string) uint64 {
+	sum := sha256.Sum256([]byte(key))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
-// PutLine keeps what a line's id stands for.
-func PutLine(b *store.Batch, space uint32, l lease.Line) {
-	put(b, store.Line, store.AppendLineKey(nil, space, LineID(l)), &l, lineFields)
-}
-
-// WaitingLines calls fn with every line in which a task waits. It reads one key of each, however long they are.
+// WaitingLines calls fn with every line in which a task waits. It reads one key and one spec of each, however long they are.
 func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) error {
-	var from []byte
-	for {
+	return leaders(r, store.Ready, func(key []byte) (lease.TaskID, []byte, error) {
+		k, err := store.ParseReadyKey(key)
+		return k.Task(), store.AppendLinePrefix(nil, k.Space, k.Line), err
+	}, func(t lease.TaskID, s *lease.Spec) error {
+		return fn(t.Space, lineOf(s))
+	})
+}
+
+// ParkedLines calls fn with every concurrency key under which a task is parked, once for each line of such tasks.
+func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line) error) error {
+	return leaders(r, store.Parked, func(key []byte) (lease.TaskID, []byte, error) {
+		k, err := store.ParseParkedKey(key)
+		return k.Task(), store.AppendParkedPrefix(nil, k.Space, k.Key, k.Line), err
+	}, func(t lease.TaskID, s *lease.Spec) error {
+		return fn(t.Space, s.ConcurrencyKey, lineOf(s))
+	})
+}
+
+func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
+
+// leaders calls fn with the first task of each group of an index. parse tells a key's task, and what the keys of its group begin with.
+func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
+	for from := []byte{}; from != nil; {
 		var first []byte
-		err := r.Scan(store.Ready, from, nil, func(key, _ []byte) bool {
+		err := r.Scan(ks, from, nil, func(key, _ []byte) bool {
 			first = bytes.Clone(key)
 			return false
 		})
 		if err != nil || first == nil {
 			return err
 		}
-		k, err := store.ParseReadyKey(first)
+		id, group, err := parse(first)
 		if err != nil {
 			return err
 		}
-		key := store.AppendLineKey(nil, k.Space, k.Line)
-		l, err := read(r, store.Line, key, lineFields)
+		row, err := spec(r, store.AppendTaskKey(nil, id), false)
 		switch {
 		case err != nil:
 			return err
-		case l == nil:
-			return corrupt(store.Line, key, "tasks wait in a line that nobody knows")
+		case row == nil:
+			return corrupt(ks, first, "a task waits that is not there")
 		}
-		if err := fn(k.Space, *l); err != nil {
+		if err := fn(id, row.Spec); err != nil {
 			return err
 		}
-		if from = store.PrefixEnd(key); from == nil {
-			return nil
-		}
+		from = store.PrefixEnd(group)
 	}
+	return nil
 }
 
 // Ready calls fn with the places of a line behind after, in their order, until fn returns false. Of after, Space and Line are
@@ -132,13 +158,26 @@ func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) err
 func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) (bool, error)) error {
 	after.Space, after.Line = space, LineID(l)
 	from := append(after.Append(nil), 0)
-	to := store.PrefixEnd(store.AppendLineKey(nil, space, after.Line))
+	to := store.PrefixEnd(store.AppendLinePrefix(nil, space, after.Line))
 	return scan(r, store.Ready, from, to, func(key, _ []byte) (bool, error) {
 		k, err := store.ParseReadyKey(key)
 		if err != nil {
 			return false, err
 		}
 		return fn(k)
+	})
+}
+
+// Parked calls fn with the places of a line's tasks that are parked under a concurrency key, behind after, in their order, until fn returns
+// false. Of after, Space and Line are left to l.
+func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool) error {
+	after.Space, after.Line = space, LineID(l)
+	first := store.ParkedKey{Key: KeyID(key), ReadyKey: after}
+	from := append(first.Append(nil), 0)
+	to := store.PrefixEnd(store.AppendParkedPrefix(nil, space, first.Key, after.Line))
+	return scan(r, store.Parked, from, to, func(key, _ []byte) (bool, error) {
+		k, err := store.ParseParkedKey(key)
+		return err == nil && fn(k.ReadyKey), err
 	})
 }
 

@@ -24,6 +24,7 @@ func TestLineIDStays(t *testing.T) {
 		{Queue: "ab", Type: "c"}:             0x909ac45e43991119,
 		{Queue: "a", Type: "bc"}:             0x1e18834c426d00e5,
 		{Queue: "größe", Type: "\U0001F600"}: 0xa5a06c0f93b8625d,
+		{Queue: "default", Type: "resize", Fairness: "acme"}: 0xe009d28be074f19c,
 	} {
 		if got := records.LineID(line); got != want {
 			t.Errorf("LineID(%q, %q) = %#x, want %#x", line.Queue, line.Type, got, want)
@@ -36,11 +37,13 @@ func TestLineIDsDiffer(t *testing.T) {
 	names := []string{"", "a", "b", "ab", "ba", "aa", "bb", "aba", "\x01a", string(make([]byte, 300)), string(make([]byte, 301))}
 	for _, queue := range names {
 		for _, typ := range names {
-			line := lease.Line{Queue: queue, Type: typ}
-			if other, taken := ids[records.LineID(line)]; taken {
-				t.Errorf("%q and %q have one id", other, line)
+			for _, fairness := range []string{"", "a", "ab"} {
+				line := lease.Line{Queue: queue, Type: typ, Fairness: fairness}
+				if other, taken := ids[records.LineID(line)]; taken {
+					t.Errorf("%q and %q have one id", other, line)
+				}
+				ids[records.LineID(line)] = line
 			}
-			ids[records.LineID(line)] = line
 		}
 	}
 }
@@ -90,7 +93,7 @@ func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) 
 // wait puts a READY task into its line.
 func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
 	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
-		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, Priority: priority},
+		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
 	}})
 }
 
@@ -188,9 +191,7 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	commit(t, s, func(b *store.Batch) {
 		seq := uint64(0)
 		for i := range 5 {
-			line := lease.Line{Queue: fmt.Sprint("q", i), Type: "t"}
-			records.PutLine(b, space, line)
-			records.PutLine(b, math.MaxUint32, line)
+			line := lease.Line{Queue: fmt.Sprint("q", i/2), Type: "t", Fairness: fmt.Sprint("f", i%2)}
 			want = append(want, fmt.Sprint(space, line), fmt.Sprint(uint32(math.MaxUint32), line))
 			for range 100 {
 				seq++
@@ -198,7 +199,6 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 				wait(b, lease.TaskID{Space: math.MaxUint32, Seq: seq}, line, 0, seq)
 			}
 		}
-		records.PutLine(b, space, lease.Line{Queue: "nobody waits here"})
 	})
 	view(t, s, func(r store.Reader) error {
 		counting := countingReader{r, map[store.Keyspace]int{}}

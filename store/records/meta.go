@@ -78,12 +78,12 @@ func Spaces(r store.Reader, fn func(Space) error) error {
 	})
 }
 
-// Queue is a queue with its counts of tasks.
+// Queue is a queue with its counts of tasks; Parked of the Ready ones wait for their concurrency key.
 type Queue struct {
-	Space                    uint32
-	Name                     string
-	CreatedAt                lease.Wall
-	Ready, Scheduled, Leased uint64
+	Space                            uint32
+	Name                             string
+	CreatedAt                        lease.Wall
+	Ready, Scheduled, Leased, Parked uint64
 }
 
 func queueFields(c *codec, q *Queue) {
@@ -91,6 +91,9 @@ func queueFields(c *codec, q *Queue) {
 	num(c, &q.Ready)
 	num(c, &q.Scheduled)
 	num(c, &q.Leased)
+	if c.second() {
+		num(c, &q.Parked)
+	}
 }
 
 // PutQueue keeps a queue.
@@ -110,5 +113,34 @@ func Queues(r store.Reader, fn func(Queue) error) error {
 			return false, err
 		}
 		return true, fn(q)
+	})
+}
+
+func settingsFields(c *codec, s *lease.Settings) {
+	c.bool(&s.Paused)
+	num(c, &s.MaxInflight)
+	c.float(&s.Rate.PerSecond)
+	num(c, &s.Rate.Burst)
+	policyFields(c, &s.Retry)
+	table(c, &s.Weights, (*codec).float)
+}
+
+// PutSettings keeps what is set on a queue.
+func PutSettings(b *store.Batch, space uint32, queue string, s *lease.Settings) {
+	put(b, store.Settings, store.AppendNameKey(nil, space, queue), s, settingsFields)
+}
+
+// Settings calls fn with all that is set on queues.
+func Settings(r store.Reader, fn func(space uint32, queue string, s *lease.Settings) error) error {
+	return scan(r, store.Settings, nil, nil, func(key, value []byte) (bool, error) {
+		s := new(lease.Settings)
+		space, queue, err := store.ParseNameKey(store.Settings, key)
+		if err == nil {
+			err = decode(store.Settings, key, value, s, settingsFields)
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, fn(space, queue, s)
 	})
 }

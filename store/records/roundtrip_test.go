@@ -109,6 +109,10 @@ func TestChangeComesBack(t *testing.T) {
 		for i := range want.Ledger {
 			want.Ledger[i].Attempt = uint32(1 + i)
 		}
+		for i := range want.Kept {
+			want.Kept[i] = lease.Kept{Attempt: uint32(1 + i), Result: new(random[lease.Result](f))}
+		}
+		want.Dropped = nil
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) { records.Put(b, &want) })
 
@@ -154,6 +158,13 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 				return err
 			}
 			c.Ledger = append(c.Ledger, *done)
+		}
+		for i := range like.Kept {
+			kept, err := records.Discarded(r, id, like.Kept[i].Attempt)
+			if err != nil {
+				return err
+			}
+			c.Kept = append(c.Kept, lease.Kept{Attempt: like.Kept[i].Attempt, Result: kept})
 		}
 		if c.Result, err = records.Result(r, id); err != nil {
 			return err
@@ -265,7 +276,14 @@ func TestScansStopAtAnError(t *testing.T) {
 	w.step(lease.Grant{Task: id(2), Worker: "w"})
 	w.submit(lease.Spec{Queue: "mail", Type: "send"})
 	w.submit(lease.Spec{Queue: "other"})
-	records.PutLine(&w.batch, space, lease.Line{Queue: "other"})
+	for range 3 { // two keys under which a task is parked
+		w.submit(lease.Spec{Queue: "other", ConcurrencyKey: "a"})
+		w.submit(lease.Spec{Queue: "other", ConcurrencyKey: "b"})
+	}
+	for seq := w.lastSeq - 5; seq <= w.lastSeq; seq++ {
+		w.step(lease.Grant{Task: id(seq), Worker: "w"})
+	}
+	records.PutSettings(&w.batch, space, "other", &lease.Settings{})
 	records.PutQueue(&w.batch, records.Queue{Space: space, Name: "other"})
 	records.PutSpace(&w.batch, records.Space{Tenant: "other"})
 	w.flush(t)
@@ -277,6 +295,12 @@ func TestScansStopAtAnError(t *testing.T) {
 		"Leases": func(r store.Reader) error { return records.Leases(r, func(*lease.Task) error { return fail() }) },
 		"WaitingLines": func(r store.Reader) error {
 			return records.WaitingLines(r, func(uint32, lease.Line) error { return fail() })
+		},
+		"ParkedLines": func(r store.Reader) error {
+			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return fail() })
+		},
+		"Settings": func(r store.Reader) error {
+			return records.Settings(r, func(uint32, string, *lease.Settings) error { return fail() })
 		},
 	} {
 		calls = 0

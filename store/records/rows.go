@@ -27,19 +27,28 @@ func specFields(c *codec, r *specRow) {
 	num(c, &s.Deadline)
 	num(c, &s.AttemptTimeout)
 	num(c, &s.StartTimeout)
-	num(c, &s.Retry.MaxAttempts)
-	num(c, &s.Retry.MaxLosses)
-	num(c, &s.Retry.InitialBackoff)
-	c.float(&s.Retry.Multiplier)
-	num(c, &s.Retry.MaxBackoff)
-	list(c, &s.Retry.NonRetryable, num[lease.Category])
+	policyFields(c, &s.Retry)
 	num(c, &s.HeartbeatInterval)
 	num(c, &s.HeartbeatTimeout)
 	num(c, &s.CancelGrace)
 	table(c, &s.Labels, (*codec).str)
 	num(c, &s.Retention)
 	c.str(&s.Traceparent)
+	if c.second() {
+		c.str(&s.ConcurrencyKey)
+		num(c, &s.ConcurrencyLimit)
+		c.str(&s.FairnessKey)
+	}
 	r.payload(c)
+}
+
+func policyFields(c *codec, p *lease.RetryPolicy) {
+	num(c, &p.MaxAttempts)
+	num(c, &p.MaxLosses)
+	num(c, &p.InitialBackoff)
+	c.float(&p.Multiplier)
+	num(c, &p.MaxBackoff)
+	list(c, &p.NonRetryable, num[lease.Category])
 }
 
 // payload is the rest of the record.
@@ -78,11 +87,31 @@ func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Last.Nonce)
 	num(c, &t.Last.Cause)
 	num(c, &t.Last.At)
+	if c.second() {
+		c.str(&t.Last.Worker)
+		num(c, &t.Last.GrantedAt)
+		num(c, &t.Last.AckedAt)
+		num(c, &t.Last.StartedAt)
+		num(c, &t.Last.HeartbeatAt)
+	}
 	optional(c, &t.Outcome, committedFields)
 	list(c, &t.History, eventFields)
 	num(c, &t.Dropped)
 	c.bool(&t.HasCheckpoint)
 	c.bool(&t.HasFailure)
+	if c.second() {
+		c.bool(&t.Parked)
+		list(c, &t.Discarded, discardedFields)
+	}
+}
+
+func discardedFields(c *codec, d *lease.Discarded) {
+	num(c, &d.Attempt)
+	num(c, &d.Nonce)
+	c.str(&d.Worker)
+	num(c, &d.At)
+	num(c, &d.Reason)
+	num(c, &d.Size)
 }
 
 func cancelFields(c *codec, r *lease.CancelRequest) {
@@ -110,6 +139,9 @@ func eventFields(c *codec, e *lease.Event) {
 	num(c, &e.Reason)
 	c.str(&e.Detail)
 	num(c, &e.State)
+	if c.second() {
+		num(c, &e.Kind)
+	}
 }
 
 func leaseFields(c *codec, l *lease.Lease) {
@@ -186,6 +218,13 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 	if c.Checkpoint != nil {
 		b.PutSealed(store.Checkpoint, key, version, c.Checkpoint)
 	}
+	id := c.New.ID
+	for _, k := range c.Kept {
+		put(b, store.Discarded, store.AppendAttemptKey(nil, id, k.Attempt), k.Result, resultFields)
+	}
+	for _, attempt := range c.Dropped {
+		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
+	}
 }
 
 // remove deletes a task. Its ledger stays for a while (A10); the timer of that is part of the index.
@@ -199,6 +238,9 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	b.Delete(store.Output, key)
 	b.Delete(store.Failure, key)
 	b.Delete(store.Checkpoint, key)
+	for i := range t.Discarded {
+		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
+	}
 	if t.Spec.IdempotencyKey != "" {
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
 	}
@@ -272,6 +314,15 @@ func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool
 			return false, err
 		}
 		return fn(t), nil
+	})
+}
+
+// TaskIDs is Tasks for those who need no more than the ids.
+func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) bool) error {
+	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return scan(r, store.Task, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Task, key)
+		return err == nil && fn(id), err
 	})
 }
 

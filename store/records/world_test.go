@@ -44,6 +44,7 @@ type world struct {
 	results     map[lease.TaskID]*lease.Result
 	failures    map[lease.TaskID]*lease.Failure
 	checkpoints map[lease.TaskID][]byte
+	discarded   map[attempt]*lease.Result
 	lastSeq     uint64
 }
 
@@ -71,10 +72,11 @@ func newWorld(rnd *rand.Rand) *world {
 		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{},
 		ledger: map[attempt]*lease.Committed{}, forget: map[lease.TaskID]lease.Instant{},
 		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{}, checkpoints: map[lease.TaskID][]byte{},
+		discarded: map[attempt]*lease.Result{},
 	}
 }
 
-// Task, Committed, Key and NextSeq make the world a lease.View.
+// Task, Committed, Key, Queue, Holders, Discarded and NextSeq make the world a lease.View.
 func (w *world) Task(id lease.TaskID) *lease.Task { return w.tasks[id] }
 
 func (w *world) Committed(id lease.TaskID, number uint32) *lease.Committed {
@@ -84,6 +86,22 @@ func (w *world) Committed(id lease.TaskID, number uint32) *lease.Committed {
 func (w *world) Key(_ uint32, name string) (lease.TaskID, lease.Digest, bool) {
 	k, ok := w.keys[name]
 	return k.task, k.digest, ok
+}
+
+func (w *world) Queue(uint32, string) lease.Queue { return lease.Queue{} }
+
+func (w *world) Holders(_ uint32, key string) (h lease.Holders) {
+	for _, t := range w.tasks {
+		if t.Lease != nil && t.Spec.ConcurrencyKey == key {
+			h.Count++
+			h.Limit = t.Spec.ConcurrencyLimit
+		}
+	}
+	return h
+}
+
+func (w *world) Discarded(id lease.TaskID, number uint32) *lease.Result {
+	return w.discarded[attempt{id, number}]
 }
 
 func (w *world) NextSeq(uint32) uint64 {
@@ -117,6 +135,12 @@ func (w *world) apply(c *lease.Change) {
 	if c.Result != nil {
 		w.results[id] = c.Result
 	}
+	for _, k := range c.Kept {
+		w.discarded[attempt{id, k.Attempt}] = k.Result
+	}
+	for _, number := range c.Dropped {
+		delete(w.discarded, attempt{id, number})
+	}
 	if c.Failure != nil {
 		w.failures[id] = c.Failure
 	}
@@ -132,6 +156,9 @@ func (w *world) remove(c *lease.Change) {
 	delete(w.results, id)
 	delete(w.failures, id)
 	delete(w.checkpoints, id)
+	for _, d := range c.Old.Discarded {
+		delete(w.discarded, attempt{id, d.Attempt})
+	}
 	if c.ForgetAt != 0 {
 		w.forget[id] = c.ForgetAt
 	}
@@ -192,6 +219,7 @@ func fullWorld(t testing.TB) *world {
 			Retry: lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
 		})
 	}
+	late := w.submit(lease.Spec{Queue: "mail", Type: "send", HeartbeatTimeout: time.Second})
 	leased, done, gone := id(1), id(3), id(4)
 	for _, task := range []lease.TaskID{leased, done, gone} {
 		w.step(lease.Grant{Task: task, Worker: "w1"})
@@ -211,7 +239,13 @@ func fullWorld(t testing.TB) *world {
 	w.pass(time.Minute)
 	w.step(lease.Expire{Task: leased})
 	w.step(lease.Grant{Task: leased, Worker: "w2", Session: "s", Request: "r"})
-	records.PutLine(&w.batch, space, lease.Line{Queue: "mail", Type: "send"})
+	records.PutSettings(&w.batch, space, "mail", &lease.Settings{Paused: true, Rate: lease.Rate{PerSecond: 2.5}, Weights: map[string]float64{"a": 2}})
+	w.step(lease.Grant{Task: late.ID, Worker: "w3"})
+	ticket := lease.Ticket{Epoch: 1, Task: late.ID, Attempt: 1, Nonce: w.tasks[late.ID].Lease.Nonce}
+	w.pass(time.Second)
+	w.step(lease.Say{Tenant: "acme", Report: &lease.Report{
+		Kind: lease.KindComplete, TaskID: late.ID.String(), LeaseID: w.rules.Authority.Issue("acme", ticket), Result: result,
+	}})
 	records.PutIdentity(&w.batch, records.Identity{Epoch: 1, Key: []byte("secret")})
 	records.PutClock(&w.batch, w.now.Serving)
 	records.PutSpace(&w.batch, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: w.lastSeq + 1})

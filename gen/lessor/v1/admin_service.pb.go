@@ -96,8 +96,22 @@ type Queue struct {
 	Scheduled uint64 `protobuf:"varint,4,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
 	// Tasks that a worker holds.
 	Leased uint64 `protobuf:"varint,5,opt,name=leased,proto3" json:"leased,omitempty"`
-	// When it was made by its first submit.
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// When it was made by its first submit or update.
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Of the ready ones: tasks whose concurrency key has no room (T11).
+	Blocked uint64 `protobuf:"varint,7,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// Nothing is granted; what is leased goes on.
+	Paused bool `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
+	// Live leases at once. 0: no limit.
+	MaxInflight uint32 `protobuf:"varint,9,opt,name=max_inflight,json=maxInflight,proto3" json:"max_inflight,omitempty"`
+	// Grants in time. Absent: no limit.
+	RateLimit *RateLimit `protobuf:"bytes,10,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
+	// For tasks that do not set theirs. Absent: the defaults.
+	RetryPolicy *RetryPolicy `protobuf:"bytes,11,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
+	// Turns of a fairness key beside the others; 1 for a key that is not here.
+	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Workers and requests that wait for its tasks or work on them at present.
+	Takers        uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -174,6 +188,467 @@ func (x *Queue) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Queue) GetBlocked() uint64 {
+	if x != nil {
+		return x.Blocked
+	}
+	return 0
+}
+
+func (x *Queue) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Queue) GetMaxInflight() uint32 {
+	if x != nil {
+		return x.MaxInflight
+	}
+	return 0
+}
+
+func (x *Queue) GetRateLimit() *RateLimit {
+	if x != nil {
+		return x.RateLimit
+	}
+	return nil
+}
+
+func (x *Queue) GetRetryPolicy() *RetryPolicy {
+	if x != nil {
+		return x.RetryPolicy
+	}
+	return nil
+}
+
+func (x *Queue) GetFairnessWeights() map[string]float64 {
+	if x != nil {
+		return x.FairnessWeights
+	}
+	return nil
+}
+
+func (x *Queue) GetTakers() uint32 {
+	if x != nil {
+		return x.Takers
+	}
+	return 0
+}
+
+// RateLimit bounds the grants of a queue in time.
+type RateLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grants per second on average; from one a day to 1,000,000.
+	PerSecond float64 `protobuf:"fixed64,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
+	// Grants at once. Default: as many as per_second allows in a second, at least 1; at most 1,000,000.
+	Burst         uint32 `protobuf:"varint,2,opt,name=burst,proto3" json:"burst,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateLimit) Reset() {
+	*x = RateLimit{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimit) ProtoMessage() {}
+
+func (x *RateLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimit.ProtoReflect.Descriptor instead.
+func (*RateLimit) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RateLimit) GetPerSecond() float64 {
+	if x != nil {
+		return x.PerSecond
+	}
+	return 0
+}
+
+func (x *RateLimit) GetBurst() uint32 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+// GetQueueRequest names a queue.
+type GetQueueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Workspace. Empty means "default".
+	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Queue. Required.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQueueRequest) Reset() {
+	*x = GetQueueRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQueueRequest) ProtoMessage() {}
+
+func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
+func (*GetQueueRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GetQueueRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *GetQueueRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// GetQueueResponse is the queue.
+type GetQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue.
+	Queue         *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQueueResponse) Reset() {
+	*x = GetQueueResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQueueResponse) ProtoMessage() {}
+
+func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQueueResponse.ProtoReflect.Descriptor instead.
+func (*GetQueueResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetQueueResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// UpdateQueueRequest sets those things that it has; what is left out stays as it is.
+type UpdateQueueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Workspace. Empty means "default".
+	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Queue. Required; at most 256 bytes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Stop grants, or go on with them. What is leased goes on either way.
+	Paused *bool `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	// Live leases at once; 0 is no limit, at most 1,000,000. A lowered limit revokes nothing.
+	MaxInflight *uint32 `protobuf:"varint,4,opt,name=max_inflight,json=maxInflight,proto3,oneof" json:"max_inflight,omitempty"`
+	// Grants in time. A message without per_second removes the limit.
+	RateLimit *RateLimit `protobuf:"bytes,5,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
+	// For tasks that are submitted from now on and do not set theirs. An empty message goes back to the defaults.
+	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
+	// Turns of fairness keys beside the others: 0.001 to 1,000, or 0 to forget a key. Keys that are not named stay; at most 1,000 in all.
+	FairnessWeights map[string]float64 `protobuf:"bytes,7,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *UpdateQueueRequest) Reset() {
+	*x = UpdateQueueRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateQueueRequest) ProtoMessage() {}
+
+func (x *UpdateQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateQueueRequest.ProtoReflect.Descriptor instead.
+func (*UpdateQueueRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UpdateQueueRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *UpdateQueueRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateQueueRequest) GetPaused() bool {
+	if x != nil && x.Paused != nil {
+		return *x.Paused
+	}
+	return false
+}
+
+func (x *UpdateQueueRequest) GetMaxInflight() uint32 {
+	if x != nil && x.MaxInflight != nil {
+		return *x.MaxInflight
+	}
+	return 0
+}
+
+func (x *UpdateQueueRequest) GetRateLimit() *RateLimit {
+	if x != nil {
+		return x.RateLimit
+	}
+	return nil
+}
+
+func (x *UpdateQueueRequest) GetRetryPolicy() *RetryPolicy {
+	if x != nil {
+		return x.RetryPolicy
+	}
+	return nil
+}
+
+func (x *UpdateQueueRequest) GetFairnessWeights() map[string]float64 {
+	if x != nil {
+		return x.FairnessWeights
+	}
+	return nil
+}
+
+// UpdateQueueResponse is the queue after the update.
+type UpdateQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue.
+	Queue         *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateQueueResponse) Reset() {
+	*x = UpdateQueueResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateQueueResponse) ProtoMessage() {}
+
+func (x *UpdateQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateQueueResponse.ProtoReflect.Descriptor instead.
+func (*UpdateQueueResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UpdateQueueResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// PurgeQueueRequest names a queue to empty.
+type PurgeQueueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Workspace. Empty means "default".
+	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Queue. Required.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// next_page_token of the call before. Empty: from the beginning.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeQueueRequest) Reset() {
+	*x = PurgeQueueRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeQueueRequest) ProtoMessage() {}
+
+func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
+func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PurgeQueueRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *PurgeQueueRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PurgeQueueRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// PurgeQueueResponse counts.
+type PurgeQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this call did.
+	Result        *BatchResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeQueueResponse) Reset() {
+	*x = PurgeQueueResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeQueueResponse) ProtoMessage() {}
+
+func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
+func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PurgeQueueResponse) GetResult() *BatchResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 // ListQueuesRequest asks for a page of queues.
 type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -189,7 +664,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[1]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +676,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[1]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +689,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{1}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListQueuesRequest) GetWorkspaceId() string {
@@ -251,7 +726,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[2]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +738,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[2]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +751,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -326,7 +801,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[3]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -338,7 +813,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[3]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -351,7 +826,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Worker) GetWorkerId() string {
@@ -453,7 +928,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[4]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +940,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[4]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +953,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListWorkersRequest) GetQueue() string {
@@ -515,7 +990,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[5]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +1002,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[5]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +1015,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -566,7 +1041,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[6]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +1053,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[6]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +1066,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 // GetStatusResponse is the coordinator as it sees itself.
@@ -619,7 +1094,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[7]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +1106,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[7]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +1119,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -707,7 +1182,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\"\xc5\x01\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -715,7 +1190,51 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\tscheduled\x18\x04 \x01(\x04R\tscheduled\x12\x16\n" +
 	"\x06leased\x18\x05 \x01(\x04R\x06leased\x129\n" +
 	"\n" +
-	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"r\n" +
+	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
+	"\ablocked\x18\a \x01(\x04R\ablocked\x12\x16\n" +
+	"\x06paused\x18\b \x01(\bR\x06paused\x12!\n" +
+	"\fmax_inflight\x18\t \x01(\rR\vmaxInflight\x123\n" +
+	"\n" +
+	"rate_limit\x18\n" +
+	" \x01(\v2\x14.lessor.v1.RateLimitR\trateLimit\x129\n" +
+	"\fretry_policy\x18\v \x01(\v2\x16.lessor.v1.RetryPolicyR\vretryPolicy\x12P\n" +
+	"\x10fairness_weights\x18\f \x03(\v2%.lessor.v1.Queue.FairnessWeightsEntryR\x0ffairnessWeights\x12\x16\n" +
+	"\x06takers\x18\r \x01(\rR\x06takers\x1aB\n" +
+	"\x14FairnessWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
+	"\tRateLimit\x12\x1d\n" +
+	"\n" +
+	"per_second\x18\x01 \x01(\x01R\tperSecond\x12\x14\n" +
+	"\x05burst\x18\x02 \x01(\rR\x05burst\"H\n" +
+	"\x0fGetQueueRequest\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\":\n" +
+	"\x10GetQueueResponse\x12&\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.lessor.v1.QueueR\x05queue\"\xbf\x03\n" +
+	"\x12UpdateQueueRequest\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06paused\x18\x03 \x01(\bH\x00R\x06paused\x88\x01\x01\x12&\n" +
+	"\fmax_inflight\x18\x04 \x01(\rH\x01R\vmaxInflight\x88\x01\x01\x123\n" +
+	"\n" +
+	"rate_limit\x18\x05 \x01(\v2\x14.lessor.v1.RateLimitR\trateLimit\x129\n" +
+	"\fretry_policy\x18\x06 \x01(\v2\x16.lessor.v1.RetryPolicyR\vretryPolicy\x12]\n" +
+	"\x10fairness_weights\x18\a \x03(\v22.lessor.v1.UpdateQueueRequest.FairnessWeightsEntryR\x0ffairnessWeights\x1aB\n" +
+	"\x14FairnessWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\t\n" +
+	"\a_pausedB\x0f\n" +
+	"\r_max_inflight\"=\n" +
+	"\x13UpdateQueueResponse\x12&\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.lessor.v1.QueueR\x05queue\"i\n" +
+	"\x11PurgeQueueRequest\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"D\n" +
+	"\x12PurgeQueueResponse\x12.\n" +
+	"\x06result\x18\x01 \x01(\v2\x16.lessor.v1.BatchResultR\x06result\"r\n" +
 	"\x11ListQueuesRequest\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -769,10 +1288,14 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +
 	"\x17WORKER_STATE_REGISTERED\x10\x02\x12\x1d\n" +
 	"\x19WORKER_STATE_HEARTBEATING\x10\x03\x12\x19\n" +
-	"\x15WORKER_STATE_DRAINING\x10\x042\xef\x01\n" +
+	"\x15WORKER_STATE_DRAINING\x10\x042\xcd\x03\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
-	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12L\n" +
+	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
+	"\bGetQueue\x12\x1a.lessor.v1.GetQueueRequest\x1a\x1b.lessor.v1.GetQueueResponse\x12L\n" +
+	"\vUpdateQueue\x12\x1d.lessor.v1.UpdateQueueRequest\x1a\x1e.lessor.v1.UpdateQueueResponse\x12I\n" +
+	"\n" +
+	"PurgeQueue\x12\x1c.lessor.v1.PurgeQueueRequest\x1a\x1d.lessor.v1.PurgeQueueResponse\x12L\n" +
 	"\vListWorkers\x12\x1d.lessor.v1.ListWorkersRequest\x1a\x1e.lessor.v1.ListWorkersResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponseB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
@@ -789,45 +1312,71 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),              // 0: lessor.v1.WorkerState
 	(*Queue)(nil),                 // 1: lessor.v1.Queue
-	(*ListQueuesRequest)(nil),     // 2: lessor.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 3: lessor.v1.ListQueuesResponse
-	(*Worker)(nil),                // 4: lessor.v1.Worker
-	(*ListWorkersRequest)(nil),    // 5: lessor.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 6: lessor.v1.ListWorkersResponse
-	(*GetStatusRequest)(nil),      // 7: lessor.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 8: lessor.v1.GetStatusResponse
-	nil,                           // 9: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*WorkerInfo)(nil),            // 11: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),          // 12: lessor.v1.Capabilities
+	(*RateLimit)(nil),             // 2: lessor.v1.RateLimit
+	(*GetQueueRequest)(nil),       // 3: lessor.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),      // 4: lessor.v1.GetQueueResponse
+	(*UpdateQueueRequest)(nil),    // 5: lessor.v1.UpdateQueueRequest
+	(*UpdateQueueResponse)(nil),   // 6: lessor.v1.UpdateQueueResponse
+	(*PurgeQueueRequest)(nil),     // 7: lessor.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),    // 8: lessor.v1.PurgeQueueResponse
+	(*ListQueuesRequest)(nil),     // 9: lessor.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 10: lessor.v1.ListQueuesResponse
+	(*Worker)(nil),                // 11: lessor.v1.Worker
+	(*ListWorkersRequest)(nil),    // 12: lessor.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),   // 13: lessor.v1.ListWorkersResponse
+	(*GetStatusRequest)(nil),      // 14: lessor.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 15: lessor.v1.GetStatusResponse
+	nil,                           // 16: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                           // 17: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                           // 18: lessor.v1.Worker.MetricsEntry
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),           // 20: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),           // 21: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),            // 22: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),          // 23: lessor.v1.Capabilities
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	10, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	1,  // 1: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	11, // 2: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
-	0,  // 3: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	12, // 4: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	10, // 5: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	10, // 6: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	9,  // 7: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
-	4,  // 8: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	10, // 9: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	10, // 10: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	2,  // 11: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	5,  // 12: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	7,  // 13: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	3,  // 14: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	6,  // 15: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	8,  // 16: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	19, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	2,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
+	20, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	16, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	1,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
+	2,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
+	20, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	17, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	1,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
+	21, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	1,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
+	22, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
+	23, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	19, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	19, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	18, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	11, // 17: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
+	19, // 18: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	19, // 19: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	9,  // 20: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	3,  // 21: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	5,  // 22: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	7,  // 23: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	12, // 24: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	14, // 25: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	10, // 26: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	4,  // 27: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	6,  // 28: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	8,  // 29: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	13, // 30: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	15, // 31: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	26, // [26:32] is the sub-list for method output_type
+	20, // [20:26] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -837,13 +1386,16 @@ func file_lessor_v1_admin_service_proto_init() {
 	}
 	file_lessor_v1_report_proto_init()
 	file_lessor_v1_session_proto_init()
+	file_lessor_v1_task_proto_init()
+	file_lessor_v1_task_service_proto_init()
+	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,9 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AdminService_ListQueues_FullMethodName  = "/lessor.v1.AdminService/ListQueues"
+	AdminService_GetQueue_FullMethodName    = "/lessor.v1.AdminService/GetQueue"
+	AdminService_UpdateQueue_FullMethodName = "/lessor.v1.AdminService/UpdateQueue"
+	AdminService_PurgeQueue_FullMethodName  = "/lessor.v1.AdminService/PurgeQueue"
 	AdminService_ListWorkers_FullMethodName = "/lessor.v1.AdminService/ListWorkers"
 	AdminService_GetStatus_FullMethodName   = "/lessor.v1.AdminService/GetStatus"
 )
@@ -32,6 +35,12 @@ const (
 type AdminServiceClient interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
+	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
+	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
+	UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error)
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). A call does a bounded part of it; see BatchResult.
+	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	// GetStatus shows the coordinator itself.
@@ -50,6 +59,36 @@ func (c *adminServiceClient) ListQueues(ctx context.Context, in *ListQueuesReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListQueuesResponse)
 	err := c.cc.Invoke(ctx, AdminService_ListQueues_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetQueueResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateQueueResponse)
+	err := c.cc.Invoke(ctx, AdminService_UpdateQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeQueueResponse)
+	err := c.cc.Invoke(ctx, AdminService_PurgeQueue_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +123,12 @@ func (c *adminServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest
 type AdminServiceServer interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
+	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
+	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
+	UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error)
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). A call does a bounded part of it; see BatchResult.
+	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	// GetStatus shows the coordinator itself.
@@ -100,6 +145,15 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListQueues not implemented")
+}
+func (UnimplementedAdminServiceServer) GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetQueue not implemented")
+}
+func (UnimplementedAdminServiceServer) UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateQueue not implemented")
+}
+func (UnimplementedAdminServiceServer) PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeQueue not implemented")
 }
 func (UnimplementedAdminServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
@@ -142,6 +196,60 @@ func _AdminService_ListQueues_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ListQueues(ctx, req.(*ListQueuesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetQueue(ctx, req.(*GetQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_UpdateQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).UpdateQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_UpdateQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).UpdateQueue(ctx, req.(*UpdateQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_PurgeQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).PurgeQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_PurgeQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).PurgeQueue(ctx, req.(*PurgeQueueRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -192,6 +300,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListQueues",
 			Handler:    _AdminService_ListQueues_Handler,
+		},
+		{
+			MethodName: "GetQueue",
+			Handler:    _AdminService_GetQueue_Handler,
+		},
+		{
+			MethodName: "UpdateQueue",
+			Handler:    _AdminService_UpdateQueue_Handler,
+		},
+		{
+			MethodName: "PurgeQueue",
+			Handler:    _AdminService_PurgeQueue_Handler,
 		},
 		{
 			MethodName: "ListWorkers",

@@ -396,6 +396,11 @@ const (
 	HistoryEventType_HISTORY_EVENT_TYPE_READY HistoryEventType = 11
 	// The task reached a final state without a report; reason is the cause.
 	HistoryEventType_HISTORY_EVENT_TYPE_ENDED HistoryEventType = 12
+	// Something that a worker said under a lease of the task got CANCELLED or REJECTED; reason says why. The first of each lease, kind and
+	// reason is recorded.
+	HistoryEventType_HISTORY_EVENT_TYPE_REFUSED HistoryEventType = 13
+	// AdoptResult made the discarded result of the attempt the task's outcome (V15).
+	HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED HistoryEventType = 14
 )
 
 // Enum value maps for HistoryEventType.
@@ -414,6 +419,8 @@ var (
 		10: "HISTORY_EVENT_TYPE_RETRIED",
 		11: "HISTORY_EVENT_TYPE_READY",
 		12: "HISTORY_EVENT_TYPE_ENDED",
+		13: "HISTORY_EVENT_TYPE_REFUSED",
+		14: "HISTORY_EVENT_TYPE_ADOPTED",
 	}
 	HistoryEventType_value = map[string]int32{
 		"HISTORY_EVENT_TYPE_UNSPECIFIED":      0,
@@ -429,6 +436,8 @@ var (
 		"HISTORY_EVENT_TYPE_RETRIED":          10,
 		"HISTORY_EVENT_TYPE_READY":            11,
 		"HISTORY_EVENT_TYPE_ENDED":            12,
+		"HISTORY_EVENT_TYPE_REFUSED":          13,
+		"HISTORY_EVENT_TYPE_ADOPTED":          14,
 	}
 )
 
@@ -459,7 +468,73 @@ func (HistoryEventType) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
-// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). Zero fields take the default.
+// RefusedKind is what a worker said under a lease when it was refused.
+type RefusedKind int32
+
+const (
+	// Nothing was refused.
+	RefusedKind_REFUSED_KIND_UNSPECIFIED RefusedKind = 0
+	// Start.
+	RefusedKind_REFUSED_KIND_START RefusedKind = 1
+	// Complete.
+	RefusedKind_REFUSED_KIND_COMPLETE RefusedKind = 2
+	// Fail.
+	RefusedKind_REFUSED_KIND_FAIL RefusedKind = 3
+	// Release.
+	RefusedKind_REFUSED_KIND_RELEASE RefusedKind = 4
+	// Heartbeat.
+	RefusedKind_REFUSED_KIND_HEARTBEAT RefusedKind = 5
+)
+
+// Enum value maps for RefusedKind.
+var (
+	RefusedKind_name = map[int32]string{
+		0: "REFUSED_KIND_UNSPECIFIED",
+		1: "REFUSED_KIND_START",
+		2: "REFUSED_KIND_COMPLETE",
+		3: "REFUSED_KIND_FAIL",
+		4: "REFUSED_KIND_RELEASE",
+		5: "REFUSED_KIND_HEARTBEAT",
+	}
+	RefusedKind_value = map[string]int32{
+		"REFUSED_KIND_UNSPECIFIED": 0,
+		"REFUSED_KIND_START":       1,
+		"REFUSED_KIND_COMPLETE":    2,
+		"REFUSED_KIND_FAIL":        3,
+		"REFUSED_KIND_RELEASE":     4,
+		"REFUSED_KIND_HEARTBEAT":   5,
+	}
+)
+
+func (x RefusedKind) Enum() *RefusedKind {
+	p := new(RefusedKind)
+	*p = x
+	return p
+}
+
+func (x RefusedKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RefusedKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_task_proto_enumTypes[5].Descriptor()
+}
+
+func (RefusedKind) Type() protoreflect.EnumType {
+	return &file_lessor_v1_task_proto_enumTypes[5]
+}
+
+func (x RefusedKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RefusedKind.Descriptor instead.
+func (RefusedKind) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{5}
+}
+
+// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the queue's
+// value at the time of the submit, and where that is zero, too, the default.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Failures after which the task is FAILED. Default 5; 1 means no retry; at most 1,000,000.
@@ -591,7 +666,14 @@ type TaskSpec struct {
 	// Free text to filter on. At most 64; keys and values at most 256 bytes each.
 	Labels map[string]string `protobuf:"bytes,18,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How long the task is kept after it ended. Default 72 h; at least 1 s, at most 10 years.
-	Retention     *durationpb.Duration `protobuf:"bytes,19,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *durationpb.Duration `protobuf:"bytes,19,opt,name=retention,proto3" json:"retention,omitempty"`
+	// Tasks of the workspace that share it are leased to at most concurrency_limit workers at a time (T11). Optional.
+	ConcurrencyKey string `protobuf:"bytes,20,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
+	// Live leases that may share concurrency_key, this task's included; of the tasks that hold one the smallest counts. Default 1; at most
+	// 1,000,000.
+	ConcurrencyLimit uint32 `protobuf:"varint,21,opt,name=concurrency_limit,json=concurrencyLimit,proto3" json:"concurrency_limit,omitempty"`
+	// Turns within the queue are taken by it, by the queue's fairness_weights (T12). Tasks without one share the empty key.
+	FairnessKey   string `protobuf:"bytes,22,opt,name=fairness_key,json=fairnessKey,proto3" json:"fairness_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -757,6 +839,27 @@ func (x *TaskSpec) GetRetention() *durationpb.Duration {
 		return x.Retention
 	}
 	return nil
+}
+
+func (x *TaskSpec) GetConcurrencyKey() string {
+	if x != nil {
+		return x.ConcurrencyKey
+	}
+	return ""
+}
+
+func (x *TaskSpec) GetConcurrencyLimit() uint32 {
+	if x != nil {
+		return x.ConcurrencyLimit
+	}
+	return 0
+}
+
+func (x *TaskSpec) GetFairnessKey() string {
+	if x != nil {
+		return x.FairnessKey
+	}
+	return ""
 }
 
 // TaskError is why an attempt failed.
@@ -1141,9 +1244,13 @@ type HistoryEvent struct {
 	// Why, in words.
 	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
 	// State of the task after the event.
-	TaskState     TaskState `protobuf:"varint,8,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TaskState TaskState `protobuf:"varint,8,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
+	// What was refused, in a REFUSED event.
+	RefusedKind RefusedKind `protobuf:"varint,9,opt,name=refused_kind,json=refusedKind,proto3,enum=lessor.v1.RefusedKind" json:"refused_kind,omitempty"`
+	// The verdict on it.
+	RefusedVerdict Verdict `protobuf:"varint,10,opt,name=refused_verdict,json=refusedVerdict,proto3,enum=lessor.v1.Verdict" json:"refused_verdict,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HistoryEvent) Reset() {
@@ -1232,6 +1339,120 @@ func (x *HistoryEvent) GetTaskState() TaskState {
 	return TaskState_TASK_STATE_UNSPECIFIED
 }
 
+func (x *HistoryEvent) GetRefusedKind() RefusedKind {
+	if x != nil {
+		return x.RefusedKind
+	}
+	return RefusedKind_REFUSED_KIND_UNSPECIFIED
+}
+
+func (x *HistoryEvent) GetRefusedVerdict() Verdict {
+	if x != nil {
+		return x.RefusedVerdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+// DiscardedResult is the result of a Complete that was CANCELLED, kept so that AdoptResult can still make use of it (V15).
+type DiscardedResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Attempt under which it was reported.
+	Attempt uint32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Worker that reported it.
+	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// Why it was CANCELLED.
+	Reason Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
+	// Size of output, artifacts and metrics.
+	SizeBytes int64 `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Output. Left out of lists.
+	Output []byte `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	// Artifacts. Left out of lists.
+	Artifacts     []*Artifact `protobuf:"bytes,7,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardedResult) Reset() {
+	*x = DiscardedResult{}
+	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardedResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardedResult) ProtoMessage() {}
+
+func (x *DiscardedResult) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardedResult.ProtoReflect.Descriptor instead.
+func (*DiscardedResult) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DiscardedResult) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *DiscardedResult) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *DiscardedResult) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *DiscardedResult) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *DiscardedResult) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *DiscardedResult) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *DiscardedResult) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
 // Task is a task as the coordinator sees it.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1282,14 +1503,18 @@ type Task struct {
 	// Events that fell off the front of history.
 	HistoryDropped uint32 `protobuf:"varint,23,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"`
 	// Last lines of feedback of the live attempt, kept in memory only.
-	Feedback      []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Feedback []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
+	// Results that came too late, oldest first; the first of each lease, up to 64 KiB each, at most the newest 16.
+	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
+	// Attempt whose discarded result is the output, by AdoptResult; 0 otherwise.
+	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1526,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1539,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Task) GetTaskId() string {
@@ -1485,6 +1710,20 @@ func (x *Task) GetFeedback() []*FeedbackChunk {
 	return nil
 }
 
+func (x *Task) GetDiscarded() []*DiscardedResult {
+	if x != nil {
+		return x.Discarded
+	}
+	return nil
+}
+
+func (x *Task) GetAdoptedAttempt() uint32 {
+	if x != nil {
+		return x.AdoptedAttempt
+	}
+	return 0
+}
+
 // FeedbackChunk is a piece of what a running attempt prints.
 type FeedbackChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1509,7 +1748,7 @@ type FeedbackChunk struct {
 
 func (x *FeedbackChunk) Reset() {
 	*x = FeedbackChunk{}
-	mi := &file_lessor_v1_task_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1760,7 @@ func (x *FeedbackChunk) String() string {
 func (*FeedbackChunk) ProtoMessage() {}
 
 func (x *FeedbackChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1773,7 @@ func (x *FeedbackChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackChunk.ProtoReflect.Descriptor instead.
 func (*FeedbackChunk) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FeedbackChunk) GetChannel() string {
@@ -1621,7 +1860,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x12backoff_multiplier\x18\x04 \x01(\x01R\x11backoffMultiplier\x12:\n" +
 	"\vmax_backoff\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"maxBackoff\x12R\n" +
-	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\xaa\a\n" +
+	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\xa3\b\n" +
 	"\bTaskSpec\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -1642,7 +1881,10 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x11heartbeat_timeout\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x10heartbeatTimeout\x12<\n" +
 	"\fcancel_grace\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\vcancelGrace\x127\n" +
 	"\x06labels\x18\x12 \x03(\v2\x1f.lessor.v1.TaskSpec.LabelsEntryR\x06labels\x127\n" +
-	"\tretention\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\tretention\x1a9\n" +
+	"\tretention\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12'\n" +
+	"\x0fconcurrency_key\x18\x14 \x01(\tR\x0econcurrencyKey\x12+\n" +
+	"\x11concurrency_limit\x18\x15 \x01(\rR\x10concurrencyLimit\x12!\n" +
+	"\ffairness_key\x18\x16 \x01(\tR\vfairnessKey\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x01\n" +
@@ -1687,7 +1929,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"started_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12=\n" +
 	"\fheartbeat_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vheartbeatAt\x129\n" +
 	"\n" +
-	"expires_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xaf\x02\n" +
+	"expires_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xa7\x03\n" +
 	"\fHistoryEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12/\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x1b.lessor.v1.HistoryEventTypeR\x04type\x12*\n" +
@@ -1697,7 +1939,19 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
 	"\x06detail\x18\a \x01(\tR\x06detail\x123\n" +
 	"\n" +
-	"task_state\x18\b \x01(\x0e2\x14.lessor.v1.TaskStateR\ttaskState\"\xe8\a\n" +
+	"task_state\x18\b \x01(\x0e2\x14.lessor.v1.TaskStateR\ttaskState\x129\n" +
+	"\frefused_kind\x18\t \x01(\x0e2\x16.lessor.v1.RefusedKindR\vrefusedKind\x12;\n" +
+	"\x0frefused_verdict\x18\n" +
+	" \x01(\x0e2\x12.lessor.v1.VerdictR\x0erefusedVerdict\"\x89\x02\n" +
+	"\x0fDiscardedResult\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\rR\aattempt\x12\x1b\n" +
+	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12)\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x05 \x01(\x03R\tsizeBytes\x12\x16\n" +
+	"\x06output\x18\x06 \x01(\fR\x06output\x121\n" +
+	"\tartifacts\x18\a \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\"\xcb\b\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
@@ -1727,7 +1981,9 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"checkpoint\x121\n" +
 	"\ahistory\x18\x16 \x03(\v2\x17.lessor.v1.HistoryEventR\ahistory\x12'\n" +
 	"\x0fhistory_dropped\x18\x17 \x01(\rR\x0ehistoryDropped\x124\n" +
-	"\bfeedback\x18\x18 \x03(\v2\x18.lessor.v1.FeedbackChunkR\bfeedback\"\x91\x02\n" +
+	"\bfeedback\x18\x18 \x03(\v2\x18.lessor.v1.FeedbackChunkR\bfeedback\x128\n" +
+	"\tdiscarded\x18\x19 \x03(\v2\x1a.lessor.v1.DiscardedResultR\tdiscarded\x12'\n" +
+	"\x0fadopted_attempt\x18\x1a \x01(\rR\x0eadoptedAttempt\"\x91\x02\n" +
 	"\rFeedbackChunk\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\tR\achannel\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1b\n" +
@@ -1784,7 +2040,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x1dERROR_CATEGORY_INFRASTRUCTURE\x10\x03\x12 \n" +
 	"\x1cERROR_CATEGORY_CONFIGURATION\x10\x04\x12\x1a\n" +
 	"\x16ERROR_CATEGORY_TIMEOUT\x10\x05\x12\x1c\n" +
-	"\x18ERROR_CATEGORY_CANCELLED\x10\x06*\xc8\x03\n" +
+	"\x18ERROR_CATEGORY_CANCELLED\x10\x06*\x88\x04\n" +
 	"\x10HistoryEventType\x12\"\n" +
 	"\x1eHISTORY_EVENT_TYPE_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cHISTORY_EVENT_TYPE_SUBMITTED\x10\x01\x12\x1e\n" +
@@ -1799,7 +2055,16 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x1aHISTORY_EVENT_TYPE_RETRIED\x10\n" +
 	"\x12\x1c\n" +
 	"\x18HISTORY_EVENT_TYPE_READY\x10\v\x12\x1c\n" +
-	"\x18HISTORY_EVENT_TYPE_ENDED\x10\fB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x18HISTORY_EVENT_TYPE_ENDED\x10\f\x12\x1e\n" +
+	"\x1aHISTORY_EVENT_TYPE_REFUSED\x10\r\x12\x1e\n" +
+	"\x1aHISTORY_EVENT_TYPE_ADOPTED\x10\x0e*\xab\x01\n" +
+	"\vRefusedKind\x12\x1c\n" +
+	"\x18REFUSED_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12REFUSED_KIND_START\x10\x01\x12\x19\n" +
+	"\x15REFUSED_KIND_COMPLETE\x10\x02\x12\x15\n" +
+	"\x11REFUSED_KIND_FAIL\x10\x03\x12\x18\n" +
+	"\x14REFUSED_KIND_RELEASE\x10\x04\x12\x1a\n" +
+	"\x16REFUSED_KIND_HEARTBEAT\x10\x05B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_task_proto_rawDescOnce sync.Once
@@ -1813,75 +2078,83 @@ func file_lessor_v1_task_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_task_proto_rawDescData
 }
 
-var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_lessor_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: lessor.v1.TaskState
 	(Verdict)(0),                  // 1: lessor.v1.Verdict
 	(Reason)(0),                   // 2: lessor.v1.Reason
 	(ErrorCategory)(0),            // 3: lessor.v1.ErrorCategory
 	(HistoryEventType)(0),         // 4: lessor.v1.HistoryEventType
-	(*RetryPolicy)(nil),           // 5: lessor.v1.RetryPolicy
-	(*TaskSpec)(nil),              // 6: lessor.v1.TaskSpec
-	(*TaskError)(nil),             // 7: lessor.v1.TaskError
-	(*Artifact)(nil),              // 8: lessor.v1.Artifact
-	(*Progress)(nil),              // 9: lessor.v1.Progress
-	(*LeaseInfo)(nil),             // 10: lessor.v1.LeaseInfo
-	(*HistoryEvent)(nil),          // 11: lessor.v1.HistoryEvent
-	(*Task)(nil),                  // 12: lessor.v1.Task
-	(*FeedbackChunk)(nil),         // 13: lessor.v1.FeedbackChunk
-	nil,                           // 14: lessor.v1.TaskSpec.LabelsEntry
-	nil,                           // 15: lessor.v1.Artifact.MetadataEntry
-	nil,                           // 16: lessor.v1.FeedbackChunk.MetadataEntry
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(RefusedKind)(0),              // 5: lessor.v1.RefusedKind
+	(*RetryPolicy)(nil),           // 6: lessor.v1.RetryPolicy
+	(*TaskSpec)(nil),              // 7: lessor.v1.TaskSpec
+	(*TaskError)(nil),             // 8: lessor.v1.TaskError
+	(*Artifact)(nil),              // 9: lessor.v1.Artifact
+	(*Progress)(nil),              // 10: lessor.v1.Progress
+	(*LeaseInfo)(nil),             // 11: lessor.v1.LeaseInfo
+	(*HistoryEvent)(nil),          // 12: lessor.v1.HistoryEvent
+	(*DiscardedResult)(nil),       // 13: lessor.v1.DiscardedResult
+	(*Task)(nil),                  // 14: lessor.v1.Task
+	(*FeedbackChunk)(nil),         // 15: lessor.v1.FeedbackChunk
+	nil,                           // 16: lessor.v1.TaskSpec.LabelsEntry
+	nil,                           // 17: lessor.v1.Artifact.MetadataEntry
+	nil,                           // 18: lessor.v1.FeedbackChunk.MetadataEntry
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 }
 var file_lessor_v1_task_proto_depIdxs = []int32{
-	17, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	17, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	19, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	19, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	3,  // 2: lessor.v1.RetryPolicy.non_retryable_categories:type_name -> lessor.v1.ErrorCategory
-	18, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	18, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
-	17, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
-	17, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
-	5,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
-	17, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
-	17, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
-	17, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
-	14, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
-	17, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	20, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	20, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
+	19, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
+	19, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
+	6,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
+	19, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
+	19, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
+	19, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
+	16, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
+	19, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
 	3,  // 13: lessor.v1.TaskError.category:type_name -> lessor.v1.ErrorCategory
-	17, // 14: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
-	18, // 15: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 16: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
-	18, // 17: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
-	18, // 18: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
-	18, // 19: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
-	18, // 20: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
-	18, // 21: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 14: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
+	20, // 15: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
+	17, // 16: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
+	20, // 17: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
+	20, // 18: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
+	20, // 19: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
+	20, // 20: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
+	20, // 21: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
 	4,  // 22: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
-	18, // 23: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
+	20, // 23: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
 	2,  // 24: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
 	0,  // 25: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
-	6,  // 26: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
-	0,  // 27: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
-	2,  // 28: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
-	18, // 29: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	18, // 30: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
-	10, // 31: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
-	9,  // 32: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
-	18, // 33: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
-	18, // 34: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
-	8,  // 35: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
-	7,  // 36: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
-	11, // 37: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
-	13, // 38: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
-	16, // 39: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	5,  // 26: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
+	1,  // 27: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
+	20, // 28: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
+	2,  // 29: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
+	9,  // 30: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
+	7,  // 31: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
+	0,  // 32: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
+	2,  // 33: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
+	20, // 34: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	20, // 35: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
+	11, // 36: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
+	10, // 37: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
+	20, // 38: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
+	20, // 39: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
+	9,  // 40: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
+	8,  // 41: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
+	12, // 42: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
+	15, // 43: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
+	13, // 44: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
+	18, // 45: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_proto_init() }
@@ -1890,7 +2163,7 @@ func file_lessor_v1_task_proto_init() {
 		return
 	}
 	file_lessor_v1_task_proto_msgTypes[2].OneofWrappers = []any{}
-	file_lessor_v1_task_proto_msgTypes[8].OneofWrappers = []any{
+	file_lessor_v1_task_proto_msgTypes[9].OneofWrappers = []any{
 		(*FeedbackChunk_Text)(nil),
 		(*FeedbackChunk_Data)(nil),
 	}
@@ -1899,8 +2172,8 @@ func file_lessor_v1_task_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_proto_rawDesc), len(file_lessor_v1_task_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   12,
+			NumEnums:      6,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

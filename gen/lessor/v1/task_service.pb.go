@@ -9,6 +9,7 @@ package lessorv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -21,6 +22,119 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// FindingCode names a reason why a task is where it is.
+type FindingCode int32
+
+const (
+	// Never sent.
+	FindingCode_FINDING_CODE_UNSPECIFIED FindingCode = 0
+	// A worker holds it.
+	FindingCode_FINDING_CODE_LEASED FindingCode = 1
+	// It was granted, and the worker has not acknowledged that (W5).
+	FindingCode_FINDING_CODE_UNACKNOWLEDGED FindingCode = 2
+	// A cancel waits for the worker (T7).
+	FindingCode_FINDING_CODE_CANCELLING FindingCode = 3
+	// Its run_at is ahead.
+	FindingCode_FINDING_CODE_RUN_AT FindingCode = 4
+	// It waits out a backoff or delay after an attempt (T3, T5).
+	FindingCode_FINDING_CODE_BACKOFF FindingCode = 5
+	// Its queue is paused (T13).
+	FindingCode_FINDING_CODE_QUEUE_PAUSED FindingCode = 6
+	// Its queue has max_inflight live leases (T13).
+	FindingCode_FINDING_CODE_MAX_INFLIGHT FindingCode = 7
+	// The rate limit of its queue holds grants back (T13).
+	FindingCode_FINDING_CODE_RATE_LIMIT FindingCode = 8
+	// Other tasks hold all of its concurrency key (T11).
+	FindingCode_FINDING_CODE_CONCURRENCY_KEY FindingCode = 9
+	// No worker asks for work of its queue.
+	FindingCode_FINDING_CODE_NO_WORKER FindingCode = 10
+	// Workers ask for work of its queue, but not of its type.
+	FindingCode_FINDING_CODE_NO_WORKER_FOR_TYPE FindingCode = 11
+	// All workers that would take it have no free slot.
+	FindingCode_FINDING_CODE_WORKERS_BUSY FindingCode = 12
+	// Others are before it in line.
+	FindingCode_FINDING_CODE_IN_LINE FindingCode = 13
+	// It is over: completed, by a report or an adoption.
+	FindingCode_FINDING_CODE_COMPLETED FindingCode = 14
+	// It is over: failed.
+	FindingCode_FINDING_CODE_FAILED FindingCode = 15
+	// It is over: cancelled.
+	FindingCode_FINDING_CODE_CANCELLED FindingCode = 16
+	// A limit on its time will end it (T6).
+	FindingCode_FINDING_CODE_TIME_LIMIT FindingCode = 17
+)
+
+// Enum value maps for FindingCode.
+var (
+	FindingCode_name = map[int32]string{
+		0:  "FINDING_CODE_UNSPECIFIED",
+		1:  "FINDING_CODE_LEASED",
+		2:  "FINDING_CODE_UNACKNOWLEDGED",
+		3:  "FINDING_CODE_CANCELLING",
+		4:  "FINDING_CODE_RUN_AT",
+		5:  "FINDING_CODE_BACKOFF",
+		6:  "FINDING_CODE_QUEUE_PAUSED",
+		7:  "FINDING_CODE_MAX_INFLIGHT",
+		8:  "FINDING_CODE_RATE_LIMIT",
+		9:  "FINDING_CODE_CONCURRENCY_KEY",
+		10: "FINDING_CODE_NO_WORKER",
+		11: "FINDING_CODE_NO_WORKER_FOR_TYPE",
+		12: "FINDING_CODE_WORKERS_BUSY",
+		13: "FINDING_CODE_IN_LINE",
+		14: "FINDING_CODE_COMPLETED",
+		15: "FINDING_CODE_FAILED",
+		16: "FINDING_CODE_CANCELLED",
+		17: "FINDING_CODE_TIME_LIMIT",
+	}
+	FindingCode_value = map[string]int32{
+		"FINDING_CODE_UNSPECIFIED":        0,
+		"FINDING_CODE_LEASED":             1,
+		"FINDING_CODE_UNACKNOWLEDGED":     2,
+		"FINDING_CODE_CANCELLING":         3,
+		"FINDING_CODE_RUN_AT":             4,
+		"FINDING_CODE_BACKOFF":            5,
+		"FINDING_CODE_QUEUE_PAUSED":       6,
+		"FINDING_CODE_MAX_INFLIGHT":       7,
+		"FINDING_CODE_RATE_LIMIT":         8,
+		"FINDING_CODE_CONCURRENCY_KEY":    9,
+		"FINDING_CODE_NO_WORKER":          10,
+		"FINDING_CODE_NO_WORKER_FOR_TYPE": 11,
+		"FINDING_CODE_WORKERS_BUSY":       12,
+		"FINDING_CODE_IN_LINE":            13,
+		"FINDING_CODE_COMPLETED":          14,
+		"FINDING_CODE_FAILED":             15,
+		"FINDING_CODE_CANCELLED":          16,
+		"FINDING_CODE_TIME_LIMIT":         17,
+	}
+)
+
+func (x FindingCode) Enum() *FindingCode {
+	p := new(FindingCode)
+	*p = x
+	return p
+}
+
+func (x FindingCode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FindingCode) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_task_service_proto_enumTypes[0].Descriptor()
+}
+
+func (FindingCode) Type() protoreflect.EnumType {
+	return &file_lessor_v1_task_service_proto_enumTypes[0]
+}
+
+func (x FindingCode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FindingCode.Descriptor instead.
+func (FindingCode) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{0}
+}
 
 // SubmitTaskRequest asks for one task.
 type SubmitTaskRequest struct {
@@ -920,6 +1034,1011 @@ func (*DeleteTaskResponse) Descriptor() ([]byte, []int) {
 	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{15}
 }
 
+// AdoptResultRequest names a discarded result.
+type AdoptResultRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Task. Required.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Attempt whose result is wanted. 0: the newest that is kept.
+	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Correlates request and log only. Optional; at most 256 bytes.
+	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResultRequest) Reset() {
+	*x = AdoptResultRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResultRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResultRequest) ProtoMessage() {}
+
+func (x *AdoptResultRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResultRequest.ProtoReflect.Descriptor instead.
+func (*AdoptResultRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AdoptResultRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *AdoptResultRequest) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *AdoptResultRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// AdoptResultResponse is the task, COMPLETED.
+type AdoptResultResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task; its payload is left out.
+	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResultResponse) Reset() {
+	*x = AdoptResultResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResultResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResultResponse) ProtoMessage() {}
+
+func (x *AdoptResultResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResultResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResultResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AdoptResultResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+// ExplainTaskRequest names a task.
+type ExplainTaskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Task. Required.
+	TaskId        string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainTaskRequest) Reset() {
+	*x = ExplainTaskRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainTaskRequest) ProtoMessage() {}
+
+func (x *ExplainTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainTaskRequest.ProtoReflect.Descriptor instead.
+func (*ExplainTaskRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ExplainTaskRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+// ExplainTaskResponse tells what an operator would ask.
+type ExplainTaskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Task.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Where it stands.
+	State TaskState `protobuf:"varint,2,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
+	// One sentence that says it all.
+	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Why the task is where it is, most decisive first.
+	Findings []*Finding `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
+	// The lease that ended last; absent where none has.
+	LastLease *LeaseStory `protobuf:"bytes,5,opt,name=last_lease,json=lastLease,proto3" json:"last_lease,omitempty"`
+	// What was said under its leases and refused, oldest first.
+	Refusals      []*Refusal `protobuf:"bytes,6,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainTaskResponse) Reset() {
+	*x = ExplainTaskResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainTaskResponse) ProtoMessage() {}
+
+func (x *ExplainTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainTaskResponse.ProtoReflect.Descriptor instead.
+func (*ExplainTaskResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ExplainTaskResponse) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ExplainTaskResponse) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *ExplainTaskResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *ExplainTaskResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *ExplainTaskResponse) GetLastLease() *LeaseStory {
+	if x != nil {
+		return x.LastLease
+	}
+	return nil
+}
+
+func (x *ExplainTaskResponse) GetRefusals() []*Refusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
+// Finding is one reason why a task is where it is.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reason.
+	Code FindingCode `protobuf:"varint,1,opt,name=code,proto3,enum=lessor.v1.FindingCode" json:"code,omitempty"`
+	// The reason in words.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Since when it holds; absent where that is not known.
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// When it ends by itself; absent where it does not.
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// What would change it. Empty: nothing needs to.
+	Remedy        string `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Finding) GetCode() FindingCode {
+	if x != nil {
+		return x.Code
+	}
+	return FindingCode_FINDING_CODE_UNSPECIFIED
+}
+
+func (x *Finding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Finding) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Finding) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Finding) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+// LeaseStory is what became of a lease that has ended.
+type LeaseStory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Attempt.
+	Attempt uint32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Holder.
+	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// When it was offered.
+	GrantedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
+	// When the grant was acknowledged; absent: never.
+	AckedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=acked_at,json=ackedAt,proto3" json:"acked_at,omitempty"`
+	// When Start was committed; absent: never.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Last heartbeat; absent: none came.
+	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
+	// When it ended.
+	EndedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// The cause; REPORTED where its holder ended it.
+	Cause Reason `protobuf:"varint,8,opt,name=cause,proto3,enum=lessor.v1.Reason" json:"cause,omitempty"`
+	// The story in words.
+	Message       string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseStory) Reset() {
+	*x = LeaseStory{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseStory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseStory) ProtoMessage() {}
+
+func (x *LeaseStory) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseStory.ProtoReflect.Descriptor instead.
+func (*LeaseStory) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *LeaseStory) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *LeaseStory) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *LeaseStory) GetGrantedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GrantedAt
+	}
+	return nil
+}
+
+func (x *LeaseStory) GetAckedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AckedAt
+	}
+	return nil
+}
+
+func (x *LeaseStory) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *LeaseStory) GetHeartbeatAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeartbeatAt
+	}
+	return nil
+}
+
+func (x *LeaseStory) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *LeaseStory) GetCause() Reason {
+	if x != nil {
+		return x.Cause
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *LeaseStory) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Refusal is something that a worker said and that was not taken.
+type Refusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Attempt under whose lease it was said.
+	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Worker that said it.
+	WorkerId string `protobuf:"bytes,3,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// What it said.
+	Kind RefusedKind `protobuf:"varint,4,opt,name=kind,proto3,enum=lessor.v1.RefusedKind" json:"kind,omitempty"`
+	// The verdict.
+	Verdict Verdict `protobuf:"varint,5,opt,name=verdict,proto3,enum=lessor.v1.Verdict" json:"verdict,omitempty"`
+	// Why.
+	Reason Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
+	// Why, in words.
+	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	// By how much it missed the end of its lease; absent where that is not known or not why.
+	LateBy        *durationpb.Duration `protobuf:"bytes,8,opt,name=late_by,json=lateBy,proto3" json:"late_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Refusal) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Refusal) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Refusal) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *Refusal) GetKind() RefusedKind {
+	if x != nil {
+		return x.Kind
+	}
+	return RefusedKind_REFUSED_KIND_UNSPECIFIED
+}
+
+func (x *Refusal) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *Refusal) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Refusal) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Refusal) GetLateBy() *durationpb.Duration {
+	if x != nil {
+		return x.LateBy
+	}
+	return nil
+}
+
+// BatchCancelTasksRequest selects tasks to cancel.
+type BatchCancelTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which tasks. A filter without any condition is refused unless all is set. Tasks that have ended are skipped.
+	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Every task of the workspace is meant.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Why, told to the workers. At most 1,024 bytes.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// next_page_token of the call before, with the same filter. Empty: from the beginning.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Correlates request and log only. Optional; at most 256 bytes.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchCancelTasksRequest) Reset() {
+	*x = BatchCancelTasksRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchCancelTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchCancelTasksRequest) ProtoMessage() {}
+
+func (x *BatchCancelTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchCancelTasksRequest.ProtoReflect.Descriptor instead.
+func (*BatchCancelTasksRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *BatchCancelTasksRequest) GetFilter() *TaskFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *BatchCancelTasksRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *BatchCancelTasksRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BatchCancelTasksRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *BatchCancelTasksRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// BatchCancelTasksResponse counts.
+type BatchCancelTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this call did.
+	Result        *BatchResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchCancelTasksResponse) Reset() {
+	*x = BatchCancelTasksResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchCancelTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchCancelTasksResponse) ProtoMessage() {}
+
+func (x *BatchCancelTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchCancelTasksResponse.ProtoReflect.Descriptor instead.
+func (*BatchCancelTasksResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BatchCancelTasksResponse) GetResult() *BatchResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// BatchRetryTasksRequest selects tasks to retry.
+type BatchRetryTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which tasks. A filter without any condition is refused unless all is set. Tasks that are not FAILED or CANCELLED are skipped.
+	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Every task of the workspace is meant.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// New deadline; tasks whose old one has passed are skipped without it.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// next_page_token of the call before, with the same filter. Empty: from the beginning.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Correlates request and log only. Optional; at most 256 bytes.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRetryTasksRequest) Reset() {
+	*x = BatchRetryTasksRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRetryTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRetryTasksRequest) ProtoMessage() {}
+
+func (x *BatchRetryTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRetryTasksRequest.ProtoReflect.Descriptor instead.
+func (*BatchRetryTasksRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BatchRetryTasksRequest) GetFilter() *TaskFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *BatchRetryTasksRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *BatchRetryTasksRequest) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *BatchRetryTasksRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *BatchRetryTasksRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// BatchRetryTasksResponse counts.
+type BatchRetryTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this call did.
+	Result        *BatchResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRetryTasksResponse) Reset() {
+	*x = BatchRetryTasksResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRetryTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRetryTasksResponse) ProtoMessage() {}
+
+func (x *BatchRetryTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRetryTasksResponse.ProtoReflect.Descriptor instead.
+func (*BatchRetryTasksResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BatchRetryTasksResponse) GetResult() *BatchResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// BatchDeleteTasksRequest selects tasks to delete.
+type BatchDeleteTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which tasks. A filter without any condition is refused unless all is set.
+	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Every task of the workspace is meant.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Also tasks that a worker holds: their leases end REVOKED. They are skipped without it.
+	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// next_page_token of the call before, with the same filter. Empty: from the beginning.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Correlates request and log only. Optional; at most 256 bytes.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchDeleteTasksRequest) Reset() {
+	*x = BatchDeleteTasksRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchDeleteTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchDeleteTasksRequest) ProtoMessage() {}
+
+func (x *BatchDeleteTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchDeleteTasksRequest.ProtoReflect.Descriptor instead.
+func (*BatchDeleteTasksRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BatchDeleteTasksRequest) GetFilter() *TaskFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *BatchDeleteTasksRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *BatchDeleteTasksRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *BatchDeleteTasksRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *BatchDeleteTasksRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// BatchDeleteTasksResponse counts.
+type BatchDeleteTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this call did.
+	Result        *BatchResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchDeleteTasksResponse) Reset() {
+	*x = BatchDeleteTasksResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchDeleteTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchDeleteTasksResponse) ProtoMessage() {}
+
+func (x *BatchDeleteTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchDeleteTasksResponse.ProtoReflect.Descriptor instead.
+func (*BatchDeleteTasksResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// BatchResult is what a call of a bulk verb did. A call looks at a bounded number of tasks, in steps that others' calls come between; what is
+// done is done, whether or not the caller goes on. Tasks that were submitted after the first call are left alone.
+type BatchResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tasks that were changed.
+	Changed uint64 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Tasks that the filter selected and whose state the verb does not apply to.
+	Skipped uint64 `protobuf:"varint,2,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// Where the next call goes on. Empty: all is done.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchResult) Reset() {
+	*x = BatchResult{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchResult) ProtoMessage() {}
+
+func (x *BatchResult) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
+func (*BatchResult) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BatchResult) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *BatchResult) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *BatchResult) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // WatchTaskRequest names what to watch; exactly one of task_id and run_id.
 type WatchTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -937,7 +2056,7 @@ type WatchTaskRequest struct {
 
 func (x *WatchTaskRequest) Reset() {
 	*x = WatchTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +2068,7 @@ func (x *WatchTaskRequest) String() string {
 func (*WatchTaskRequest) ProtoMessage() {}
 
 func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +2081,7 @@ func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskRequest.ProtoReflect.Descriptor instead.
 func (*WatchTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{16}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchTaskRequest) GetTaskId() string {
@@ -1020,7 +2139,7 @@ type WatchTaskResponse struct {
 
 func (x *WatchTaskResponse) Reset() {
 	*x = WatchTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +2151,7 @@ func (x *WatchTaskResponse) String() string {
 func (*WatchTaskResponse) ProtoMessage() {}
 
 func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +2164,7 @@ func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskResponse.ProtoReflect.Descriptor instead.
 func (*WatchTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchTaskResponse) GetTaskId() string {
@@ -1180,7 +2299,7 @@ type Missed struct {
 
 func (x *Missed) Reset() {
 	*x = Missed{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +2311,7 @@ func (x *Missed) String() string {
 func (*Missed) ProtoMessage() {}
 
 func (x *Missed) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +2324,7 @@ func (x *Missed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missed.ProtoReflect.Descriptor instead.
 func (*Missed) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Missed) GetDurable() uint64 {
@@ -1231,7 +2350,7 @@ type Deleted struct {
 
 func (x *Deleted) Reset() {
 	*x = Deleted{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +2362,7 @@ func (x *Deleted) String() string {
 func (*Deleted) ProtoMessage() {}
 
 func (x *Deleted) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,14 +2375,14 @@ func (x *Deleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deleted.ProtoReflect.Descriptor instead.
 func (*Deleted) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{33}
 }
 
 var File_lessor_v1_task_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clessor/v1/task_service.proto\x12\tlessor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14lessor/v1/task.proto\"[\n" +
+	"\x1clessor/v1/task_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14lessor/v1/task.proto\"[\n" +
 	"\x11SubmitTaskRequest\x12'\n" +
 	"\x04task\x18\x01 \x01(\v2\x13.lessor.v1.TaskSpecR\x04task\x12\x1d\n" +
 	"\n" +
@@ -1323,7 +2442,86 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\"\x14\n" +
-	"\x12DeleteTaskResponse\"\x8c\x01\n" +
+	"\x12DeleteTaskResponse\"f\n" +
+	"\x12AdoptResultRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\":\n" +
+	"\x13AdoptResultResponse\x12#\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"-\n" +
+	"\x12ExplainTaskRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\"\x8a\x02\n" +
+	"\x13ExplainTaskResponse\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12*\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05state\x12\x18\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12.\n" +
+	"\bfindings\x18\x04 \x03(\v2\x12.lessor.v1.FindingR\bfindings\x124\n" +
+	"\n" +
+	"last_lease\x18\x05 \x01(\v2\x15.lessor.v1.LeaseStoryR\tlastLease\x12.\n" +
+	"\brefusals\x18\x06 \x03(\v2\x12.lessor.v1.RefusalR\brefusals\"\xcb\x01\n" +
+	"\aFinding\x12*\n" +
+	"\x04code\x18\x01 \x01(\x0e2\x16.lessor.v1.FindingCodeR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\xa9\x03\n" +
+	"\n" +
+	"LeaseStory\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\rR\aattempt\x12\x1b\n" +
+	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x129\n" +
+	"\n" +
+	"granted_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tgrantedAt\x125\n" +
+	"\backed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aackedAt\x129\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12=\n" +
+	"\fheartbeat_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vheartbeatAt\x125\n" +
+	"\bended_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12'\n" +
+	"\x05cause\x18\b \x01(\x0e2\x11.lessor.v1.ReasonR\x05cause\x12\x18\n" +
+	"\amessage\x18\t \x01(\tR\amessage\"\xbd\x02\n" +
+	"\aRefusal\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
+	"\tworker_id\x18\x03 \x01(\tR\bworkerId\x12*\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x16.lessor.v1.RefusedKindR\x04kind\x12,\n" +
+	"\averdict\x18\x05 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
+	"\x06reason\x18\x06 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x122\n" +
+	"\alate_by\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06lateBy\"\xb0\x01\n" +
+	"\x17BatchCancelTasksRequest\x12-\n" +
+	"\x06filter\x18\x01 \x01(\v2\x15.lessor.v1.TaskFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"J\n" +
+	"\x18BatchCancelTasksResponse\x12.\n" +
+	"\x06result\x18\x01 \x01(\v2\x16.lessor.v1.BatchResultR\x06result\"\xcf\x01\n" +
+	"\x16BatchRetryTasksRequest\x12-\n" +
+	"\x06filter\x18\x01 \x01(\v2\x15.lessor.v1.TaskFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x126\n" +
+	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"I\n" +
+	"\x17BatchRetryTasksResponse\x12.\n" +
+	"\x06result\x18\x01 \x01(\v2\x16.lessor.v1.BatchResultR\x06result\"\xae\x01\n" +
+	"\x17BatchDeleteTasksRequest\x12-\n" +
+	"\x06filter\x18\x01 \x01(\v2\x15.lessor.v1.TaskFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"J\n" +
+	"\x18BatchDeleteTasksResponse\x12.\n" +
+	"\x06result\x18\x01 \x01(\v2\x16.lessor.v1.BatchResultR\x06result\"i\n" +
+	"\vBatchResult\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\x04R\achanged\x12\x18\n" +
+	"\askipped\x18\x02 \x01(\x04R\askipped\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\x8c\x01\n" +
 	"\x10WatchTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12!\n" +
@@ -1344,7 +2542,27 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted2\xe7\x04\n" +
+	"\aDeleted*\x9a\x04\n" +
+	"\vFindingCode\x12\x1c\n" +
+	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
+	"\x1bFINDING_CODE_UNACKNOWLEDGED\x10\x02\x12\x1b\n" +
+	"\x17FINDING_CODE_CANCELLING\x10\x03\x12\x17\n" +
+	"\x13FINDING_CODE_RUN_AT\x10\x04\x12\x18\n" +
+	"\x14FINDING_CODE_BACKOFF\x10\x05\x12\x1d\n" +
+	"\x19FINDING_CODE_QUEUE_PAUSED\x10\x06\x12\x1d\n" +
+	"\x19FINDING_CODE_MAX_INFLIGHT\x10\a\x12\x1b\n" +
+	"\x17FINDING_CODE_RATE_LIMIT\x10\b\x12 \n" +
+	"\x1cFINDING_CODE_CONCURRENCY_KEY\x10\t\x12\x1a\n" +
+	"\x16FINDING_CODE_NO_WORKER\x10\n" +
+	"\x12#\n" +
+	"\x1fFINDING_CODE_NO_WORKER_FOR_TYPE\x10\v\x12\x1d\n" +
+	"\x19FINDING_CODE_WORKERS_BUSY\x10\f\x12\x18\n" +
+	"\x14FINDING_CODE_IN_LINE\x10\r\x12\x1a\n" +
+	"\x16FINDING_CODE_COMPLETED\x10\x0e\x12\x17\n" +
+	"\x13FINDING_CODE_FAILED\x10\x0f\x12\x1a\n" +
+	"\x16FINDING_CODE_CANCELLED\x10\x10\x12\x1b\n" +
+	"\x17FINDING_CODE_TIME_LIMIT\x10\x112\x97\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
@@ -1355,7 +2573,12 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"CancelTask\x12\x1c.lessor.v1.CancelTaskRequest\x1a\x1d.lessor.v1.CancelTaskResponse\x12F\n" +
 	"\tRetryTask\x12\x1b.lessor.v1.RetryTaskRequest\x1a\x1c.lessor.v1.RetryTaskResponse\x12I\n" +
 	"\n" +
-	"DeleteTask\x12\x1c.lessor.v1.DeleteTaskRequest\x1a\x1d.lessor.v1.DeleteTaskResponse\x12H\n" +
+	"DeleteTask\x12\x1c.lessor.v1.DeleteTaskRequest\x1a\x1d.lessor.v1.DeleteTaskResponse\x12L\n" +
+	"\vAdoptResult\x12\x1d.lessor.v1.AdoptResultRequest\x1a\x1e.lessor.v1.AdoptResultResponse\x12L\n" +
+	"\vExplainTask\x12\x1d.lessor.v1.ExplainTaskRequest\x1a\x1e.lessor.v1.ExplainTaskResponse\x12[\n" +
+	"\x10BatchCancelTasks\x12\".lessor.v1.BatchCancelTasksRequest\x1a#.lessor.v1.BatchCancelTasksResponse\x12X\n" +
+	"\x0fBatchRetryTasks\x12!.lessor.v1.BatchRetryTasksRequest\x1a\".lessor.v1.BatchRetryTasksResponse\x12[\n" +
+	"\x10BatchDeleteTasks\x12\".lessor.v1.BatchDeleteTasksRequest\x1a#.lessor.v1.BatchDeleteTasksResponse\x12H\n" +
 	"\tWatchTask\x12\x1b.lessor.v1.WatchTaskRequest\x1a\x1c.lessor.v1.WatchTaskResponse0\x01B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
@@ -1370,78 +2593,134 @@ func file_lessor_v1_task_service_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_task_service_proto_rawDescData
 }
 
-var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_lessor_v1_task_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_lessor_v1_task_service_proto_goTypes = []any{
-	(*SubmitTaskRequest)(nil),        // 0: lessor.v1.SubmitTaskRequest
-	(*SubmitTaskResponse)(nil),       // 1: lessor.v1.SubmitTaskResponse
-	(*BatchSubmitTasksRequest)(nil),  // 2: lessor.v1.BatchSubmitTasksRequest
-	(*BatchSubmitTasksResponse)(nil), // 3: lessor.v1.BatchSubmitTasksResponse
-	(*SubmitResult)(nil),             // 4: lessor.v1.SubmitResult
-	(*GetTaskRequest)(nil),           // 5: lessor.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),          // 6: lessor.v1.GetTaskResponse
-	(*TaskFilter)(nil),               // 7: lessor.v1.TaskFilter
-	(*ListTasksRequest)(nil),         // 8: lessor.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 9: lessor.v1.ListTasksResponse
-	(*CancelTaskRequest)(nil),        // 10: lessor.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),       // 11: lessor.v1.CancelTaskResponse
-	(*RetryTaskRequest)(nil),         // 12: lessor.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),        // 13: lessor.v1.RetryTaskResponse
-	(*DeleteTaskRequest)(nil),        // 14: lessor.v1.DeleteTaskRequest
-	(*DeleteTaskResponse)(nil),       // 15: lessor.v1.DeleteTaskResponse
-	(*WatchTaskRequest)(nil),         // 16: lessor.v1.WatchTaskRequest
-	(*WatchTaskResponse)(nil),        // 17: lessor.v1.WatchTaskResponse
-	(*Missed)(nil),                   // 18: lessor.v1.Missed
-	(*Deleted)(nil),                  // 19: lessor.v1.Deleted
-	nil,                              // 20: lessor.v1.TaskFilter.LabelsEntry
-	(*TaskSpec)(nil),                 // 21: lessor.v1.TaskSpec
-	(*Task)(nil),                     // 22: lessor.v1.Task
-	(TaskState)(0),                   // 23: lessor.v1.TaskState
-	(*timestamppb.Timestamp)(nil),    // 24: google.protobuf.Timestamp
-	(*HistoryEvent)(nil),             // 25: lessor.v1.HistoryEvent
-	(*Progress)(nil),                 // 26: lessor.v1.Progress
-	(*FeedbackChunk)(nil),            // 27: lessor.v1.FeedbackChunk
+	(FindingCode)(0),                 // 0: lessor.v1.FindingCode
+	(*SubmitTaskRequest)(nil),        // 1: lessor.v1.SubmitTaskRequest
+	(*SubmitTaskResponse)(nil),       // 2: lessor.v1.SubmitTaskResponse
+	(*BatchSubmitTasksRequest)(nil),  // 3: lessor.v1.BatchSubmitTasksRequest
+	(*BatchSubmitTasksResponse)(nil), // 4: lessor.v1.BatchSubmitTasksResponse
+	(*SubmitResult)(nil),             // 5: lessor.v1.SubmitResult
+	(*GetTaskRequest)(nil),           // 6: lessor.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),          // 7: lessor.v1.GetTaskResponse
+	(*TaskFilter)(nil),               // 8: lessor.v1.TaskFilter
+	(*ListTasksRequest)(nil),         // 9: lessor.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 10: lessor.v1.ListTasksResponse
+	(*CancelTaskRequest)(nil),        // 11: lessor.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 12: lessor.v1.CancelTaskResponse
+	(*RetryTaskRequest)(nil),         // 13: lessor.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),        // 14: lessor.v1.RetryTaskResponse
+	(*DeleteTaskRequest)(nil),        // 15: lessor.v1.DeleteTaskRequest
+	(*DeleteTaskResponse)(nil),       // 16: lessor.v1.DeleteTaskResponse
+	(*AdoptResultRequest)(nil),       // 17: lessor.v1.AdoptResultRequest
+	(*AdoptResultResponse)(nil),      // 18: lessor.v1.AdoptResultResponse
+	(*ExplainTaskRequest)(nil),       // 19: lessor.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),      // 20: lessor.v1.ExplainTaskResponse
+	(*Finding)(nil),                  // 21: lessor.v1.Finding
+	(*LeaseStory)(nil),               // 22: lessor.v1.LeaseStory
+	(*Refusal)(nil),                  // 23: lessor.v1.Refusal
+	(*BatchCancelTasksRequest)(nil),  // 24: lessor.v1.BatchCancelTasksRequest
+	(*BatchCancelTasksResponse)(nil), // 25: lessor.v1.BatchCancelTasksResponse
+	(*BatchRetryTasksRequest)(nil),   // 26: lessor.v1.BatchRetryTasksRequest
+	(*BatchRetryTasksResponse)(nil),  // 27: lessor.v1.BatchRetryTasksResponse
+	(*BatchDeleteTasksRequest)(nil),  // 28: lessor.v1.BatchDeleteTasksRequest
+	(*BatchDeleteTasksResponse)(nil), // 29: lessor.v1.BatchDeleteTasksResponse
+	(*BatchResult)(nil),              // 30: lessor.v1.BatchResult
+	(*WatchTaskRequest)(nil),         // 31: lessor.v1.WatchTaskRequest
+	(*WatchTaskResponse)(nil),        // 32: lessor.v1.WatchTaskResponse
+	(*Missed)(nil),                   // 33: lessor.v1.Missed
+	(*Deleted)(nil),                  // 34: lessor.v1.Deleted
+	nil,                              // 35: lessor.v1.TaskFilter.LabelsEntry
+	(*TaskSpec)(nil),                 // 36: lessor.v1.TaskSpec
+	(*Task)(nil),                     // 37: lessor.v1.Task
+	(TaskState)(0),                   // 38: lessor.v1.TaskState
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(Reason)(0),                      // 40: lessor.v1.Reason
+	(RefusedKind)(0),                 // 41: lessor.v1.RefusedKind
+	(Verdict)(0),                     // 42: lessor.v1.Verdict
+	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
+	(*HistoryEvent)(nil),             // 44: lessor.v1.HistoryEvent
+	(*Progress)(nil),                 // 45: lessor.v1.Progress
+	(*FeedbackChunk)(nil),            // 46: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_task_service_proto_depIdxs = []int32{
-	21, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
-	22, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
-	21, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
-	4,  // 3: lessor.v1.BatchSubmitTasksResponse.results:type_name -> lessor.v1.SubmitResult
-	23, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
-	22, // 5: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
-	23, // 6: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
-	20, // 7: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
-	7,  // 8: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	22, // 9: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	22, // 10: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	24, // 11: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	22, // 12: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	23, // 13: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	25, // 14: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	26, // 15: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	27, // 16: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	18, // 17: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	19, // 18: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	0,  // 19: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	2,  // 20: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	5,  // 21: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	8,  // 22: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	10, // 23: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	12, // 24: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	14, // 25: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	16, // 26: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	1,  // 27: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	3,  // 28: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	6,  // 29: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	9,  // 30: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	11, // 31: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	13, // 32: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	15, // 33: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	17, // 34: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	36, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
+	37, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
+	36, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
+	5,  // 3: lessor.v1.BatchSubmitTasksResponse.results:type_name -> lessor.v1.SubmitResult
+	38, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
+	37, // 5: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
+	38, // 6: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
+	35, // 7: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
+	8,  // 8: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	37, // 9: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	37, // 10: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	39, // 11: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	37, // 12: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	37, // 13: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	38, // 14: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	21, // 15: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	22, // 16: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	23, // 17: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 18: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	39, // 19: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	39, // 20: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	39, // 21: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	39, // 22: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	39, // 23: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	39, // 24: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	39, // 25: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	40, // 26: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	39, // 27: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	41, // 28: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	42, // 29: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	40, // 30: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	43, // 31: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	8,  // 32: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	30, // 33: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	8,  // 34: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	39, // 35: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	30, // 36: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	8,  // 37: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	30, // 38: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	38, // 39: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	44, // 40: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	45, // 41: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	46, // 42: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	33, // 43: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	34, // 44: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	1,  // 45: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 46: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	6,  // 47: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	9,  // 48: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	11, // 49: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	13, // 50: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	15, // 51: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	17, // 52: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	19, // 53: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	24, // 54: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	26, // 55: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	28, // 56: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	31, // 57: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	2,  // 58: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 59: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	7,  // 60: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	10, // 61: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	12, // 62: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	14, // 63: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	16, // 64: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	18, // 65: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	20, // 66: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	25, // 67: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	27, // 68: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	29, // 69: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	32, // 70: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	58, // [58:71] is the sub-list for method output_type
+	45, // [45:58] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
@@ -1450,7 +2729,7 @@ func file_lessor_v1_task_service_proto_init() {
 		return
 	}
 	file_lessor_v1_task_proto_init()
-	file_lessor_v1_task_service_proto_msgTypes[17].OneofWrappers = []any{
+	file_lessor_v1_task_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*WatchTaskResponse_History)(nil),
 		(*WatchTaskResponse_Progress)(nil),
 		(*WatchTaskResponse_Chunk)(nil),
@@ -1462,13 +2741,14 @@ func file_lessor_v1_task_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_service_proto_rawDesc), len(file_lessor_v1_task_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   21,
+			NumEnums:      1,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_lessor_v1_task_service_proto_goTypes,
 		DependencyIndexes: file_lessor_v1_task_service_proto_depIdxs,
+		EnumInfos:         file_lessor_v1_task_service_proto_enumTypes,
 		MessageInfos:      file_lessor_v1_task_service_proto_msgTypes,
 	}.Build()
 	File_lessor_v1_task_service_proto = out.File

@@ -26,6 +26,11 @@ const (
 	TaskService_CancelTask_FullMethodName       = "/lessor.v1.TaskService/CancelTask"
 	TaskService_RetryTask_FullMethodName        = "/lessor.v1.TaskService/RetryTask"
 	TaskService_DeleteTask_FullMethodName       = "/lessor.v1.TaskService/DeleteTask"
+	TaskService_AdoptResult_FullMethodName      = "/lessor.v1.TaskService/AdoptResult"
+	TaskService_ExplainTask_FullMethodName      = "/lessor.v1.TaskService/ExplainTask"
+	TaskService_BatchCancelTasks_FullMethodName = "/lessor.v1.TaskService/BatchCancelTasks"
+	TaskService_BatchRetryTasks_FullMethodName  = "/lessor.v1.TaskService/BatchRetryTasks"
+	TaskService_BatchDeleteTasks_FullMethodName = "/lessor.v1.TaskService/BatchDeleteTasks"
 	TaskService_WatchTask_FullMethodName        = "/lessor.v1.TaskService/WatchTask"
 )
 
@@ -51,6 +56,17 @@ type TaskServiceClient interface {
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(ctx context.Context, in *DeleteTaskRequest, opts ...grpc.CallOption) (*DeleteTaskResponse, error)
+	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round has no outcome: the task is COMPLETED.
+	// The report that brought the result stays CANCELLED (V15).
+	AdoptResult(ctx context.Context, in *AdoptResultRequest, opts ...grpc.CallOption) (*AdoptResultResponse, error)
+	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
+	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). A call does a bounded part of it; see BatchResult.
+	BatchCancelTasks(ctx context.Context, in *BatchCancelTasksRequest, opts ...grpc.CallOption) (*BatchCancelTasksResponse, error)
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9).
+	BatchRetryTasks(ctx context.Context, in *BatchRetryTasksRequest, opts ...grpc.CallOption) (*BatchRetryTasksResponse, error)
+	// BatchDeleteTasks removes all tasks that a filter selects (T9).
+	BatchDeleteTasks(ctx context.Context, in *BatchDeleteTasksRequest, opts ...grpc.CallOption) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
 }
@@ -133,6 +149,56 @@ func (c *taskServiceClient) DeleteTask(ctx context.Context, in *DeleteTaskReques
 	return out, nil
 }
 
+func (c *taskServiceClient) AdoptResult(ctx context.Context, in *AdoptResultRequest, opts ...grpc.CallOption) (*AdoptResultResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdoptResultResponse)
+	err := c.cc.Invoke(ctx, TaskService_AdoptResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainTaskResponse)
+	err := c.cc.Invoke(ctx, TaskService_ExplainTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) BatchCancelTasks(ctx context.Context, in *BatchCancelTasksRequest, opts ...grpc.CallOption) (*BatchCancelTasksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchCancelTasksResponse)
+	err := c.cc.Invoke(ctx, TaskService_BatchCancelTasks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) BatchRetryTasks(ctx context.Context, in *BatchRetryTasksRequest, opts ...grpc.CallOption) (*BatchRetryTasksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchRetryTasksResponse)
+	err := c.cc.Invoke(ctx, TaskService_BatchRetryTasks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *taskServiceClient) BatchDeleteTasks(ctx context.Context, in *BatchDeleteTasksRequest, opts ...grpc.CallOption) (*BatchDeleteTasksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchDeleteTasksResponse)
+	err := c.cc.Invoke(ctx, TaskService_BatchDeleteTasks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *taskServiceClient) WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[0], TaskService_WatchTask_FullMethodName, cOpts...)
@@ -174,6 +240,17 @@ type TaskServiceServer interface {
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(context.Context, *DeleteTaskRequest) (*DeleteTaskResponse, error)
+	// AdoptResult makes a discarded result the outcome of a task that no worker holds and whose round has no outcome: the task is COMPLETED.
+	// The report that brought the result stays CANCELLED (V15).
+	AdoptResult(context.Context, *AdoptResultRequest) (*AdoptResultResponse, error)
+	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
+	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). A call does a bounded part of it; see BatchResult.
+	BatchCancelTasks(context.Context, *BatchCancelTasksRequest) (*BatchCancelTasksResponse, error)
+	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9).
+	BatchRetryTasks(context.Context, *BatchRetryTasksRequest) (*BatchRetryTasksResponse, error)
+	// BatchDeleteTasks removes all tasks that a filter selects (T9).
+	BatchDeleteTasks(context.Context, *BatchDeleteTasksRequest) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
 	mustEmbedUnimplementedTaskServiceServer()
@@ -206,6 +283,21 @@ func (UnimplementedTaskServiceServer) RetryTask(context.Context, *RetryTaskReque
 }
 func (UnimplementedTaskServiceServer) DeleteTask(context.Context, *DeleteTaskRequest) (*DeleteTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTask not implemented")
+}
+func (UnimplementedTaskServiceServer) AdoptResult(context.Context, *AdoptResultRequest) (*AdoptResultResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AdoptResult not implemented")
+}
+func (UnimplementedTaskServiceServer) ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainTask not implemented")
+}
+func (UnimplementedTaskServiceServer) BatchCancelTasks(context.Context, *BatchCancelTasksRequest) (*BatchCancelTasksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchCancelTasks not implemented")
+}
+func (UnimplementedTaskServiceServer) BatchRetryTasks(context.Context, *BatchRetryTasksRequest) (*BatchRetryTasksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchRetryTasks not implemented")
+}
+func (UnimplementedTaskServiceServer) BatchDeleteTasks(context.Context, *BatchDeleteTasksRequest) (*BatchDeleteTasksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchDeleteTasks not implemented")
 }
 func (UnimplementedTaskServiceServer) WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchTask not implemented")
@@ -357,6 +449,96 @@ func _TaskService_DeleteTask_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskService_AdoptResult_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdoptResultRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).AdoptResult(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_AdoptResult_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).AdoptResult(ctx, req.(*AdoptResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_ExplainTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainTaskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ExplainTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ExplainTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ExplainTask(ctx, req.(*ExplainTaskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_BatchCancelTasks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchCancelTasksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).BatchCancelTasks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_BatchCancelTasks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).BatchCancelTasks(ctx, req.(*BatchCancelTasksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_BatchRetryTasks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchRetryTasksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).BatchRetryTasks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_BatchRetryTasks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).BatchRetryTasks(ctx, req.(*BatchRetryTasksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TaskService_BatchDeleteTasks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchDeleteTasksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).BatchDeleteTasks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_BatchDeleteTasks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).BatchDeleteTasks(ctx, req.(*BatchDeleteTasksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TaskService_WatchTask_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchTaskRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -402,6 +584,26 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTask",
 			Handler:    _TaskService_DeleteTask_Handler,
+		},
+		{
+			MethodName: "AdoptResult",
+			Handler:    _TaskService_AdoptResult_Handler,
+		},
+		{
+			MethodName: "ExplainTask",
+			Handler:    _TaskService_ExplainTask_Handler,
+		},
+		{
+			MethodName: "BatchCancelTasks",
+			Handler:    _TaskService_BatchCancelTasks_Handler,
+		},
+		{
+			MethodName: "BatchRetryTasks",
+			Handler:    _TaskService_BatchRetryTasks_Handler,
+		},
+		{
+			MethodName: "BatchDeleteTasks",
+			Handler:    _TaskService_BatchDeleteTasks_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// keyed is a concurrency key that somebody holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count
+// can leak; READY tasks that found no room are parked under it, line by line, and come back one by one as there is room.
+type keyed struct {
+	space   *space
+	key     string
+	holders map[lease.TaskID]uint32 // with the limit of each
+	limits  map[uint32]int          // of how many holders each is
+	parked  map[lease.Line]*head[place]
+}
+
+// parkedHead is how many parked tasks of a line are known in memory.
+const parkedHead = 256
+
+func (e *Engine) keyed(s *space, key string) *keyed {
+	k := s.keys[key]
+	if k == nil {
+		k = &keyed{
+			space: s, key: key, holders: map[lease.TaskID]uint32{}, limits: map[uint32]int{}, parked: map[lease.Line]*head[place]{},
+		}
+		s.keys[key] = k
+	}
+	return k
+}
+
+func (k *keyed) standing() lease.Holders {
+	h := lease.Holders{Count: uint32(len(k.holders))}
+	for limit := range k.limits {
+		if h.Limit == 0 || limit < h.Limit {
+			h.Limit = limit
+		}
+	}
+	return h
+}
+
+func (k *keyed) hold(id lease.TaskID, limit uint32) {
+	if _, held := k.holders[id]; !held {
+		k.holders[id] = limit
+		k.limits[limit]++
+	}
+}
+
+func (k *keyed) letGo(id lease.TaskID) {
+	limit, held := k.holders[id]
+	if !held {
+		return
+	}
+	delete(k.holders, id)
+	if k.limits[limit]--; k.limits[limit] == 0 {
+		delete(k.limits, limit)
+	}
+}
+
+func (k *keyed) place(l lease.Line) *head[place] {
+	h := k.parked[l]
+	if h == nil {
+		h = newHead(parkedHead, placeLess)
+		k.parked[l] = h
+	}
+	return h
+}
+
+// rekey takes a change of a task with a concurrency key into account. Whenever the key has got room, or a task that was to use it has gone,
+// the key is looked at again.
+func (e *Engine) rekey(c *lease.Change) {
+	id, spec := about(c)
+	if spec.ConcurrencyKey == "" {
+		return
+	}
+	k := e.keyed(e.spaces[id.Space], spec.ConcurrencyKey)
+	if isLeased(c.New) {
+		k.hold(id, spec.ConcurrencyLimit)
+	} else {
+		k.letGo(id)
+	}
+	switch was, is := isParked(c.Old), isParked(c.New); {
+	case was && !is:
+		k.place(c.Old.Line()).remove(placeOf(c.Old))
+	case is && !was:
+		k.place(c.New.Line()).insert(placeOf(c.New))
+	}
+	if isLeased(c.Old) && !isLeased(c.New) || isInLine(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
+		e.nudged[k] = struct{}{}
+	}
+}
+
+func isLeased(t *lease.Task) bool { return t != nil && t.Lease != nil }
+
+func isParked(t *lease.Task) bool { return t != nil && t.Parked }
+
+func isReady(t *lease.Task) bool { return t != nil && t.State() == lease.Ready }
+
+func isInLine(t *lease.Task) bool { return isReady(t) && !t.Parked }
+
+// nudge brings back parked tasks for which there is room now: the first of each line, since any of the lines may have no taker at present.
+// What comes of them nudges the key again.
+func (e *Engine) nudge() {
+	for k := range e.nudged {
+		delete(e.nudged, k)
+		for line, h := range k.parked {
+			e.bringBack(k, line, h)
+		}
+		if len(k.holders) == 0 && len(k.parked) == 0 {
+			delete(k.space.keys, k.key)
+		}
+	}
+}
+
+func (e *Engine) bringBack(k *keyed, line lease.Line, h *head[place]) {
+	if h.dry() {
+		e.refillParked(k, line, h)
+	}
+	p, ok := h.first()
+	if !ok {
+		delete(k.parked, line)
+		return
+	}
+	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
+	t := e.set.task(id)
+	if t != nil && !k.standing().Room(t.Spec.ConcurrencyLimit) {
+		return
+	}
+	e.step(e.now, lease.Unpark{Task: id})
+	h.remove(p) // also where an index entry has no task, which must not stop the line
+	if h.empty() {
+		delete(k.parked, line)
+	}
+}
+
+// refillParked reads on in what is parked.
+func (e *Engine) refillParked(k *keyed, line lease.Line, h *head[place]) {
+	e.flush()
+	var keys []place
+	var more bool
+	e.set.read(func(r store.Reader) error {
+		after := store.ReadyKey{Priority: h.bound.priority, Place: h.bound.place, Seq: h.bound.seq}
+		return records.Parked(r, k.space.number, k.key, line, after, func(p store.ReadyKey) bool {
+			if more = len(keys) == parkedHead/2; more {
+				return false
+			}
+			keys = append(keys, place{p.Priority, p.Place, p.Seq})
+			return true
+		})
+	})
+	h.refill(keys, more)
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Bounds of a sweep.
+const (
+	sweepStep = 200    // tasks that are looked at before others' commands have their turn
+	sweepCall = 10_000 // tasks that one call looks at
+)
+
+// Sweep is a bulk command on the tasks of a space.
+type Sweep struct {
+	Space Space
+	// After is the sequence after which the sweep begins, and Until the last that it looks at; 0: the newest task of now.
+	After, Until uint64
+	// Choose returns the command for a task; skip counts one that was meant and can not be, and nil passes over it.
+	Choose func(*lease.Task) (c lease.Command, skip bool)
+}
+
+// Swept is what a call of Sweep did.
+type Swept struct {
+	Changed, Skipped uint64
+	// After is where the next call goes on, with the same Until; More is false when there is nothing left.
+	After, Until uint64
+	More         bool
+}
+
+// Sweep runs a bulk command in bounded steps; see Calls.
+func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
+	number, ok := e.dir.lookup(s.Space)
+	if !ok {
+		return Swept{}, nil
+	}
+	done = Swept{After: s.After, Until: s.Until, More: true}
+	if s.Until == 0 {
+		err = e.do(ctx, s.Space.Tenant, func() { done.Until = e.spaces[number].nextSeq - 1 })
+	}
+	for looked := 0; err == nil && done.More && looked < sweepCall; looked += sweepStep {
+		err = e.sweepStep(ctx, s, number, &done)
+	}
+	return done, err
+}
+
+// sweepStep looks at the next few tasks. The store tells which there are; what is done to them is decided on their newest versions.
+func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Swept) error {
+	var ids []lease.TaskID
+	err := e.st.View(func(r store.Reader) error {
+		return records.TaskIDs(r, number, done.After, func(id lease.TaskID) bool {
+			if id.Seq > done.Until || len(ids) == sweepStep {
+				return false
+			}
+			ids = append(ids, id)
+			return true
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if done.More = len(ids) == sweepStep; len(ids) == 0 {
+		return nil
+	}
+	done.After = ids[len(ids)-1].Seq
+	return e.do(ctx, s.Space.Tenant, func() {
+		for _, id := range ids {
+			e.sweepTask(s, id, done)
+		}
+	})
+}
+
+func (e *Engine) sweepTask(s Sweep, id lease.TaskID, done *Swept) {
+	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
+	t := e.set.task(id)
+	if t == nil {
+		return
+	}
+	switch c, skip := s.Choose(t); {
+	case skip:
+		done.Skipped++
+	case c == nil:
+	case e.step(e.now, c).Err != nil:
+		done.Skipped++
+	default:
+		done.Changed++
+	}
+}

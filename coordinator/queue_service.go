@@ -1,0 +1,158 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The calls of AdminService that are about queues (T13).
+
+// ListQueues shows the queues of a workspace by name.
+func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
+	f := s.fields()
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
+	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
+	after := list.cursor(f, req.GetPageToken())
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	found, err := s.engine.Queues(ctx, space, string(after), size+1)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	res := &lessorv1.ListQueuesResponse{}
+	if len(found) > size {
+		found = found[:size]
+		res.NextPageToken = list.token([]byte(found[size-1].Name))
+	}
+	for i := range found {
+		res.Queues = append(res.Queues, queueProto(space.Workspace, &found[i]))
+	}
+	return res, nil
+}
+
+// GetQueue shows one queue.
+func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueRequest) (*lessorv1.GetQueueResponse, error) {
+	f := s.fields()
+	space, name := queueName(ctx, f, req)
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	q, found, err := s.engine.Queue(ctx, space, name)
+	switch {
+	case err != nil:
+		return nil, toStatus(err)
+	case !found:
+		return nil, toStatus(errNoQueue)
+	}
+	return &lessorv1.GetQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
+}
+
+// queueName reads which queue a request is about.
+func queueName(ctx context.Context, f *fields, req interface {
+	GetWorkspaceId() string
+	GetName() string
+},
+) (engine.Space, string) {
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
+	return space, f.required("name", req.GetName())
+}
+
+// UpdateQueue sets what governs the grants of a queue.
+func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueueRequest) (*lessorv1.UpdateQueueResponse, error) {
+	f := s.fields()
+	space, name := queueName(ctx, f, req)
+	policy := parseRetryPolicy(f, "retry_policy", req.GetRetryPolicy())
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	q, err := s.engine.UpdateQueue(ctx, space, name, func(settings *lease.Settings) { update(settings, req, policy) })
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.UpdateQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
+}
+
+// update sets what the request has and leaves the rest.
+func update(s *lease.Settings, req *lessorv1.UpdateQueueRequest, policy lease.RetryPolicy) {
+	if req.Paused != nil {
+		s.Paused = req.GetPaused()
+	}
+	if req.MaxInflight != nil {
+		s.MaxInflight = req.GetMaxInflight()
+	}
+	if r := req.GetRateLimit(); r != nil {
+		s.Rate = lease.Rate{PerSecond: r.GetPerSecond(), Burst: r.GetBurst()}
+	}
+	if req.GetRetryPolicy() != nil {
+		s.Retry = policy
+	}
+	if changes := req.GetFairnessWeights(); len(changes) > 0 {
+		s.Weights = weights(s.Weights, changes)
+	}
+}
+
+// weights is a new map; a weight of 0 takes a key out.
+func weights(have, changes map[string]float64) map[string]float64 {
+	all := maps.Clone(have)
+	if all == nil {
+		all = map[string]float64{}
+	}
+	for key, w := range changes {
+		if all[key] = w; w == 0 {
+			delete(all, key)
+		}
+	}
+	return all
+}
+
+// PurgeQueue deletes what waits in a queue.
+func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueRequest) (*lessorv1.PurgeQueueResponse, error) {
+	f := s.fields()
+	space, name := queueName(ctx, f, req)
+	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
+	sw := engine.Sweep{Space: space}
+	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	switch _, found, err := s.engine.Queue(ctx, space, name); {
+	case err != nil:
+		return nil, toStatus(err)
+	case !found:
+		return nil, toStatus(errNoQueue)
+	}
+	who := identify(ctx)
+	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
+		if t.Spec.Queue != name || t.Lease != nil || t.Rest.Final() {
+			return nil, false
+		}
+		return lease.Delete{Tenant: who.Tenant, Task: t.ID, By: who.Subject}, false
+	}
+	result, err := s.sweep(ctx, list, sw)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.PurgeQueueResponse{Result: result}, nil
+}
+
+func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
+	s := &q.Settings
+	m := &lessorv1.Queue{
+		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, Blocked: q.Parked,
+		CreatedAt: stamp(q.CreatedAt), Takers: uint32(q.Takers),
+		Paused: s.Paused, MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
+	}
+	if s.Rate.PerSecond != 0 {
+		m.RateLimit = &lessorv1.RateLimit{PerSecond: s.Rate.PerSecond, Burst: s.Rate.Burst}
+	}
+	if s.Retry.IsSet() {
+		m.RetryPolicy = retryPolicyProto(&s.Retry)
+	}
+	return m
+}

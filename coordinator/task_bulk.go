@@ -1,0 +1,112 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The bulk verbs of TaskService (T9). What is selected is decided on each task's newest version, by the same command that does it to one.
+
+// BatchCancelTasks asks the tasks that a filter selects to end.
+func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
+	f := s.fields()
+	reason := f.text("reason", req.GetReason(), maxReason)
+	who := identify(ctx)
+	result, err := s.bulk(ctx, f, "cancel", req, func(t *lease.Task) lease.Command {
+		if t.Rest.Final() || t.Cancel != nil { // cancelling again would change nothing
+			return nil
+		}
+		return lease.Cancel{Tenant: who.Tenant, Task: t.ID, Reason: reason, By: who.Subject}
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.BatchCancelTasksResponse{Result: result}, nil
+}
+
+// BatchRetryTasks opens new rounds.
+func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRetryTasksRequest) (*lessorv1.BatchRetryTasksResponse, error) {
+	f := s.fields()
+	deadline := f.wall("deadline", req.GetDeadline())
+	who := identify(ctx)
+	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
+		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
+}
+
+// BatchDeleteTasks removes tasks.
+func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchDeleteTasksRequest) (*lessorv1.BatchDeleteTasksResponse, error) {
+	who := identify(ctx)
+	result, err := s.bulk(ctx, s.fields(), "delete", req, func(t *lease.Task) lease.Command {
+		return lease.Delete{Tenant: who.Tenant, Task: t.ID, Force: req.GetForce(), By: who.Subject}
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.BatchDeleteTasksResponse{Result: result}, nil
+}
+
+// bulkRequest is what the requests have in common.
+type bulkRequest interface {
+	GetFilter() *lessorv1.TaskFilter
+	GetAll() bool
+	GetPageToken() string
+	GetRequestId() string
+}
+
+// bulk does a command to the tasks that a request selects. A nil command skips the task. f has read the other fields.
+func (s *taskService) bulk(ctx context.Context, f *fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
+	corr(ctx, f, req.GetRequestId())
+	want := parseFilter(f, req.GetFilter())
+	if !want.selects() && !req.GetAll() {
+		f.fail("filter", "has no condition and would select every task of the workspace; set all if that is meant")
+	}
+	tenant := identify(ctx).Tenant
+	list := newListing(verb, tenant, want.sent)
+	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.workspace}}
+	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
+	if f.err != nil {
+		return nil, f.err
+	}
+	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
+		if !want.matches(t) {
+			return nil, false
+		}
+		c := command(t)
+		return c, c == nil
+	}
+	return s.sweep(ctx, list, sw)
+}
+
+// selects reports whether the filter has any condition beside the workspace.
+func (f *filter) selects() bool {
+	return f.queue != "" || f.run != "" || f.typ != "" || len(f.states) > 0 || len(f.labels) > 0
+}
+
+// sweep runs one call's part of a sweep.
+func (e *edge) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
+	done, err := e.engine.Sweep(ctx, sw)
+	if err != nil {
+		return nil, err
+	}
+	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
+	if done.More {
+		m.NextPageToken = list.token(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, done.After), done.Until))
+	}
+	return m, nil
+}
+
+func sweepCursor(cursor []byte) (after, until uint64) {
+	if len(cursor) != 16 {
+		return 0, 0
+	}
+	return binary.BigEndian.Uint64(cursor), binary.BigEndian.Uint64(cursor[8:])
+}

@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// AdoptResult makes a discarded result the outcome of its task.
+func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResultRequest) (*lessorv1.AdoptResultResponse, error) {
+	f := s.fields()
+	corr(ctx, f, req.GetRequestId())
+	id, err := named(ctx, f, req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	who := identify(ctx)
+	t, err := s.engine.Adopt(ctx, lease.Adopt{Tenant: who.Tenant, Task: id, Attempt: req.GetAttempt(), By: who.Subject})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.AdoptResultResponse{Task: taskProto(s.engine.Now(), t)}, nil
+}
+
+// ExplainTask says why a task is where it is.
+func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTaskRequest) (*lessorv1.ExplainTaskResponse, error) {
+	id, err := named(ctx, s.fields(), req.GetTaskId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	x, err := s.engine.Explain(ctx, identify(ctx).Tenant, id)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return explanationProto(&x), nil
+}
+
+func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
+	m := &lessorv1.ExplainTaskResponse{TaskId: x.Task.ID.String(), State: lessorv1.TaskState(x.Task.State())}
+	m.Summary = x.Task.State().String()
+	if len(x.Findings) > 0 {
+		m.Summary += ": " + x.Findings[0].Message
+	}
+	for i := range x.Findings {
+		f := &x.Findings[i]
+		m.Findings = append(m.Findings, &lessorv1.Finding{
+			Code: lessorv1.FindingCode(f.Code), Message: f.Message, Since: stamp(f.Since), Until: stamp(f.Until), Remedy: f.Remedy,
+		})
+	}
+	if last := &x.Task.Last; last.Attempt != 0 {
+		m.LastLease = &lessorv1.LeaseStory{
+			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: stamp(last.GrantedAt), AckedAt: stamp(last.AckedAt),
+			StartedAt: stamp(last.StartedAt), HeartbeatAt: stamp(last.HeartbeatAt), EndedAt: stamp(last.At),
+			Cause: lessorv1.Reason(last.Cause), Message: x.Story,
+		}
+	}
+	for i := range x.Refusals {
+		m.Refusals = append(m.Refusals, refusalProto(&x.Refusals[i]))
+	}
+	return m
+}
+
+func refusalProto(r *lease.Refusal) *lessorv1.Refusal {
+	return &lessorv1.Refusal{
+		At: stamp(r.At), Attempt: r.Attempt, WorkerId: r.Actor, Kind: lessorv1.RefusedKind(r.Kind),
+		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail, LateBy: span(r.LateBy),
+	}
+}

@@ -1,0 +1,133 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+)
+
+// refuse records what was said under a lease of this task and refused, so that the worker's side of the story can be read later (T10):
+// once for each lease, kind and reason, for a worker may repeat itself without end. It returns the answer.
+func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
+	if s.task == nil || r.Kind == KindAck || a.Reason == AlreadyReported { // the last meets every heartbeat that crosses a report
+		return a
+	}
+	detail := a.Detail
+	if kept := s.discard(r, k, a); kept != "" {
+		detail += "; " + kept
+	} else if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
+		return a
+	}
+	s.record(Event{Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: r.Worker, Reason: a.Reason, Detail: detail, Kind: r.Kind})
+	return a
+}
+
+func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
+	is := func(e *Event) bool {
+		return e.Type == EventRefused && e.Kind == kind && e.Attempt == attempt && e.Reason == reason
+	}
+	for i := range s.task.History {
+		if is(&s.task.History[i]) {
+			return true
+		}
+	}
+	if l := s.task.Lease; l != nil {
+		for i := range l.Events {
+			if is(&l.Events[i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// discard keeps the first result that comes under a lease after its end, so that hours of work are not thrown away unseen (V15). It tells
+// what it did in words; empty where there was nothing to keep.
+func (s *step) discard(r *Report, k Ticket, a Answer) string {
+	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.keeps(k.Attempt) {
+		return ""
+	}
+	result := r.Result
+	if result == nil {
+		result = &Result{}
+	}
+	size := result.size()
+	if limit := s.rules.Limits.Discarded; size > limit {
+		if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
+			return ""
+		}
+		return fmt.Sprintf("its result of %d bytes is over the limit of %d and was not kept", size, limit)
+	}
+	t := s.write()
+	t.Discarded = append(slices.Clip(t.Discarded), Discarded{
+		Attempt: k.Attempt, Nonce: k.Nonce, Worker: r.Worker, At: s.now.Wall, Reason: a.Reason, Size: size,
+	})
+	if len(t.Discarded) > MaxDiscarded {
+		s.change.Dropped = append(s.change.Dropped, t.Discarded[0].Attempt)
+		t.Discarded = t.Discarded[1:]
+	}
+	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result})
+	return fmt.Sprintf("its result of %d bytes is kept", size)
+}
+
+// keeps reports whether a result of the attempt is kept.
+func (s *step) keeps(attempt uint32) bool {
+	for i := range s.task.Discarded {
+		if s.task.Discarded[i].Attempt == attempt {
+			return true
+		}
+	}
+	return false
+}
+
+// size is about how many bytes a result has.
+func (r *Result) size() int {
+	n := len(r.Output)
+	for i := range r.Artifacts {
+		a := &r.Artifacts[i]
+		n += len(a.ResourceID) + len(a.WorkerID) + len(a.Type)
+		for k, v := range a.Metadata {
+			n += len(k) + len(v)
+		}
+	}
+	for k := range r.Metrics {
+		n += len(k) + 8
+	}
+	return n
+}
+
+// adopt makes a discarded result the outcome of the round. The report that brought it stays CANCELLED (V15).
+func (s *step) adopt(c Adopt) error {
+	t, err := s.of(c.Tenant, c.Task)
+	switch {
+	case err != nil:
+		return err
+	case t.Lease != nil:
+		return &StateError{Task: t.ID, State: t.State(), Want: "a task that no worker holds"}
+	case t.Outcome != nil:
+		return &StateError{Task: t.ID, State: t.State(), Want: "a round without an outcome"}
+	}
+	attempt := c.Attempt
+	if n := len(t.Discarded); attempt == 0 && n > 0 {
+		attempt = t.Discarded[n-1].Attempt
+	}
+	if !s.keeps(attempt) {
+		return &StateError{Task: t.ID, State: t.State(), Want: "a discarded result that is kept" + ofAttempt(c.Attempt)}
+	}
+	result := s.view.Discarded(t.ID, attempt)
+	if result == nil {
+		return &StateError{Task: t.ID, State: t.State(), Want: "a discarded result that is still kept" + ofAttempt(attempt)}
+	}
+	s.change.Result = result
+	t = s.write()
+	s.finish(Completed, NoReason, s.now.Wall)
+	t.Outcome = &Committed{Attempt: attempt, Kind: KindAdopt, State: Completed, At: s.now.Wall}
+	s.record(Event{Type: EventAdopted, At: s.now.Wall, Attempt: attempt, Actor: c.By, Reason: None})
+	return nil
+}
+
+func ofAttempt(attempt uint32) string {
+	if attempt == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of attempt %d", attempt)
+}

@@ -1,0 +1,281 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+)
+
+// Explanation tells why a task is where it is (S6).
+type Explanation struct {
+	Task *Task
+	// Findings are the reasons, the most decisive first.
+	Findings []Finding
+	// Story is what became of the lease that ended last; empty where none has.
+	Story string
+	// Refusals are what was said under its leases and not taken, oldest first.
+	Refusals []Refusal
+}
+
+// Finding is one reason why a task is where it is.
+type Finding struct {
+	Code    FindingCode
+	Message string
+	Since   Wall   // 0: not known
+	Until   Wall   // when it ends by itself; 0: it does not
+	Remedy  string // what would change it; empty: nothing needs to
+}
+
+// FindingCode names the reason.
+type FindingCode uint8
+
+// The codes, with the numbers of the wire. Those about workers are for the caller to find: the rules know none.
+const (
+	FoundLeased FindingCode = iota + 1
+	FoundUnacknowledged
+	FoundCancelling
+	FoundRunAt
+	FoundBackoff
+	FoundQueuePaused
+	FoundMaxInflight
+	FoundRateLimit
+	FoundConcurrencyKey
+	FoundNoWorker
+	FoundNoWorkerForType
+	FoundWorkersBusy
+	FoundInLine
+	FoundCompleted
+	FoundFailed
+	FoundCancelled
+	FoundTimeLimit
+)
+
+// Refusal is an EventRefused with by how much it missed the end of its lease; 0 where that is not known, or not why.
+type Refusal struct {
+	Event
+	LateBy time.Duration
+}
+
+// Explain tells why a task is where it is, by the same judgements that decide about it. Its due timers must have been applied.
+func Explain(now Now, view View, t *Task) Explanation {
+	x := Explanation{Task: t, Refusals: refusals(t)}
+	if t.Last.Attempt != 0 {
+		x.Story = t.Last.story()
+	}
+	switch {
+	case t.Lease != nil:
+		x.Findings = append(x.Findings, t.heldBy(now))
+	case t.Rest == Scheduled:
+		x.Findings = append(x.Findings, t.scheduled(now))
+	case t.Rest == Ready:
+		x.Findings = append(x.Findings, t.hindrances(now, view)...)
+	default:
+		x.Findings = append(x.Findings, t.over())
+	}
+	x.Findings = append(x.Findings, t.limits(now)...)
+	return x
+}
+
+func (t *Task) heldBy(now Now) Finding {
+	l := t.Lease
+	switch {
+	case t.Cancel != nil:
+		return Finding{
+			Code: FoundCancelling, Since: t.Cancel.At, Until: now.WallAt(l.CancelBy),
+			Message: fmt.Sprintf("a cancel waits for worker %q, which holds attempt %d, to stop", l.Worker, l.Attempt),
+			Remedy:  "its worker stops at the next heartbeat, or the task is FAILED with CANCEL_TIMEOUT",
+		}
+	case l.AckedAt == 0 && l.AckBy != 0:
+		return Finding{
+			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(l.AckBy),
+			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it", l.Attempt, l.Worker),
+			Remedy:  "without an acknowledgement the task goes back to its old place in line",
+		}
+	}
+	word, at := "was granted it", l.GrantedAt
+	if l.StartedAt != 0 {
+		word, at = "started it", l.StartedAt
+	}
+	if l.HeartbeatAt > at {
+		word, at = "sent its last heartbeat", l.HeartbeatAt
+	}
+	return Finding{
+		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(l.ExpiresAt),
+		Message: fmt.Sprintf("worker %q holds attempt %d; it %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
+		Remedy:  "without a heartbeat the lease expires",
+	}
+}
+
+func (t *Task) scheduled(now Now) Finding {
+	if t.RetryAt == 0 {
+		return Finding{Code: FoundRunAt, Since: t.CreatedAt, Until: t.RunAt, Message: "its run_at is ahead"}
+	}
+	return Finding{
+		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
+		Message: fmt.Sprintf("it waits after attempt %d (%s); %s", t.Last.Attempt, t.Last.Cause, t.budgets()),
+	}
+}
+
+func (t *Task) budgets() string {
+	p := &t.Spec.Retry
+	return fmt.Sprintf("%d of %d failures, %d of %d losses", t.Failures, p.MaxAttempts, t.Losses, p.MaxLosses)
+}
+
+// hindrances are what keeps a READY task from being granted to anybody.
+func (t *Task) hindrances(now Now, view View) (all []Finding) {
+	q := view.Queue(t.ID.Space, t.Spec.Queue)
+	since := now.WallAt(t.ReadyAt)
+	switch q.Blocked(now.Serving) {
+	case BlockedByPause:
+		all = append(all, Finding{
+			Code: FoundQueuePaused, Since: since, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "resume the queue",
+		})
+	case BlockedByInflight:
+		all = append(all, Finding{
+			Code: FoundMaxInflight, Since: since,
+			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, counted(int(q.Leased), "live lease"), q.Settings.MaxInflight),
+			Remedy:  "one of them ends, or max_inflight is raised",
+		})
+	case BlockedByRate:
+		all = append(all, Finding{
+			Code: FoundRateLimit, Since: since, Until: now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
+			Message: fmt.Sprintf("the rate limit of queue %q, %v per second, holds grants back", t.Spec.Queue, q.Settings.Rate.PerSecond),
+			Remedy:  "time, or a higher rate_limit",
+		})
+	}
+	if key := t.Spec.ConcurrencyKey; key != "" {
+		if h := view.Holders(t.ID.Space, key); !h.Room(t.Spec.ConcurrencyLimit) {
+			all = append(all, Finding{
+				Code: FoundConcurrencyKey, Since: since,
+				Message: fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
+					key, counted(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit)),
+				Remedy: "one of them ends",
+			})
+		}
+	}
+	return all
+}
+
+func (t *Task) over() Finding {
+	f := Finding{Since: t.FinishedAt, Until: t.FinishedAt.Add(t.Spec.Retention)}
+	switch t.Rest {
+	case Completed:
+		f.Code, f.Message = FoundCompleted, "it is completed by the report of attempt "+t.outcomeOf()
+		if t.Outcome != nil && t.Outcome.Kind == KindAdopt {
+			f.Message = "it is completed: an operator adopted the discarded result of attempt " + t.outcomeOf()
+		}
+		return f
+	case Cancelled:
+		f.Code, f.Message, f.Remedy = FoundCancelled, "it was cancelled", "a retry opens a new round"
+		if t.Cancel != nil && t.Cancel.Reason != "" {
+			f.Message += ": " + t.Cancel.Reason
+		}
+	default:
+		f.Code, f.Message, f.Remedy = FoundFailed, "it failed: "+t.failedBy(), "a retry opens a new round"
+	}
+	if n := len(t.Discarded); n > 0 && t.Outcome == nil {
+		f.Remedy += fmt.Sprintf("; the discarded result of attempt %d can be adopted", t.Discarded[n-1].Attempt)
+	}
+	return f
+}
+
+func (t *Task) outcomeOf() string {
+	if t.Outcome == nil {
+		return "?"
+	}
+	return fmt.Sprint(t.Outcome.Attempt)
+}
+
+func (t *Task) failedBy() string {
+	p := &t.Spec.Retry
+	switch t.Reason {
+	case HeartbeatTimeout:
+		return fmt.Sprintf("its lease was lost %d times, which is its max_losses; it is quarantined", t.Losses)
+	case StartTimeout:
+		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
+	case DeadlineExceeded:
+		return "its deadline or attempt_timeout passed"
+	case CancelTimeout:
+		return "it was cancelled, and its worker did not stop within cancel_grace"
+	case DispatchUnavailable:
+		return fmt.Sprintf("%d grants in a row were not acknowledged", t.Unacked)
+	}
+	if t.Failures >= p.MaxAttempts {
+		return fmt.Sprintf("attempt %d failed, and that was the last of %d", t.Attempts, p.MaxAttempts)
+	}
+	return fmt.Sprintf("attempt %d failed in a way that is not retried", t.Attempts)
+}
+
+// limits are the times at which a task that is not over ends by itself (T6).
+func (t *Task) limits(now Now) (all []Finding) {
+	add := func(until Wall, words string) {
+		all = append(all, Finding{Code: FoundTimeLimit, Until: until, Message: words})
+	}
+	if t.Rest.Final() || t.Cancel != nil {
+		return nil
+	}
+	if t.Deadline != 0 {
+		add(t.Deadline, "at its deadline it is FAILED")
+	}
+	switch d := t.Spec.StartTimeout; {
+	case t.Lease != nil && t.Lease.AttemptBy != 0:
+		add(now.WallAt(t.Lease.AttemptBy), fmt.Sprintf("attempt_timeout of %v ends the attempt", t.Spec.AttemptTimeout))
+	case t.Lease == nil && t.Rest == Ready && d != 0:
+		add(now.WallAt(t.ReadyAt.Add(d)), fmt.Sprintf("start_timeout of %v: without a worker by then it is FAILED", d))
+	}
+	return all
+}
+
+const clockTime = "15:04:05.000"
+
+// story tells what the holder of a lease did, and how it ended.
+func (e *Ended) story() string {
+	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))
+	last := e.GrantedAt
+	tell := func(at Wall, words string) {
+		if at != 0 {
+			s += ", " + words + " " + at.Time().Format(clockTime)
+			last = max(last, at)
+		}
+	}
+	if e.AckedAt == 0 && e.Cause != Reported {
+		s += ", never acknowledged"
+	}
+	tell(e.AckedAt, "acknowledged at")
+	tell(e.StartedAt, "started at")
+	tell(e.HeartbeatAt, "last heard of by a heartbeat at")
+	s += fmt.Sprintf("; it ended at %s, %s", e.At.Time().Format(clockTime), e.Cause)
+	if e.Cause == LeaseExpired || e.Cause == DispatchUnacked {
+		s += fmt.Sprintf(", after %v of silence", time.Duration(e.At-last).Round(time.Millisecond))
+	}
+	return s
+}
+
+// refusals are what the history tells of reports that were not taken.
+func refusals(t *Task) (all []Refusal) {
+	ended := map[uint32]Wall{t.Last.Attempt: t.Last.At}
+	for _, e := range t.Events() {
+		switch e.Type {
+		case EventLeaseEnded:
+			ended[e.Attempt] = e.At
+		case EventRefused:
+			r := Refusal{Event: e}
+			if end, known := ended[e.Attempt]; known && e.Reason.Verdict() == VerdictCancelled {
+				r.LateBy = time.Duration(max(e.At-end, 0))
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// counted is a number of things in words.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func ago(now Now, at Wall) time.Duration {
+	return time.Duration(max(now.Wall-at, 0)).Round(time.Millisecond)
+}
