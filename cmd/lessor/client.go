@@ -19,9 +19,14 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// remote are the flags of every command that talks to a coordinator.
+// server is the flag of every command that talks to a coordinator.
+type server struct {
+	Addr string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
+}
+
+// remote are the flags of those that name tasks and queues by more than the id of a task, which is one in all workspaces.
 type remote struct {
-	Addr      string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
+	server    `embed:""`
 	Workspace string `shared:"" placeholder:"NAME" help:"Workspace of tasks and queues; empty is \"default\"."`
 }
 
@@ -49,7 +54,7 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	}, nil
 }
 
-func (r remote) dial() (*client, error) { return dialAddr(r.Addr) }
+func (r server) dial() (*client, error) { return dialAddr(r.Addr) }
 
 // dialAddr is dial for the value of --addr.
 func dialAddr(addr string) (*client, error) {
@@ -80,7 +85,7 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 }
 
 // with calls use with a connection and closes it.
-func (r remote) with(use func(*client) error) error {
+func (r server) with(use func(*client) error) error {
 	c, err := r.dial()
 	if err != nil {
 		return err

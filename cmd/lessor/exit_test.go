@@ -91,7 +91,7 @@ func TestWhenTakesATimeOrASpan(t *testing.T) {
 }
 
 func TestTablesShowNoControlCharacters(t *testing.T) {
-	for text, want := range map[string]string{"": "-", "a b": "a b", "a\x1b[31mb\n": "a?[31mb?", "é\u0085": "é?"} {
+	for text, want := range map[string]string{"": "-", "a b": "a b", "a\tb": "a b", "a\x1b[31mb\n": "a?[31mb?", "é\u0085": "é?"} {
 		if got := printable(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}

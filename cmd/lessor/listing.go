@@ -8,6 +8,8 @@ import (
 type listing struct {
 	a     *app
 	table table
+	// leftOut are paths of fields that the coordinator leaves out of lists.
+	leftOut []string
 }
 
 func newListing(a *app, heads ...string) *listing {
@@ -21,7 +23,7 @@ func newListing(a *app, heads ...string) *listing {
 // add prints m: its cells, or itself.
 func (l *listing) add(m proto.Message, cells ...string) error {
 	if l.a.json {
-		return printJSON(l.a.out, m)
+		return printJSON(l.a.out, m, l.leftOut...)
 	}
 	l.table.row(cells...)
 	return nil

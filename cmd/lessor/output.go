@@ -14,10 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printJSON writes m on one line, fields named as in the protos, those at their default included.
-func printJSON(w io.Writer, m proto.Message) error {
+// printJSON writes m on one line, fields named as in the protos, those at their default included; but not those that the
+// coordinator left out of m, which would look empty.
+func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
+		return fmt.Errorf("writing JSON: %w", err)
+	}
+	if raw, err = without(raw, leftOut); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
 	// protojson adds spaces at random, so that nobody depends on its form; scripts get a stable one.
@@ -54,6 +58,9 @@ func printable(s string) string {
 		return "-"
 	}
 	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return ' ' // it would open a column
+		}
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return '?'
 		}

@@ -8,7 +8,7 @@ import (
 
 // statusCmd is lessor status.
 type statusCmd struct {
-	remote `embed:""`
+	server `embed:""`
 }
 
 func (c statusCmd) Run(a *app) error {

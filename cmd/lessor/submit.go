@@ -65,7 +65,7 @@ func (c submitCmd) Run(a *app) error {
 			return aboutPayload(err, spec)
 		}
 		if a.json {
-			return printJSON(a.out, answer)
+			return printJSON(a.out, answer, taskLeftOut...)
 		}
 		if !answer.GetCreated() {
 			a.note("the idempotency key had made this task before")

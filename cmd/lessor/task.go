@@ -48,9 +48,12 @@ func about(id string, err error) *failure {
 	return &f
 }
 
+// taskLeftOut is what an answer with a task does not have, unless it was asked for the task.
+var taskLeftOut = []string{"task.spec.payload"}
+
 func printChange(a *app, answer proto.Message, line string) error {
 	if a.json {
-		return printJSON(a.out, answer)
+		return printJSON(a.out, answer, taskLeftOut...)
 	}
 	_, err := a.out.Write([]byte(line + "\n"))
 	return err

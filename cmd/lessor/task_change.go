@@ -10,7 +10,7 @@ import (
 
 // taskCancelCmd is lessor task cancel.
 type taskCancelCmd struct {
-	remote  `embed:""`
+	server  `embed:""`
 	taskIDs `embed:""`
 	Reason  string `placeholder:"TEXT" help:"Why; told to the worker."`
 }
@@ -35,7 +35,7 @@ func (c taskCancelCmd) Run(a *app) error {
 
 // taskRetryCmd is lessor task retry.
 type taskRetryCmd struct {
-	remote   `embed:""`
+	server   `embed:""`
 	taskIDs  `embed:""`
 	Deadline when `placeholder:"TIME" help:"New deadline: RFC 3339, or a span from now. Needed where the old one has passed."`
 }
@@ -59,7 +59,7 @@ func (c taskRetryCmd) Run(a *app) error {
 
 // taskDeleteCmd is lessor task delete.
 type taskDeleteCmd struct {
-	remote  `embed:""`
+	server  `embed:""`
 	taskIDs `embed:""`
 	Force   bool `help:"Also while a worker holds the task: its lease is revoked."`
 }

@@ -13,7 +13,7 @@ import (
 
 // taskGetCmd is lessor task get.
 type taskGetCmd struct {
-	remote  `embed:""`
+	server  `embed:""`
 	TaskID  string `arg:"" help:"Task to show."`
 	Output  bool   `xor:"part" help:"Write the output of the task alone, as it is."`
 	Payload bool   `xor:"part" help:"Write the payload of the task alone, as it is."`
@@ -35,7 +35,7 @@ func (c taskGetCmd) Run(a *app) error {
 		}
 		switch {
 		case c.Output:
-			_, err = a.out.Write(answer.GetTask().GetOutput())
+			err = writeOutput(a.out, answer.GetTask())
 		case c.Payload:
 			_, err = a.out.Write(answer.GetTask().GetSpec().GetPayload())
 		case a.json:
@@ -45,6 +45,24 @@ func (c taskGetCmd) Run(a *app) error {
 		}
 		return err
 	})
+}
+
+// writeOutput refuses to write nothing where the output is not there yet, or lies elsewhere.
+func writeOutput(w io.Writer, t *lessorv1.Task) error {
+	if t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return fail(exitFailed, "", "%s is %s; it has no output", t.GetTaskId(), short(t.GetState(), "TASK_STATE_"))
+	}
+	var elsewhere []string
+	for _, artifact := range t.GetArtifacts() {
+		if !artifact.GetInline() {
+			elsewhere = append(elsewhere, artifactText(artifact))
+		}
+	}
+	if len(t.GetOutput()) == 0 && len(elsewhere) > 0 {
+		return fail(exitFailed, "read it there", "%s has its output elsewhere: %s", t.GetTaskId(), strings.Join(elsewhere, "; "))
+	}
+	_, err := w.Write(t.GetOutput())
+	return err
 }
 
 func printTask(w io.Writer, t *lessorv1.Task) error {

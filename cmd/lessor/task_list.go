@@ -36,6 +36,7 @@ func (c taskListCmd) Run(a *app) error {
 	}
 	return c.with(func(cl *client) error {
 		list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "KEY", "ERROR")
+		list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
 		more, err := c.print(a, cl, list, filter)
 		if err != nil {
 			return err

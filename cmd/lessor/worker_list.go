@@ -15,7 +15,7 @@ type workerCmd struct {
 
 // workerListCmd is lessor worker list.
 type workerListCmd struct {
-	remote `embed:""`
+	server `embed:""`
 	Queue  string `placeholder:"NAME" help:"Only workers that take from this queue."`
 }
 

@@ -103,12 +103,17 @@ func (r *run) showBar(ctx context.Context) error {
 	ticker := time.NewTicker(barInterval)
 	defer ticker.Stop()
 	for {
-		counts, rate := r.tally.now(time.Now())
-		r.cfg.Screen.setBar(barText(r.tally.lines, counts, rate, r.cfg.BarWidth()))
+		r.drawBar()
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
+			r.drawBar() // as it ended, not as it was a moment before
 			return nil
 		}
 	}
+}
+
+func (r *run) drawBar() {
+	counts, rate := r.tally.now(time.Now())
+	r.cfg.Screen.setBar(barText(r.tally.lines, counts, rate, r.cfg.BarWidth()))
 }

@@ -2,10 +2,12 @@ package runner
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -111,6 +113,23 @@ func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 	if got, want := both.String(), "one\nnote\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
+}
+
+// The bar does not stay behind the summary that follows it.
+func TestTheLastBarIsThatOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		screen, both := screenOfTest(true)
+		r := &run{tally: &tally{lines: 10}, cfg: Config{Screen: screen, BarWidth: func() int { return 80 }}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.showBar(ctx) }()
+		synctest.Wait()
+		r.tally.mu.heard.done = 10
+		cancel()
+		if err := <-ended; err != nil || !strings.Contains(both.String(), "100 %  10/10 done") {
+			t.Errorf("got %v and %q", err, both)
+		}
+	})
 }
 
 // Where the output goes to a file, nothing may be added to it.
