@@ -32,6 +32,10 @@ clean: ## Remove bin/, the data of `make run` included
 test: ## Run the quick tests with the race detector
 	go test -race ./...
 
+.PHONY: rules
+rules: ## Check that each rule of docs/rules.md is declared by a quick test that passed, and list these tests
+	go test -json ./... | go run ./test/rules -require AVKT docs/rules.md
+
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
 	go test -race -count=20 -timeout 30m ./...

@@ -64,6 +64,7 @@ func eventName(n int) string {
 
 // Times of the serving clock are told by the wall clock of the moment at which the answer leaves.
 func TestExpiryIsToldOnBothClocks(t *testing.T) {
+	t.Attr("rules", "A8")
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
 	r := startResponse(now, &lease.Answer{ExpiresAt: 1_700})
 	if got := r.GetExpiresIn().AsDuration(); got != 700 {

@@ -32,6 +32,7 @@ func fullSpec() *lessorv1.TaskSpec {
 // T1: the digest is stored, so that it must be the same in every version of the software for ever. If this test fails, the code is
 // wrong, not the values.
 func TestDigestIsStable(t *testing.T) {
+	t.Attr("rules", "T1")
 	for _, tt := range []struct {
 		name string
 		spec *lessorv1.TaskSpec
@@ -50,6 +51,7 @@ func TestDigestIsStable(t *testing.T) {
 
 // T1: equal for equal content, whatever the order on the wire; different as soon as one field differs.
 func TestDigestTellsSpecsApart(t *testing.T) {
+	t.Attr("rules", "T1")
 	want := digestOf(fullSpec())
 	for range 20 { // the order of a map differs from run to run
 		copied := proto.CloneOf(fullSpec())

@@ -16,6 +16,7 @@ import (
 
 // S4: every error has its gRPC code, a reason, a code in the metadata, and RetryInfo where waiting helps.
 func TestErrorsBecomeStatuses(t *testing.T) {
+	t.Attr("rules", "S4")
 	id := lease.TaskID{Space: 1, Seq: 7}
 	for _, tt := range []struct {
 		err    error

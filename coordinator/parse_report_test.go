@@ -23,6 +23,7 @@ func gauges(n int) map[string]float64 {
 
 // V1: a bad field of a report is no error of the call; it goes along and is judged in its turn.
 func TestReportsCarryTheirFaults(t *testing.T) {
+	t.Attr("rules", "V1")
 	l := lease.DefaultLimits()
 	start := func(m *lessorv1.StartRequest) *lease.Report { return parseStart(m, l) }
 	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return parseHeartbeat(m, l) }
@@ -80,6 +81,7 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 
 // V13: what the digest covers arrives whole.
 func TestReportContentArrives(t *testing.T) {
+	t.Attr("rules", "V13")
 	no := false
 	r := parseFail(&lessorv1.FailRequest{
 		TaskId: "t", LeaseId: "l", Attempt: 3, WorkerId: "w", CancelledDuringPhase: "p", PartialProgress: []byte("half"),

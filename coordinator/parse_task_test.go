@@ -127,6 +127,7 @@ func categories(list ...lessorv1.ErrorCategory) func(*lessorv1.TaskSpec) {
 
 // S4, S7: bad input names the field's path, the value's problem and the limit.
 func TestSpecIsChecked(t *testing.T) {
+	t.Attr("rules", "S4 S7")
 	for _, cases := range [][]specCase{specSizes, spanCases(), specTimes, specPolicies} {
 		for _, tt := range cases {
 			spec := &lessorv1.TaskSpec{Queue: "q", RetryPolicy: &lessorv1.RetryPolicy{}}
@@ -153,6 +154,7 @@ func wantField(t *testing.T, name string, err error, field, problem, prefix stri
 
 // T1: a batch lies in one workspace; the path names the spec at fault.
 func TestBatchLiesInOneWorkspace(t *testing.T) {
+	t.Attr("rules", "T1")
 	path := func(i int) string { return fmt.Sprintf("tasks[%d]", i) }
 	same := []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: DefaultWorkspace}}
 	sub, err := parseSubmit(same, path, lease.DefaultLimits())

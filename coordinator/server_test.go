@@ -101,6 +101,7 @@ func TestStopDuringAHandshake(t *testing.T) {
 // A failed commit has no verdict: the caller gets UNAVAILABLE, health says NOT_SERVING, and Serve returns the error by which the process
 // exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
+	t.Attr("rules", "A10")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
 		if got := r.serving(t); got != healthv1.HealthCheckResponse_SERVING {
@@ -129,8 +130,9 @@ func (r *rig) serving(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
 	return res.GetStatus()
 }
 
-// A8: what a crash of the process left is there after the next start.
+// A6: what a crash of the process left is there after the next start.
 func TestRestartFindsTheTasks(t *testing.T) {
+	t.Attr("rules", "A6")
 	st := memstore.New()
 	var id string
 	serve(t, st, func(t *testing.T, r *rig) { id = r.submit(t, nil).GetTaskId() })

@@ -27,6 +27,7 @@ func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 // W5: a dispatch that nobody acknowledges for 5 s comes back, in no budget counted. The session gets no work until it says something, and
 // whoever acknowledges too late is told to stop.
 func TestUnacknowledgedDispatchComesBack(t *testing.T) {
+	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
@@ -56,6 +57,7 @@ func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 
 // W5: once it has been granted to another, a late ack is told so.
 func TestLateAckOfWhatAnotherHas(t *testing.T) {
+	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
@@ -73,6 +75,7 @@ func TestLateAckOfWhatAnotherHas(t *testing.T) {
 
 // W5: an ack, a start, or a heartbeat that names the lease acknowledges; none of them is answered with a cancel.
 func TestWhatAcknowledges(t *testing.T) {
+	t.Attr("rules", "W5")
 	for name, acknowledge := range map[string]func(*talker, *lessorv1.SessionResponse, *lessorv1.Assignment){
 		"ack":       func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { tk.ack(m) },
 		"start":     func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
@@ -106,6 +109,7 @@ func TestWhatAcknowledges(t *testing.T) {
 // W5: a lease may be shorter than the time for an ack. The session that let it run out unacknowledged is left alone, until it
 // says something.
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
+	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) {
@@ -136,6 +140,7 @@ func TestAckAfterTheReport(t *testing.T) {
 
 // W5: the silence of one session is not the others' fault, nor the task's before the sixth session in a row.
 func TestSixSilentSessions(t *testing.T) {
+	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		for i := range lease.MaxUnacked {

@@ -21,6 +21,7 @@ func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 
 // T7: a cancel reaches the stream at once, with the time that is left; each heartbeat says it again, and the worker's word ends it.
 func TestCancelReachesTheStream(t *testing.T) {
+	t.Attr("rules", "T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })

@@ -17,6 +17,7 @@ import (
 
 // W1: a stream on which no frame comes is reset; any frame keeps it, in any state.
 func TestSilentSessionIsReset(t *testing.T) {
+	t.Attr("rules", "W1")
 	for _, state := range []int{0, 1, 2, 4} {
 		t.Run(states[state].name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {

@@ -20,6 +20,7 @@ func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 
 // Feedback reaches whoever watches, in order and after the start, and GetTask shows the last of it while the attempt lives.
 func TestFeedbackReachesWatchers(t *testing.T) {
+	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()

@@ -85,6 +85,7 @@ func TestResetIsTheLastFrame(t *testing.T) {
 
 // A worker is behind while work waits for it, not while it is to be told to stop (W11).
 func TestBehindIsWithItsWork(t *testing.T) {
+	t.Attr("rules", "W11")
 	bubble(t, func(t *testing.T, o *outbox) {
 		o.cancel(&lessorv1.Cancel{})
 		if o.behind() {

@@ -34,6 +34,7 @@ func short(v *lessorv1.ReportVerdict) string {
 
 // W3: one frame carries many reports. Items are independent, good or bad; the verdicts come one per report, in their order, with its ids.
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
+	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 5)
 		r.submitAll(t, 5)
@@ -84,6 +85,7 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 
 // S7: what a frame may carry; one that carries more is refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
+	t.Attr("rules", "S7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
@@ -120,6 +122,7 @@ func TestFramesAreBounded(t *testing.T) {
 
 // W4: a heartbeat renews the leases that it names, and no others; each gets its verdict.
 func TestHeartbeatRenewsWhatItNames(t *testing.T) {
+	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 2)
 		r.submitAll(t, 2)
@@ -143,6 +146,7 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 
 // V4: a report whose verdict was lost with the stream is sent again on the next one, and answered as it was.
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
+	t.Attr("rules", "V4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
@@ -157,6 +161,7 @@ func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 
 // A10: where a commit fails there is no verdict. Each item says so, in its frame and order, and then the coordinator ends.
 func TestNoVerdictWhereTheStoreFails(t *testing.T) {
+	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()
 		r := newRig(t, st)
@@ -184,6 +189,7 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 
 // W3: of the answers to two frames, that to the first comes first, however many there are.
 func TestAnswersKeepTheOrderOfFrames(t *testing.T) {
+	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		var ids []string

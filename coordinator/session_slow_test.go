@@ -16,6 +16,7 @@ import (
 // W11: a worker that sends and never reads is heard until its answers fill their room; then only its own stream stands still, and in the
 // end it is over. Each of these would fill the memory of a coordinator without bounds.
 func TestWorkerThatNeverReads(t *testing.T) {
+	t.Attr("rules", "W11")
 	big := strings.Repeat("x", 100<<10)
 	for name, tt := range map[string]struct {
 		payload proto.Message
@@ -70,6 +71,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 
 // W11: a worker that reads slowly, but reads, keeps its session, however much waits for it.
 func TestWorkerThatReadsSlowly(t *testing.T) {
+	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		const frames, items = 30, 1000
 		tk := r.mute(t, "w")
@@ -101,6 +103,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 
 // W11: whoever has not read its work gets no more of it, whatever it says meanwhile.
 func TestNoWorkForWhoReadsNone(t *testing.T) {
+	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		slow := r.mute(t, "slow")
 		slow.say(hello("slow"))

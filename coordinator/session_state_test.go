@@ -26,6 +26,7 @@ var states = []struct {
 // W1: every frame in every state. A cell has the code or payload that answers the frame, and the state after it; "-" is no answer, "end"
 // the end of the stream. Where it is E.CMD.UNKNOWN, nothing has changed.
 func TestEveryFrameInEveryState(t *testing.T) {
+	t.Attr("rules", "W1")
 	const unknown = codeUnknown
 	for _, tt := range []struct {
 		name    string
@@ -175,6 +176,7 @@ func TestAckIsGivenWhereAsked(t *testing.T) {
 
 // W3: the envelope of what the coordinator says: its sequence rises by one, ids are its own.
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
+	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.talk(t, "w")
 		tk.say(states[1].enter)

@@ -13,6 +13,7 @@ import (
 
 // W4: work goes out at once, up to the slots; the slot of a committed report is filled again, after its verdict.
 func TestDispatchFillsTheSlots(t *testing.T) {
+	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 2)
 		r.submitAll(t, 4)
@@ -38,6 +39,7 @@ func TestDispatchFillsTheSlots(t *testing.T) {
 
 // An assignment has all that the worker needs (S2).
 func TestAssignmentIsComplete(t *testing.T) {
+	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Type = []byte("payload"), "kind" }).GetTaskId()
 		a := r.work(t, "w", 1).given(1)[0]
@@ -129,6 +131,7 @@ func TestTypesAreMatched(t *testing.T) {
 
 // W10: a worker that drains gets no new work, what it runs finishes, and its verdicts come; then it says goodbye.
 func TestDrainFromTheWorker(t *testing.T) {
+	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 3)
 		r.submitAll(t, 2)
@@ -160,6 +163,7 @@ func TestDrainFromTheWorker(t *testing.T) {
 
 // W9: a goodbye gives all leases back at once, in no budget counted.
 func TestGoodbyeGivesLeasesBack(t *testing.T) {
+	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk, other := r.work(t, "w", 2), r.work(t, "other", 2)
 		other.say(&lessorv1.Capacity{MaxParallel: 0})
@@ -183,6 +187,7 @@ func TestGoodbyeGivesLeasesBack(t *testing.T) {
 
 // W8: a lost stream revokes nothing. The same instance finds its leases, and the slots that they take, on its new stream.
 func TestLostStreamRevokesNothing(t *testing.T) {
+	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*talker){
 		"cut":         func(tk *talker) { tk.cut() },
 		"half closed": func(tk *talker) { _ = tk.stream.CloseSend() },
@@ -221,6 +226,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 
 // A lease follows the stream that speaks for it, by heartbeat or report, and takes a slot there.
 func TestLeaseFollowsTheStream(t *testing.T) {
+	t.Attr("rules", "W8")
 	for name, speak := range map[string]func(*talker, *lessorv1.Assignment){
 		"heartbeat": func(tk *talker, a *lessorv1.Assignment) { tk.beat(a) },
 		"start":     func(tk *talker, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
@@ -247,6 +253,7 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 
 // Live leases survive a restart of the coordinator (A9), and so does their hold on the slots of the instance.
 func TestSlotsSurviveARestart(t *testing.T) {
+	t.Attr("rules", "A9")
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()
 		r := newRig(t, st)
@@ -267,6 +274,7 @@ func TestSlotsSurviveARestart(t *testing.T) {
 
 // W8: a newer stream of the same instance takes over, leases and all; the older one is told so and ends.
 func TestNewerStreamDisplacesTheOlder(t *testing.T) {
+	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		old := r.work(t, "w", 1)
 		r.submitAll(t, 2)
@@ -292,6 +300,7 @@ func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 
 // The frames of a dispatch stay far below the message limit, whatever the tasks are like (S7).
 func TestDispatchFramesAreBounded(t *testing.T) {
+	t.Attr("rules", "S7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		const tasks = 60
 		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 200<<10) }

@@ -20,6 +20,7 @@ import (
 
 // A task from its submit to its result, by unary calls alone.
 func TestTaskLifeByUnaryCalls(t *testing.T) {
+	t.Attr("rules", "V4 V5 V12")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		task := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Labels = []byte("in"), map[string]string{"a": "1"} })
@@ -76,6 +77,7 @@ func eventTypes(history []*lessorv1.HistoryEvent) string {
 
 // T1: the same key and spec return the first task; another spec is refused, with the path of the spec at fault.
 func TestSubmitIsIdempotent(t *testing.T) {
+	t.Attr("rules", "T1")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		spec := &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Payload: []byte("p")}
 		first, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
@@ -105,6 +107,7 @@ func errOf[T any](_ T, err error) error { return err }
 
 // S4: bad input is INVALID_ARGUMENT with the field's path, and changes nothing.
 func TestBadRequests(t *testing.T) {
+	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		task := r.submit(t, nil).GetTaskId()
@@ -163,6 +166,7 @@ func TestBadRequests(t *testing.T) {
 
 // S4: a random id and one of the wrong form are NOT_FOUND alike.
 func TestUnknownTasksAreNotFound(t *testing.T) {
+	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.submit(t, nil)
@@ -185,6 +189,7 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 
 // T9: in a wrong state the answer is FAILED_PRECONDITION and names the state.
 func TestWrongStatesAreNamed(t *testing.T) {
+	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		wantState := func(name string, err error, state string) {
@@ -208,6 +213,7 @@ func TestWrongStatesAreNamed(t *testing.T) {
 
 // T7, T9: what an operator does to a task, and that the history says so.
 func TestCancelRetryDelete(t *testing.T) {
+	t.Attr("rules", "T7 T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		id := r.submit(t, nil).GetTaskId()

@@ -88,6 +88,7 @@ func runTask(t *testing.T, r *rig) {
 
 // S5: a watch tells past and future, and ends with the task.
 func TestWatchFollowsATaskToItsEnd(t *testing.T) {
+	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
@@ -124,6 +125,7 @@ func wantRising(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 
 // S5: from any event on, a watch resumes with the next one.
 func TestWatchResumesAfterASequence(t *testing.T) {
+	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		runTask(t, r)
@@ -159,6 +161,7 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 
 // S5: the watch of a run tells of all its tasks, of no others, and resumes without a gap.
 func TestWatchRun(t *testing.T) {
+	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
 		r.submit(t, nil)
@@ -205,6 +208,7 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 
 // T10: what fell off the front of a history is told as missed, once.
 func TestUntoldTellsWhatIsMissing(t *testing.T) {
+	t.Attr("rules", "T10")
 	task := &lease.Task{
 		ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3,
 		History: []lease.Event{{Seq: 20, Type: lease.EventGranted}, {Seq: 22, Type: lease.EventStarted}},
@@ -270,6 +274,7 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 
 // S5: a reader that stood still is told what it missed, blocks nobody meanwhile, and still gets every durable event and the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
+	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		stream, err := r.tasks.WatchTask(t.Context(), &lessorv1.WatchTaskRequest{TaskId: id})

@@ -43,6 +43,7 @@ func TestLeaseWaitIsCut(t *testing.T) {
 
 // S2: a repeated request_id returns the same live assignments.
 func TestLeaseIsRepeatable(t *testing.T) {
+	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		r.submit(t, nil)
@@ -60,6 +61,7 @@ func TestLeaseIsRepeatable(t *testing.T) {
 
 // T10: the next attempt gets the last checkpoint, and the fencing token rises.
 func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
+	t.Attr("rules", "T10 A2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		a := r.lease(t)
@@ -112,6 +114,7 @@ func TestReportsGetVerdicts(t *testing.T) {
 
 // T7: a cancel reaches the worker with its next heartbeat; a Fail ends it.
 func TestCancelReachesTheWorker(t *testing.T) {
+	t.Attr("rules", "T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		id := r.submit(t, nil).GetTaskId()

@@ -1,6 +1,6 @@
 // Package lease is the rule book of Lessor: it decides everything about tasks and leases, and does nothing else. It has no
 // clock, no goroutine, no disk and no network; it imports only the standard library. The same rules run in the coordinator, in its
-// tests and in simulations. Rule numbers in the comments (A3, V7, T5, W5 ...) are those of the contract.
+// tests and in simulations. Rule numbers in the comments (A3, V7, T5, W5 ...) are those of docs/rules.md.
 //
 // # States
 //

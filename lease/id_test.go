@@ -64,6 +64,7 @@ func TestParseTaskIDIsStrict(t *testing.T) {
 
 // A2: a token rises with the attempt, more with the epoch, and is exact in a double.
 func TestFencingTokenRises(t *testing.T) {
+	t.Attr("rules", "A2")
 	last := uint64(0)
 	for _, epoch := range []uint32{1, 2, 90_000_000, 1<<32 - 1} {
 		for _, attempt := range []uint32{1, 2, 1000, MaxAttempt} {
@@ -85,6 +86,7 @@ func testTicket() Ticket {
 
 // A7: an authority knows its own lease ids, for the tenant that it issued them to.
 func TestAuthorityRecognisesItsOwn(t *testing.T) {
+	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
 	id := a.Issue("acme", testTicket())
 	if got, ok := a.Open("acme", id); !ok || got != testTicket() {
@@ -101,6 +103,7 @@ func TestAuthorityRecognisesItsOwn(t *testing.T) {
 
 // A7: nothing else is genuine.
 func TestAuthorityRefusesForgeries(t *testing.T) {
+	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
 	id := a.Issue("acme", testTicket())
 	refused := func(name, tenant, leaseID string) {
@@ -124,6 +127,7 @@ func TestAuthorityRefusesForgeries(t *testing.T) {
 
 // A7: every bit of a lease id is under the MAC.
 func TestAuthorityRefusesFlippedBits(t *testing.T) {
+	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
 	raw, err := base64.RawURLEncoding.DecodeString(a.Issue("acme", testTicket()))
 	if err != nil {

@@ -23,6 +23,7 @@ const stepsPerHistory = 2000
 // TestRandomHistories runs random commands through the rules and through the model, and wants the same answers and the same tasks after every
 // step, and the invariants A1-A5 in between. A failure prints how to repeat it.
 func TestRandomHistories(t *testing.T) {
+	t.Attr("rules", "A1 A2 A3 A4 A5 T2 T10")
 	if *seed != 0 {
 		runHistory(t, *seed, *steps)
 		return

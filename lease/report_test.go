@@ -12,6 +12,7 @@ func no() *bool  { b := false; return &b }
 
 // V13: what makes two reports different ones.
 func TestDigestTellsContentsApart(t *testing.T) {
+	t.Attr("rules", "V13")
 	complete := func(output string, artifacts ...Artifact) *Report {
 		return &Report{Kind: KindComplete, Result: &Result{Output: []byte(output), Artifacts: artifacts}}
 	}
@@ -48,6 +49,7 @@ func TestDigestTellsContentsApart(t *testing.T) {
 
 // V13: times, metrics, ids and who sent it do not make it another report.
 func TestDigestCoversNothingElse(t *testing.T) {
+	t.Attr("rules", "V13")
 	for name, same := range map[string][2]*Report{
 		"metrics, ids, session": {
 			{Kind: KindComplete, Result: &Result{Output: []byte("x")}},
@@ -77,6 +79,7 @@ func TestDigestCoversNothingElse(t *testing.T) {
 
 // A long value is hashed before it is digested; the length still counts, so that no value passes for the hash of another.
 func TestDigestOfLongValues(t *testing.T) {
+	t.Attr("rules", "V13")
 	var short, long digester
 	long.bytes(bytes.Repeat([]byte("x"), 33))
 	short.bytes(long.buf[1:])
@@ -87,6 +90,7 @@ func TestDigestOfLongValues(t *testing.T) {
 
 // V1: what is wrong with the form of a report, field and limit named.
 func TestReportCheck(t *testing.T) {
+	t.Attr("rules", "V1")
 	limits := Limits{Output: 10, ID: 8, Labels: 2, Checkpoint: 10, Stack: 10}
 	base := func(kind Kind) Report { return Report{Kind: kind, TaskID: "t", LeaseID: "l"} }
 	failed := func(f Failure) Report { r := base(KindFail); r.Failure = &f; return r }

@@ -74,6 +74,7 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 
 // T8: whichever of the two is left out follows from the other, within its range.
 func TestFillDerivesHeartbeats(t *testing.T) {
+	t.Attr("rules", "T8")
 	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
 		{interval: 10 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
 		{timeout: 30 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
@@ -94,6 +95,7 @@ func TestFillDerivesHeartbeats(t *testing.T) {
 
 // Each range holds at its ends and not one step beyond, and the refusal names the field and the limit.
 func TestFillLimits(t *testing.T) {
+	t.Attr("rules", "S7 T8")
 	limits := Limits{Payload: 10, ID: 8, Labels: 2}
 	full, over := strings.Repeat("x", 8), strings.Repeat("x", 9)
 	labels := func(n int) map[string]string {

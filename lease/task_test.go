@@ -9,6 +9,7 @@ import (
 
 // T10: a task keeps its newest events and counts those that fell off.
 func TestHistoryIsBounded(t *testing.T) {
+	t.Attr("rules", "T10")
 	n := newNarrator(t)
 	n.run("submit t1 backoff=1s max_backoff=1s")
 	all := 1 // the submit
@@ -36,6 +37,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 // A2: a task whose attempt numbers are used up ends; a token that wrapped around would be below the older ones.
 func TestGrantStopsAtTheLastAttempt(t *testing.T) {
+	t.Attr("rules", "A2")
 	n := newNarrator(t)
 	n.run("submit t1")
 	id := n.tasks["t1"]
@@ -52,6 +54,7 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 
 // T8: what an index of timers keeps is computed from the task alone.
 func TestDue(t *testing.T) {
+	t.Attr("rules", "T8")
 	start := lease.Instant(time.Hour)
 	at := func(d time.Duration) lease.Instant { return start.Add(d) }
 	wall := func(d time.Duration) lease.Wall { return lease.WallOf(firstDay).Add(d) }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 var update = flag.Bool("update", false, "write the results of the transcripts to testdata instead of comparing them")
 
 // TestTranscripts replays testdata/*.txt. In a transcript a line that begins with "> " is a command (see narrator.commands), what follows it
-// is its result, "# " is a comment, and a heading "## " names the rule that is shown and begins with an empty world. After a
+// is its result, and "# " is a comment. A heading "## " begins with the rules that are shown, as a test of its own in an empty world. After a
 // change of the rules, run with -update and review the difference as prose.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -19,53 +20,77 @@ func TestTranscripts(t *testing.T) {
 		t.Fatalf("no transcripts: %v", err)
 	}
 	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := replay(t, string(want))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			reportFirstDifference(t, got, string(want))
-		})
+		t.Run(filepath.Base(file), func(t *testing.T) { checkTranscript(t, file) })
 	}
 }
 
-// replay runs the commands of a transcript and returns it with the results that they have now.
-func replay(t *testing.T, transcript string) string {
+func checkTranscript(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, after := "", 0
+	for _, section := range sections(string(text)) {
+		heading, _, _ := strings.Cut(strings.TrimPrefix(section, "## "), "\n")
+		now := section
+		t.Run(heading, func(t *testing.T) {
+			t.Attr("rules", leadingRules(heading))
+			now = replay(t, section)
+			if !*update {
+				reportFirstDifference(t, now, section, after)
+			}
+		})
+		got += now
+		after += strings.Count(section, "\n")
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sections cuts a transcript before each heading.
+func sections(transcript string) []string {
+	var all []string
+	for line := range strings.Lines(transcript) {
+		if strings.HasPrefix(line, "## ") || len(all) == 0 {
+			all = append(all, "")
+		}
+		all[len(all)-1] += line
+	}
+	return all
+}
+
+// leadingRules returns the rules that a heading begins with.
+func leadingRules(heading string) string {
+	return strings.TrimSpace(regexp.MustCompile(`^([A-Z]\d+ )*`).FindString(heading))
+}
+
+// replay runs the commands of a section and returns it with the results that they have now.
+func replay(t *testing.T, section string) string {
 	var out strings.Builder
 	n := newNarrator(t)
-	for line := range strings.Lines(transcript) {
+	for line := range strings.Lines(section) {
 		command, isCommand := strings.CutPrefix(line, "> ")
 		switch {
-		case strings.HasPrefix(line, "## "):
-			n = newNarrator(t)
-			out.WriteString(line)
 		case isCommand:
 			out.WriteString(line)
 			out.WriteString(n.run(strings.TrimSpace(command)))
-		case line == "\n", strings.HasPrefix(line, "# "):
+		case line == "\n", strings.HasPrefix(line, "#"):
 			out.WriteString(line)
 		}
 	}
 	return out.String()
 }
 
-func reportFirstDifference(t *testing.T, got, want string) {
+// reportFirstDifference names the line in a file of which want begins after the given one.
+func reportFirstDifference(t *testing.T, got, want string, after int) {
 	t.Helper()
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	rule := ""
 	for i := range min(len(g), len(w)) {
-		if strings.HasPrefix(w[i], "## ") {
-			rule = w[i]
-		}
 		if g[i] != w[i] {
-			t.Fatalf("line %d, under %q:\n got: %s\nwant: %s", i+1, rule, g[i], w[i])
+			t.Fatalf("line %d:\n got: %s\nwant: %s", after+i+1, g[i], w[i])
 		}
 	}
 	if len(g) != len(w) {

@@ -15,6 +15,7 @@ const (
 
 // T3: initial times multiplier^n, at most max, give or take 20 %.
 func TestBackoff(t *testing.T) {
+	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute}
 	for n, plain := range map[uint32]time.Duration{
 		0: time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 8: 256 * time.Second,
@@ -35,6 +36,7 @@ func TestBackoff(t *testing.T) {
 
 // A wait of nothing would make a busy loop of a failing task.
 func TestBackoffIsNeverZero(t *testing.T) {
+	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: 1, Multiplier: 1, MaxBackoff: 1}
 	if got := p.backoff(0, entropyLow); got != 1 {
 		t.Errorf("the shortest backoff is %v, want 1ns", got)
@@ -43,6 +45,7 @@ func TestBackoffIsNeverZero(t *testing.T) {
 
 // The range of T3 that Spec.Fill lets through stays within what a Duration holds.
 func TestBackoffAtTheEndsOfItsRange(t *testing.T) {
+	t.Attr("rules", "T3")
 	p := RetryPolicy{InitialBackoff: MaxInitialBackoff, Multiplier: MaxMultiplier, MaxBackoff: MaxMaxBackoff}
 	if got, limit := p.backoff(MaxBudget, entropyHigh), time.Duration(1.2*float64(MaxMaxBackoff)); got <= MaxMaxBackoff || got > limit {
 		t.Errorf("the longest backoff is %v, want at most %v", got, limit)
@@ -51,6 +54,7 @@ func TestBackoffAtTheEndsOfItsRange(t *testing.T) {
 
 // T4: the policy's list, then the worker's word, then the category.
 func TestRetries(t *testing.T) {
+	t.Attr("rules", "T4")
 	type row struct {
 		category  Category
 		retryable *bool

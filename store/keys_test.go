@@ -74,6 +74,7 @@ func TestAttemptKeys(t *testing.T) {
 
 // T2: within a line the higher priority goes first, then who is longer in line.
 func TestReadyKeys(t *testing.T) {
+	t.Attr("rules", "T2")
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ReadyKey {
 			return store.ReadyKey{
@@ -120,6 +121,7 @@ func TestParkedKeys(t *testing.T) {
 }
 
 func TestTimerKeys(t *testing.T) {
+	t.Attr("rules", "T8")
 	checkOrder(t,
 		func(rnd *rand.Rand) store.TimerKey {
 			if rnd.IntN(2) == 0 {
@@ -139,6 +141,7 @@ func TestTimerKeys(t *testing.T) {
 
 // A3: what is due at now, equality included, is in the range; what is due later or on the other clock is not.
 func TestDueBy(t *testing.T) {
+	t.Attr("rules", "A3")
 	last := lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64}
 	for _, now := range []int64{math.MinInt64, -1, 0, 1, 1 << 40, math.MaxInt64 - 1, math.MaxInt64} {
 		from, to := store.DueBy(store.ServingClock, now)

@@ -63,6 +63,7 @@ func TestConfirm(t *testing.T) {
 
 // Confirm counts from before the question, not from the answer: a slow answer leaves less time (A8).
 func TestConfirmCountsFromTheQuestion(t *testing.T) {
+	t.Attr("rules", "A8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		answers := make(chan error, 1)
@@ -117,6 +118,7 @@ func TestConfirmWaits(t *testing.T) {
 
 // SaveCheckpoint returns when the coordinator has it, not before (A6, T10).
 func TestSaveCheckpoint(t *testing.T) {
+	t.Attr("rules", "T10")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		saved := make(chan error, 1)
@@ -149,6 +151,7 @@ func TestSaveCheckpoint(t *testing.T) {
 
 // A checkpoint that the coordinator rejects costs nothing but itself: the handler goes on (V1, K3).
 func TestCheckpointRejected(t *testing.T) {
+	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		goOn := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 
 // Drain (W10): the coordinator is told, new work goes back, what runs finishes and gets its verdict, then goodbye.
 func TestDrain(t *testing.T) {
+	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{Concurrency: 2}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -50,6 +51,7 @@ func TestDrain(t *testing.T) {
 
 // A handler that outlasts the drain's patience is stopped with ErrDraining; its error gives the task back (K6).
 func TestDrainStopsHandlers(t *testing.T) {
+	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		causes := make(chan error, 1)
@@ -173,6 +175,7 @@ func TestDrainWhileDisconnected(t *testing.T) {
 // A worker that is asked by the coordinator drains the same way, and Run says who asked. The deadline counts from the
 // frame's own time, not from this machine's clock.
 func TestDrainByCoordinator(t *testing.T) {
+	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		causes := make(chan error, 1)

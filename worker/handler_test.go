@@ -94,6 +94,7 @@ func reportOf(t *testing.T, h worker.Handler) *lessorv1.Report {
 
 // Release gives the task back with a delay, and is no failure (T5).
 func TestRelease(t *testing.T) {
+	t.Attr("rules", "T5")
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(context.Context, *worker.Task) ([]byte, error) {
 			return nil, fmt.Errorf("wrapped: %w", worker.Release(time.Minute, "not here"))
@@ -106,6 +107,7 @@ func TestRelease(t *testing.T) {
 
 // A handler reads what the assignment brought (S2), and its artifacts go with the result.
 func TestTaskFieldsAndArtifacts(t *testing.T) {
+	t.Attr("rules", "S2")
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			if task.ID != "t1" || task.Attempt != 1 || task.AttemptID != "t1/1" || task.FencingToken != 7 || task.Queue != "q" ||
@@ -157,6 +159,7 @@ func TestReportsAreMerged(t *testing.T) {
 
 // A dispatch that is delivered twice starts one handler, while it runs and after (W6, W7).
 func TestDuplicateDispatch(t *testing.T) {
+	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		starts := 0
@@ -209,6 +212,7 @@ func TestUnknownType(t *testing.T) {
 
 // Frames that ask for an acknowledgement get one (W6); frames that mean nothing here are answered and change nothing.
 func TestAcknowledgement(t *testing.T) {
+	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)

@@ -16,6 +16,7 @@ import (
 // A8: an answer counts from before its question; the dispatch's own span, which is too long, is forgotten at the first
 // answer; after that a lease only grows (A3). Equality is expired.
 func TestLeaseClock(t *testing.T) {
+	t.Attr("rules", "A8")
 	t0 := time.Now()
 	l := grantedLease(t0.Add(10*time.Second), 90*time.Second) // 10 s under way
 	check := func(what string, want time.Duration) {
@@ -53,6 +54,7 @@ func TestBackoffWait(t *testing.T) {
 
 // Heartbeats fall on shared instants, never later than the interval and not much earlier (T8).
 func TestUntilBeat(t *testing.T) {
+	t.Attr("rules", "T8")
 	const interval = 30 * time.Second
 	instants := make(map[time.Duration]bool)
 	for age := time.Duration(0); age < interval; age += 77 * time.Millisecond {
@@ -72,6 +74,7 @@ func TestUntilBeat(t *testing.T) {
 
 // W6: the last leases are known, and only those.
 func TestRecentLeases(t *testing.T) {
+	t.Attr("rules", "W6")
 	var r recentLeases
 	for i := range 3 * maxRecent {
 		if !r.add(fmt.Sprint(i)) {
@@ -110,6 +113,7 @@ func TestFill(t *testing.T) {
 
 // W11: output is bounded, the oldest goes first, indexes show the gap, and what is kept is whole runes.
 func TestFeedbackBound(t *testing.T) {
+	t.Attr("rules", "W11")
 	f := newFeedback(4*maxChunk, func() {})
 	text := strings.Repeat("xé", 10*maxChunk)
 	f.write("out", []byte(text))

@@ -39,6 +39,7 @@ func wantLoss(t *testing.T, r *running, s *stream, causes chan error, reason les
 
 // A CANCELLED verdict on a heartbeat ends the attempt; its result is discarded and never reported (K2, V9).
 func TestLeaseLostByHeartbeat(t *testing.T) {
+	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		r, _, s, causes := startedTask(t)
 		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
@@ -50,6 +51,7 @@ func TestLeaseLostByHeartbeat(t *testing.T) {
 
 // The same on Start (V10).
 func TestLeaseLostByStart(t *testing.T) {
+	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		causes := make(chan error, 1)
@@ -63,6 +65,7 @@ func TestLeaseLostByStart(t *testing.T) {
 
 // A cancel frame without grace says that the lease is lost (W3).
 func TestLeaseLostByCancelFrame(t *testing.T) {
+	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		r, _, s, causes := startedTask(t)
 		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
@@ -73,6 +76,7 @@ func TestLeaseLostByCancelFrame(t *testing.T) {
 // A lease that is not renewed ends by the worker's own clock, exactly expires_in after the Start that renewed it last
 // (A3, A8).
 func TestLeaseLostByLocalExpiry(t *testing.T) {
+	t.Attr("rules", "A8 K2")
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		r, _, s, causes := startedTask(t)
@@ -87,6 +91,7 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 
 // Renewals carry a lease on; the heartbeats come at most an interval apart and name it (K4, W4, T8).
 func TestRenewal(t *testing.T) {
+	t.Attr("rules", "K4")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -129,6 +134,7 @@ func TestRenewal(t *testing.T) {
 
 // A dispatch whose lease has run out by the time that it could start is never started (K2).
 func TestExpiredDispatchIsNotStarted(t *testing.T) {
+	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
@@ -149,6 +155,7 @@ func TestExpiredDispatchIsNotStarted(t *testing.T) {
 // A cancel leaves the handler its grace: the context ends at once, the lease lives on, and the end is reported as Fail
 // with category CANCELLED (T7, K6).
 func TestCancelWithGrace(t *testing.T) {
+	t.Attr("rules", "K6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -176,6 +183,7 @@ func TestCancelWithGrace(t *testing.T) {
 
 // A cancelled handler that finishes all the same completes the task (T7).
 func TestCancelledButComplete(t *testing.T) {
+	t.Attr("rules", "K6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -200,6 +208,7 @@ func TestCancelledButComplete(t *testing.T) {
 
 // A handler that outlives the grace has lost its lease: Task.Lost tells it, and nothing is reported (T7, K2).
 func TestCancelGraceOver(t *testing.T) {
+	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		waited := make(chan time.Duration, 1)
@@ -237,6 +246,7 @@ func TestCancelGraceOver(t *testing.T) {
 // A handler that ignores the loss of its lease occupies a slot that the coordinator must not count on (W4), until it
 // returns.
 func TestStuckHandlerLessensCapacity(t *testing.T) {
+	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		release := make(chan struct{})

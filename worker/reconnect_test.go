@@ -20,6 +20,7 @@ import (
 
 // A session that breaks is opened again, with waits that grow up to MaxBackoff (W1).
 func TestBackoffGrows(t *testing.T) {
+	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		var opened []time.Time

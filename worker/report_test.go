@@ -20,6 +20,7 @@ import (
 // A stream that breaks between report and verdict: the handler of the other task goes on, and the report is sent again,
 // unchanged, on the next stream (K5, W8).
 func TestReportIsSentAgainAfterReconnect(t *testing.T) {
+	t.Attr("rules", "K5 W8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		long := make(chan struct{})
@@ -64,6 +65,7 @@ func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 
 // A Start that got no verdict is sent again as well, so that the grant is acknowledged (W5).
 func TestStartIsSentAgain(t *testing.T) {
+	t.Attr("rules", "W5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		causes := make(chan error, 1)
@@ -111,6 +113,7 @@ func TestVerdictsAreNotRetried(t *testing.T) {
 // An item without a verdict is sent again, unchanged, no earlier than the coordinator asks (W3, K5), and given up in the
 // end.
 func TestItemErrorsAreRetriedBounded(t *testing.T) {
+	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{ReportTries: 3}, echo)
@@ -146,6 +149,7 @@ func TestItemErrorsAreRetriedBounded(t *testing.T) {
 
 // A frame that is answered by an error frame got no verdict either.
 func TestErrorFrameIsNoVerdict(t *testing.T) {
+	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
@@ -184,6 +188,7 @@ func TestUnansweredReport(t *testing.T) {
 // An output that the coordinator finds too large leaves the lease live (V11): the task fails for good instead of running
 // out again and again. One that fits no message is not even sent.
 func TestResultTooLarge(t *testing.T) {
+	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		size := make(chan int, 2)
@@ -260,6 +265,7 @@ func TestFramesFit(t *testing.T) {
 
 // While the stream takes nothing, output is dropped oldest first and the handler does not wait (W11).
 func TestSlowStream(t *testing.T) {
+	t.Attr("rules", "W11")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		const chunks = 4096

@@ -12,6 +12,7 @@ import (
 
 // The whole loop once: handshake, register, start, complete, goodbye (section 6, W1, K1).
 func TestHappyPath(t *testing.T) {
+	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{Version: "1.2"}, echo)
@@ -59,6 +60,7 @@ func checkOpening(t *testing.T, s *stream) {
 
 // An idle worker shows at the interval of accept that it lives (W9).
 func TestIdleHeartbeat(t *testing.T) {
+	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestLifeOfATask(t *testing.T) {
+	t.Attr("rules", "V4 V5 V12")
 	run(t, func(r *rig) {
 		task := r.submit(work())[0]
 		g := r.lease(1, 0)
@@ -35,6 +36,7 @@ func TestLifeOfATask(t *testing.T) {
 
 // A backlog far beyond what is kept in memory is handed out in its order, each task once (T2; design: RAM holds the working set).
 func TestBacklogBeyondMemory(t *testing.T) {
+	t.Attr("rules", "T2")
 	run(t, func(r *rig) {
 		const n = 3 * lineHead
 		for range n / 1000 {
@@ -66,6 +68,7 @@ func TestBacklogBeyondMemory(t *testing.T) {
 
 // A6, A9: acknowledged tasks and live leases survive a crash; the lease goes on and commits.
 func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
+	t.Attr("rules", "A6 A9")
 	run(t, func(r *rig) {
 		r.submit(many(10)...)
 		g := r.lease(3, 0)
@@ -83,6 +86,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 
 // A9: time that the coordinator was down is not counted against a lease, and a lease whose worker is silent still ends.
 func TestDowntimeIsNotCounted(t *testing.T) {
+	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)
@@ -99,6 +103,7 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 
 // A9: --recovery=invalidate ends every older lease, for good.
 func TestInvalidateEndsOlderLeases(t *testing.T) {
+	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)
@@ -118,6 +123,7 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 
 // T8: an expired lease is noticed within 100 ms, and the task goes to the next who waits.
 func TestExpiryHandsOverWithoutAScan(t *testing.T) {
+	t.Attr("rules", "T8 V9")
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)
@@ -137,6 +143,7 @@ func TestExpiryHandsOverWithoutAScan(t *testing.T) {
 
 // W4: work is pushed up to the free slots, at once, and the slot of a finished task is filled again.
 func TestPushUpToSlots(t *testing.T) {
+	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
 		c, _ := r.join("i", 2)
 		r.submit(many(5)...)
@@ -152,6 +159,7 @@ func TestPushUpToSlots(t *testing.T) {
 
 // W5: an unacknowledged dispatch comes back, the session is left alone until it says something.
 func TestUnacknowledgedDispatch(t *testing.T) {
+	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
 		c, id := r.join("i", 1)
 		r.submit(work())
@@ -176,6 +184,7 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 // W5: a lease that is shorter than the time for an acknowledgement runs out first. The silent session is left alone all the same,
 // or it would keep tasks from those who work.
 func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
+	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
 		c, id := r.join("i", 1)
 		spec := work()
@@ -198,6 +207,7 @@ func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
 
 // W8: a lost stream revokes nothing; the same instance finds its leases and their slots again, a goodbye gives them back.
 func TestLeasesFollowTheInstance(t *testing.T) {
+	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
 		first, id := r.join("i", 1)
 		r.submit(many(2)...)
@@ -223,6 +233,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 }
 
 func TestGoodbyeRequeuesAtOnce(t *testing.T) {
+	t.Attr("rules", "W9")
 	run(t, func(r *rig) {
 		c, id := r.join("i", 1)
 		r.submit(work())
@@ -240,6 +251,7 @@ func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 
 // T7: the holder's session hears of a cancel at once.
 func TestCancelReachesTheHolder(t *testing.T) {
+	t.Attr("rules", "T7")
 	run(t, func(r *rig) {
 		c, _ := r.join("i", 1)
 		task := r.submit(work())[0]
@@ -256,6 +268,7 @@ func TestCancelReachesTheHolder(t *testing.T) {
 
 // S2: a repeated request_id gets the same live assignments.
 func TestRepeatedLeaseRequest(t *testing.T) {
+	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
 		r.submit(many(4)...)
 		req := LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 2, Request: "r1"}
@@ -278,6 +291,7 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 
 // W5: what was granted to a caller that is gone before the hand-over is requeued at once.
 func TestCallerGoneBeforeHandOver(t *testing.T) {
+	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
 		block := make(chan struct{})
 		var once sync.Once
@@ -309,6 +323,7 @@ func TestCallerGoneBeforeHandOver(t *testing.T) {
 
 // A10, design 4: a failed commit has no verdict. Everyone who waits gets ErrStore, and the engine ends.
 func TestFailedCommitHasNoVerdict(t *testing.T) {
+	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
@@ -330,6 +345,7 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 
 // Commit, then speak: nothing is told before the batch is durable.
 func TestNothingIsToldBeforeTheCommit(t *testing.T) {
+	t.Attr("rules", "A6 A10")
 	run(t, func(r *rig) {
 		c, _ := r.join("i", 1)
 		block := make(chan struct{})
@@ -362,6 +378,7 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 
 // T9: a finished task goes after its retention, and its verdict is replayed for an hour more (A10).
 func TestRetentionAndLedger(t *testing.T) {
+	t.Attr("rules", "T9 A10")
 	run(t, func(r *rig) {
 		spec := work()
 		spec.Retention = time.Hour
@@ -387,6 +404,7 @@ func TestRetentionAndLedger(t *testing.T) {
 
 // A8: a coordinator that stood still gives the time back before it expires anything.
 func TestStandstillIsGivenBack(t *testing.T) {
+	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		spec := work()
 		spec.HeartbeatTimeout = time.Second
@@ -416,6 +434,7 @@ func TestHandOverIsBounded(t *testing.T) {
 
 // T1: a key is free again once the retention of its task has passed.
 func TestKeyIsFreeAfterRetention(t *testing.T) {
+	t.Attr("rules", "T1")
 	run(t, func(r *rig) {
 		spec := func() *lease.Spec {
 			s := work()

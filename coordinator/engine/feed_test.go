@@ -88,6 +88,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 
 // Feedback is dropped oldest first (W11): of a live attempt the last of its output is kept, within a bound.
 func TestLastOutputIsKept(t *testing.T) {
+	t.Attr("rules", "W11")
 	chunk := func(channel string, bytes int) Chunk {
 		return Chunk{Channel: channel, Text: strings.Repeat("x", bytes)}
 	}

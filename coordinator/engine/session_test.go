@@ -26,6 +26,7 @@ func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 
 // W8: what a displaced stream had still to say counts, but its leases stay with the stream that took them over, and so do their slots.
 func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
+	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
 		first, old := r.join("i", 1)
 		r.submit(many(2)...)
@@ -45,6 +46,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 
 // W8: a lease follows the stream that speaks for it, and leaves its slot behind.
 func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
+	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
 		first, _ := r.join("i", 1)
 		r.submit(many(2)...)
@@ -131,6 +133,7 @@ func (s *blind) View(fn func(store.Reader) error) error {
 
 // A10, design 4: a store that can not be read stops the engine, and everyone who waits is told that there is no verdict.
 func TestUnreadableStoreAnswersEveryone(t *testing.T) {
+	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
 		st := &blind{Store: memstore.New()}
 		r := &rig{T: t, st: st}
@@ -187,6 +190,7 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 // A8: a commit that takes long is no fault of those who wait for it. A grant that it held back can still be acknowledged, a lease
 // lives on by as much, and one that nobody renews ends all the same.
 func TestSlowCommitIsGivenBack(t *testing.T) {
+	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		const slow = 7 * time.Second
 		spec := work()
@@ -220,6 +224,7 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 
 // A stall of the loop that lies within a commit is given back once.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
+	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		const slow = 7 * time.Second
 		r.submit(work())

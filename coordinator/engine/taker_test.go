@@ -38,6 +38,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 
 // A session that registers again gets nothing from the queues that it no longer names (W2).
 func TestUpdateReplacesTheQueues(t *testing.T) {
+	t.Attr("rules", "W2")
 	run(t, func(r *rig) {
 		r.submit(work()) // so that the queue exists
 		r.lease(1, 0)

@@ -152,6 +152,7 @@ func TestTheOutputOfAFailureIsKeptWhereAsked(t *testing.T) {
 
 // Many programs end a SIGTERM with code 0, their work half done: that is no success.
 func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
+	t.Attr("rules", "K6")
 	b := newBench(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.hear()
@@ -166,6 +167,7 @@ func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
 
 // K2: what has lost its lease stops. The worker's end waits for it, and fails the test if it has to give it up.
 func TestALostLeaseEndsTheCommand(t *testing.T) {
+	t.Attr("rules", "K2")
 	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.hear()
@@ -178,6 +180,7 @@ func TestALostLeaseEndsTheCommand(t *testing.T) {
 
 // W10: what the drain has no time for goes back unharmed.
 func TestADrainGivesTheTaskBack(t *testing.T) {
+	t.Attr("rules", "W10")
 	b := newBench(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
 	id := b.Submit(b.spec(""))
 	b.hear()
@@ -214,6 +217,7 @@ func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
 }
 
 func TestACancelledCommandIsKilledWhileItsEndCanStillBeReported(t *testing.T) {
+	t.Attr("rules", "K6")
 	var c Config
 	for grace, want := range map[time.Duration]time.Duration{
 		time.Second:      900 * time.Millisecond,

@@ -21,6 +21,7 @@ var seed = flag.Uint64("records.seed", 0, "seed of the one random history to run
 // TestRandomHistories lets random commands change tasks. After every commit the store holds the newest version of every task, the index
 // entries that belong to those versions, the ledger of tasks that are gone for as long as it has to be kept (A10), and nothing else.
 func TestRandomHistories(t *testing.T) {
+	t.Attr("rules", "A10")
 	if *seed != 0 {
 		runHistory(t, *seed)
 		return

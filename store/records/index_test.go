@@ -99,6 +99,7 @@ func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place u
 
 // T2: the higher priority first, negative ones last, then who is longer in line; a read goes on behind the place where the last one ended.
 func TestReadyGoesOnBehind(t *testing.T) {
+	t.Attr("rules", "T2")
 	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
 	commit(t, s, func(b *store.Batch) {
 		wait(b, id(1), line, 0, 1)
@@ -143,6 +144,7 @@ func TestReadyGoesOnBehind(t *testing.T) {
 
 // T8: the timers of one clock in due order; a read goes on behind the timer where the last one ended.
 func TestTimersGoOnBehind(t *testing.T) {
+	t.Attr("rules", "T8")
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
 		for i, due := range []int64{3, -1, 1, math.MaxInt64, 1, math.MinInt64 + 1} {

@@ -98,6 +98,7 @@ func TestPutOnlyReads(t *testing.T) {
 
 // A10: what was committed under a task that is gone is forgotten as a whole, with the timer that was due for it, and nobody else's.
 func TestForgetLedger(t *testing.T) {
+	t.Attr("rules", "A10")
 	s := memstore.New()
 	ledger := []lease.Committed{{Attempt: 1}, {Attempt: 2}, {Attempt: math.MaxUint32}}
 	commit(t, s, func(b *store.Batch) {

@@ -34,6 +34,7 @@ func (be Backend) testIsolation(t *testing.T) {
 
 // testAtomicity has each commit write its number in two keyspaces; readers may never see them differ or go back.
 func (be Backend) testAtomicity(t *testing.T) {
+	t.Attr("rules", "A6")
 	const commits = 50
 	s := be.New(t)
 	var readers sync.WaitGroup
@@ -83,6 +84,7 @@ func (be Backend) testViewError(t *testing.T) {
 }
 
 func (be Backend) testReopen(t *testing.T) {
+	t.Attr("rules", "A6")
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
 	put(t, s, store.Output, "big", string(bytes.Repeat([]byte("o"), 1<<20)))

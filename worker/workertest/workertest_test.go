@@ -63,6 +63,7 @@ func TestComplete(t *testing.T) {
 
 // A failure is retried by the policy, with the checkpoint of the attempt before and a higher fencing token (T3, T10, A2).
 func TestRetryWithCheckpoint(t *testing.T) {
+	t.Attr("rules", "T3 T10 A2")
 	var tokens []uint64
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		tokens = append(tokens, task.FencingToken)
@@ -87,6 +88,7 @@ func TestRetryWithCheckpoint(t *testing.T) {
 
 // A permanent failure and a panic end as the handler says (T4).
 func TestFailures(t *testing.T) {
+	t.Attr("rules", "T4")
 	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 		if task.Type == "panic" {
 			panic("ouch")
@@ -110,6 +112,7 @@ func TestFailures(t *testing.T) {
 
 // A long task keeps its lease by heartbeats, and may confirm it at any time (K4).
 func TestLongTask(t *testing.T) {
+	t.Attr("rules", "A3 K4")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		for range 10 {
 			select {
@@ -134,6 +137,7 @@ func TestLongTask(t *testing.T) {
 
 // A cancel reaches the handler at once, with its reason, and the task ends CANCELLED (T7, K6).
 func TestCancel(t *testing.T) {
+	t.Attr("rules", "T7 K6")
 	reasons := make(chan string, 1)
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		<-ctx.Done()
@@ -153,6 +157,7 @@ func TestCancel(t *testing.T) {
 
 // A handler that outlasts the grace of a cancel has lost its lease, and its result is discarded (T7, K2).
 func TestCancelTimeout(t *testing.T) {
+	t.Attr("rules", "T7 K2")
 	var cause error
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		<-task.Lost()
@@ -173,6 +178,7 @@ func TestCancelTimeout(t *testing.T) {
 
 // The attempt timeout ends the lease under the handler (T6).
 func TestAttemptTimeout(t *testing.T) {
+	t.Attr("rules", "T6")
 	causes := make(chan error, 1)
 	serve(t, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 		<-ctx.Done()
@@ -192,6 +198,7 @@ func TestAttemptTimeout(t *testing.T) {
 // A coordinator that restarts takes nothing from a running handler: the lease lives on, and the outcome is committed
 // under it (A9, W8).
 func TestRestart(t *testing.T) {
+	t.Attr("rules", "A9 W8")
 	begun := make(chan struct{}, 1)
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		begun <- struct{}{}
@@ -219,6 +226,7 @@ func TestRestart(t *testing.T) {
 // Restarts while many tasks run cost none of them an attempt: what was reported into a stream that broke is reported
 // again, and committed once (K5, V4, A9).
 func TestRestartsUnderLoad(t *testing.T) {
+	t.Attr("rules", "A9 K5")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		select {
 		case <-time.After(time.Duration(task.Payload[0]) * 100 * time.Millisecond):
@@ -249,6 +257,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 
 // A worker that is drained gives back what it cannot finish, and another takes it at once (W10).
 func TestDrainHandsOver(t *testing.T) {
+	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
 		begun := make(chan string, 2)

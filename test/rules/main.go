@@ -1,0 +1,72 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	required := flag.String("require", "", "letters of the groups of which every rule must have a test")
+	flag.Parse()
+	if err := run(flag.Arg(0), *required, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "rules:", err)
+		os.Exit(1)
+	}
+}
+
+// run prints the table of the rules in the document at path, and returns what is wrong with the tests in the stream.
+func run(path, required string, stream io.Reader, out io.Writer) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	all, err := parseRules(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	tests, err := readTests(stream)
+	if err != nil {
+		return err
+	}
+	for _, name := range tests.failed {
+		fmt.Fprintf(out, "%s", tests.output[name])
+	}
+	printTable(out, all, tests)
+	return judge(all, tests, required)
+}
+
+// judge finds what must not be: tests that failed, rules that do not exist, rules without a test.
+func judge(all []rule, tests *tests, required string) error {
+	if len(tests.failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(tests.failed, ", "))
+	}
+	known := map[string]bool{}
+	var missing []string
+	for _, r := range all {
+		known[r.id] = true
+		if strings.Contains(required, r.id[:1]) && len(tests.of(r.id)) == 0 {
+			missing = append(missing, r.id)
+		}
+	}
+	for id, by := range tests.declared {
+		if !known[id] {
+			return fmt.Errorf("there is no rule %s; it is declared by %s", id, by[0])
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("no test that passed declares %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func printTable(out io.Writer, all []rule, tests *tests) {
+	for _, r := range all {
+		fmt.Fprintf(out, "%-4s %s\n", r.id, r.text)
+		for _, name := range tests.of(r.id) {
+			fmt.Fprintf(out, "       %s\n", name)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// tests are what became of all tests of a stream.
+type tests struct {
+	declared map[string][]string // names of the tests that declared a rule
+	void     map[string]bool     // names of tests that do not count: skipped, in part skipped, or failed
+	passed   map[string]bool
+	failed   []string          // tests and packages
+	output   map[string][]byte // of those that failed, and of those that have not ended
+}
+
+// event is a line of `go test -json`, as far as we need it.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of a package that could not be built
+	Test       string
+	Key, Value string // of an attribute
+	Output     string
+}
+
+// module is what all names begin with, which nobody needs to read.
+const module = "github.com/lessor-dev/lessor/"
+
+func (e *event) name() string {
+	return strings.TrimSpace(strings.TrimPrefix(e.Package+e.ImportPath, module) + " " + e.Test)
+}
+
+// attribute is the key under which a test declares its rules.
+const attribute = "rules"
+
+func readTests(stream io.Reader) (*tests, error) {
+	t := &tests{declared: map[string][]string{}, void: map[string]bool{}, passed: map[string]bool{}, output: map[string][]byte{}}
+	for lines := json.NewDecoder(stream); ; {
+		var e event
+		switch err := lines.Decode(&e); {
+		case errors.Is(err, io.EOF):
+			return t, nil
+		case err != nil:
+			return nil, fmt.Errorf("not the output of go test -json: %w", err)
+		}
+		t.take(&e)
+	}
+}
+
+func (t *tests) take(e *event) {
+	switch name := e.name(); e.Action {
+	case "attr":
+		if e.Key == attribute {
+			t.declare(e)
+		}
+	case "output", "build-output":
+		t.output[name] = append(t.output[name], e.Output...)
+	case "pass":
+		t.passed[name] = true
+		delete(t.output, name)
+	case "skip":
+		t.discount(e)
+		delete(t.output, name)
+	case "fail", "build-fail":
+		t.discount(e)
+		t.failed = append(t.failed, name)
+	}
+}
+
+func (t *tests) declare(e *event) {
+	for _, id := range strings.Fields(e.Value) {
+		if !slices.Contains(t.declared[id], e.name()) {
+			t.declared[id] = append(t.declared[id], e.name())
+		}
+	}
+}
+
+// discount takes a test and those above it out of the count.
+func (t *tests) discount(e *event) {
+	for test := e.Test; test != ""; test = test[:max(0, strings.LastIndexByte(test, '/'))] {
+		above := event{Package: e.Package, Test: test}
+		t.void[above.name()] = true
+	}
+}
+
+// of returns the names of the tests that checked a rule, in their order.
+func (t *tests) of(id string) []string {
+	var names []string
+	for _, name := range t.declared[id] {
+		if t.passed[name] && !t.void[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
