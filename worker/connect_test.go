@@ -37,6 +37,7 @@ func (j *journal) String() string {
 
 // Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits (W1).
 func TestUnreachableIsSaid(t *testing.T) {
+	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
 			func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }))
