@@ -35,9 +35,8 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits (W1).
+// Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits.
 func TestUnreachableIsSaid(t *testing.T) {
-	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
 			func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }))
