@@ -52,10 +52,15 @@ func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 
 func newRig(t *testing.T, st store.Store) *rig {
 	t.Helper()
+	return newRigWith(t, st, Config{})
+}
+
+func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
+	t.Helper()
 	r := &rig{served: make(chan error, 2), log: &bytes.Buffer{}}
 	var err error
-	logger := slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if r.Coordinator, err = New(st, Config{Logger: logger, Version: "test"}); err != nil {
+	cfg.Version, cfg.Logger = "test", slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if r.Coordinator, err = New(st, cfg); err != nil {
 		t.Fatal(err)
 	}
 	lis := bufconn.Listen(1 << 20)

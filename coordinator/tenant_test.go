@@ -13,24 +13,11 @@ import (
 
 // X2, V2: another tenant's task is one that does not exist, for reads, commands, reports and lists alike.
 func TestOtherTenantsTasksDoNotExist(t *testing.T) {
+	t.Attr("rules", "V2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
-		spec := &lease.Spec{Queue: "q", RunID: "run"}
-		if err := spec.Fill(lease.DefaultLimits()); err != nil {
-			t.Fatal(err)
-		}
-		theirs := engine.Space{Tenant: "other", Workspace: DefaultWorkspace}
-		done, _, err := r.engine.Submit(ctx, theirs, []*lease.Spec{spec}, make([]lease.Digest, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		granted, err := r.engine.Lease(ctx, engine.LeaseRequest{
-			Wants: engine.Wants{Space: theirs, Worker: "w", Queues: []string{"q"}}, Max: 1,
-		})
-		if err != nil || len(granted) != 1 {
-			t.Fatalf("lease: %v (%v)", granted, err)
-		}
-		id := done[0].Task.ID.String()
+		granted := r.strange(t)
+		id := granted.Task.ID.String()
 		for name, err := range map[string]error{
 			"get":       errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
 			"cancel":    errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
@@ -43,7 +30,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 				t.Errorf("%s: %v, want NOT_FOUND", name, err)
 			}
 		}
-		for _, leaseID := range []string{granted[0].LeaseID, "x"} { // V2: whatever the lease id
+		for _, leaseID := range []string{granted.LeaseID, "x"} { // V2: whatever the lease id
 			res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID})
 			if err != nil || res.GetReason() != lessorv1.Reason_REASON_UNKNOWN_TASK || res.GetTaskState() != 0 {
 				t.Errorf("complete: %v (%v), want UNKNOWN_TASK and no word of its state", res, err)
@@ -56,4 +43,24 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 			t.Errorf("queues: %v (%v), want none", queues, err)
 		}
 	})
+}
+
+// strange grants a task of another tenant.
+func (r *rig) strange(t *testing.T) engine.Granted {
+	t.Helper()
+	spec := &lease.Spec{Queue: "q", RunID: "run"}
+	if err := spec.Fill(lease.DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	theirs := engine.Space{Tenant: "other", Workspace: DefaultWorkspace}
+	if _, _, err := r.engine.Submit(t.Context(), theirs, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
+		t.Fatal(err)
+	}
+	granted, err := r.engine.Lease(t.Context(), engine.LeaseRequest{
+		Wants: engine.Wants{Space: theirs, Worker: "w", Queues: []string{"q"}}, Max: 1,
+	})
+	if err != nil || len(granted) != 1 {
+		t.Fatalf("lease: %v (%v)", granted, err)
+	}
+	return granted[0]
 }
