@@ -356,7 +356,9 @@ func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
 	r := &running{t: c.t, ended: make(chan struct{})}
 	cfg.Name = "w1"
 	cfg.Concurrency = max(cfg.Concurrency, 1)
-	cfg.Logger = slog.New(slog.DiscardHandler)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	cfg.Hooks = r.hooks()
 	w, err := worker.New(c.conn, []string{"q"}, cfg)
 	if err != nil {

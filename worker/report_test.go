@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,31 +82,48 @@ func TestStartIsSentAgain(t *testing.T) {
 	})
 }
 
-// Each verdict is final, whatever it is: one report, one answer, no repeat (K1-K3).
-func TestVerdictsAreNotRetried(t *testing.T) {
-	for _, judge := range []func(*lessorv1.Report) *lessorv1.ReportVerdict{
-		committed,
-		verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_LEASE_EXPIRED),
-		verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT),
-		verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_UNKNOWN_TASK),
+// Each verdict is final, whatever it is: one report, one answer, no repeat, and the slot is free for the next task. What was REJECTED is
+// logged as an error, besides (K1-K3).
+func TestVerdictsAreFinal(t *testing.T) {
+	for _, test := range []struct {
+		rule, name string
+		judge      func(*lessorv1.Report) *lessorv1.ReportVerdict
+		logged     int
+	}{
+		{"K1", "committed", committed, 0},
+		{"K2", "cancelled", verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_LEASE_EXPIRED), 0},
+		{"K3", "rejected as another", verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT), 1},
+		{"K3", "rejected as unknown", verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_UNKNOWN_TASK), 1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := startCoordinator(t)
-			r := c.run(worker.Config{}, echo)
-			s := c.accept()
-			s.dispatch("t1")
-			s.started("t1")
-			f, _ := s.outcome()
-			s.answer(f, judge)
-			time.Sleep(10 * ttl)
-			s.quiet("report after the verdict", isReports)
-			s.finish(errBroken)
-			s = c.accept()
-			s.quiet("report after the verdict, on a new stream", isReports)
-			if last := r.verdicts[len(r.verdicts)-1]; len(r.verdicts) != 1 || last.GetReason() != judge(nil).GetReason() {
-				t.Errorf("hook saw %v", r.verdicts)
-			}
-			r.shutdown()
+		t.Run(test.rule+" "+test.name, func(t *testing.T) {
+			t.Attr("rules", test.rule)
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				var log bytes.Buffer // read it only when all is quiet
+				r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, echo)
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				f, _ := s.outcome()
+				s.answer(f, test.judge)
+				time.Sleep(10 * ttl)
+				s.quiet("report after the verdict", isReports)
+				s.finish(errBroken)
+				s = c.accept()
+				s.quiet("report after the verdict, on a new stream", isReports)
+				s.dispatch("t2")
+				s.started("t2")
+				f, _ = s.outcome()
+				s.commit(f)
+				r.shutdown()
+				synctest.Wait()
+				if len(r.verdicts) != 2 || r.verdicts[0].GetReason() != test.judge(nil).GetReason() {
+					t.Errorf("hook saw %v", r.verdicts)
+				}
+				if n := strings.Count(log.String(), `level=ERROR msg="outcome rejected"`); n != test.logged {
+					t.Errorf("%d rejections logged, want %d:\n%s", n, test.logged, log.String())
+				}
+			})
 		})
 	}
 }
