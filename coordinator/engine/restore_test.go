@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// A11: leases that were open in a backup end, and are no losses; those of the lost future are told so, whether or not their task is
+// known. Fencing tokens rise all the same (A2).
+func TestRestoreFromABackup(t *testing.T) {
+	t.Attr("rules", "A11 A2")
+	run(t, func(r *rig) {
+		r.submit(many(2)...)
+		open := r.lease(1, 0)[0]
+		backup := r.backup()
+		r.want(r.say(lease.KindComplete, open), lease.VerdictCommitted, lease.None)
+		known := r.lease(1, 0)[0]
+		r.submit(work())
+		unknown := r.lease(1, 0)[0]
+
+		r.restore(backup)
+		for range 2 { // again when an id of the lost future is another task
+			for _, g := range []Granted{open, known, unknown} {
+				r.want(r.say(lease.KindStart, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
+				r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
+			}
+			r.submit(work())
+		}
+		last := max(open.Token, known.Token, unknown.Token)
+		again := r.lease(10, 0)
+		if len(again) != 4 {
+			r.Fatalf("%d tasks, want the two of the backup and the two new ones", len(again))
+		}
+		for _, g := range again {
+			if g.Token <= last || g.Task.Losses != 0 {
+				r.Errorf("%v: token %d after %d, %d losses", g.Task.ID, g.Token, last, g.Task.Losses)
+			}
+			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+		}
+	})
+}
+
+func (r *rig) backup() []byte {
+	r.Helper()
+	var b bytes.Buffer
+	if _, err := r.st.(*memstore.Store).Snapshot(&b); err != nil {
+		r.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// restore goes back to a backup, in a new epoch.
+func (r *rig) restore(backup []byte) {
+	r.Helper()
+	r.end()
+	st, err := memstore.Restore(bytes.NewReader(backup))
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.st = st
+	r.start(Config{Invalidate: true})
+}
