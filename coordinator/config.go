@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -15,8 +16,8 @@ type Config struct {
 	Limits lease.Limits
 	// Version of the software, told by GetStatus and to workers. Empty: "dev".
 	Version string
-	// RecoveryInvalidate ends every lease of before the start, COORDINATOR_RECOVERED, instead of letting it live on (A9).
-	RecoveryInvalidate bool
+	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
+	Recovery engine.Recovery
 }
 
 // fill sets what was left zero.

@@ -59,9 +59,12 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	m := newMetrics()
-	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Invalidate: cfg.RecoveryInvalidate, Events: m.events()})
+	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Recovery: cfg.Recovery, Events: m.events()})
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Recovery != engine.KeepLeases {
+		cfg.Logger.Info("older leases have ended", "epoch", eng.Epoch())
 	}
 	open := newSessions()
 	m.watch(open, eng, st)

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"time"
 )
 
 // Limits of the identifiers; they follow from the text forms.
@@ -14,6 +15,7 @@ const (
 	MaxSpace   = 1<<24 - 1 // workspaces of all tenants together
 	MaxSeq     = 1<<56 - 1 // tasks and events of one workspace
 	MaxAttempt = 1<<21 - 1 // grants of one task; keeps a fencing token below 2^53
+	MaxEpoch   = 1<<32 - 1
 )
 
 // TaskID names a task. Space is the number of its (tenant, workspace), Seq rises within the space, so that keys made of it
@@ -68,6 +70,16 @@ func AttemptID(id TaskID, attempt uint32) string { return fmt.Sprintf("%s-%d", i
 // FencingToken is epoch major and attempt minor: greater than in every earlier grant of the task, also after a restore,
 // and exact in a double (A2).
 func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
+
+// restoreEpochs began: seconds are counted from here, so that they fit an epoch and a fencing token stays below 2^53.
+const restoreEpochs = Wall(1_704_067_200_000_000_000) // 2024-01-01
+
+// RestoredEpoch is the epoch of a store that was restored from a backup of the given epoch: greater than all that the lost future can have
+// had, which went on from the backup by one with each recovery, or was itself restored at an earlier second (A11).
+func RestoredEpoch(stored uint32, now Wall) uint32 {
+	seconds := max(int64(now-restoreEpochs)/int64(time.Second), 0)
+	return max(stored+1, uint32(min(seconds, MaxEpoch)))
+}
 
 // Ticket is what a lease id says of itself.
 type Ticket struct {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 func randomTaskID() TaskID {
@@ -85,6 +86,28 @@ func testTicket() Ticket {
 }
 
 // A7: an authority knows its own lease ids, for the tenant that it issued them to.
+// A11: the epoch after a restore is above all that went on from the backup, and above that of an earlier restore; tokens stay below 2^53 (A2).
+func TestRestoredEpoch(t *testing.T) {
+	for _, c := range []struct {
+		stored uint32
+		now    time.Time
+		want   uint32
+	}{
+		{1, time.Date(2024, 1, 1, 0, 0, 9, 0, time.UTC), 9},
+		{9, time.Date(2024, 1, 1, 0, 0, 9, 0, time.UTC), 10},
+		{1, time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), 91_152_000},
+		{7, time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), 8},         // a clock that was never set
+		{7, time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC), 1<<32 - 1}, // a clock far ahead
+	} {
+		if got := RestoredEpoch(c.stored, WallOf(c.now)); got != c.want {
+			t.Errorf("epoch %d restored in %d is %d, want %d", c.stored, c.now.Year(), got, c.want)
+		}
+	}
+	if token := FencingToken(MaxEpoch, MaxAttempt); token >= 1<<53 {
+		t.Errorf("the greatest token is %d", token)
+	}
+}
+
 func TestAuthorityRecognisesItsOwn(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -43,7 +44,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
 	}
-	co, err := coordinator.New(st, coordinator.Config{Logger: log, Version: buildVersion(), RecoveryInvalidate: true})
+	co, err := coordinator.New(st, coordinator.Config{Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases})
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), st.Close())
 	}

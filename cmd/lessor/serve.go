@@ -24,7 +24,7 @@ type serveCmd struct {
 	Listen   string  `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string  `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
 	Insecure bool    `help:"Listen off loopback although there is no TLS and no credentials."`
-	Recovery string  `enum:"keep,invalidate" default:"keep" help:"What becomes of the leases of before the start: keep, or invalidate, which ends them all."`
+	Recovery string  `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
 	Log      logging `embed:"" prefix:"log-"`
 	Limit    limits  `embed:"" prefix:"limit-"`
 }
@@ -82,11 +82,15 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
+var recoveries = map[string]engine.Recovery{
+	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
+}
+
 func (c serveCmd) config(log *slog.Logger) coordinator.Config {
 	return coordinator.Config{
-		Logger:             log,
-		Version:            buildVersion(),
-		RecoveryInvalidate: c.Recovery == "invalidate",
+		Logger:   log,
+		Version:  buildVersion(),
+		Recovery: recoveries[c.Recovery],
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},

@@ -18,13 +18,26 @@ import (
 type Config struct {
 	// Limits of sizes; zero: lease.DefaultLimits.
 	Limits lease.Limits
-	// Invalidate ends every lease of before the start, with COORDINATOR_RECOVERED (A9).
-	Invalidate bool
+	// Recovery is what becomes of the leases of before the start.
+	Recovery Recovery
 	// AckWithin is the time in which a dispatch must be acknowledged; 0: lease.DefaultAckWithin.
 	AckWithin time.Duration
 	// Events observe.
 	Events Events
 }
+
+// Recovery says what becomes of the leases of before a start.
+type Recovery uint8
+
+const (
+	// KeepLeases lets them live on (A9).
+	KeepLeases Recovery = iota
+	// InvalidateLeases ends them all with COORDINATOR_RECOVERED (A9).
+	InvalidateLeases
+	// RestoredStore is for a store that comes from a backup: as InvalidateLeases, also for leases that were granted after the backup and
+	// of which this store knows nothing (A11).
+	RestoredStore
+)
 
 // Intervals of the loop.
 const (

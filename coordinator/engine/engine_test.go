@@ -107,7 +107,7 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)
-		r.restart(Config{Invalidate: true})
+		r.restart(Config{Recovery: InvalidateLeases})
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
 		again := r.lease(1, 0)
 		if len(again) != 1 || again[0].Token <= g[0].Token {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"math"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -42,8 +43,8 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// identify reads the store's epoch and key, making them at the first start; --recovery=invalidate begins a new epoch, by which every
-// older lease ends (A9).
+// identify reads the store's epoch and key, making them at the first start. A recovery begins a new epoch, by which every older lease ends
+// (A9, A11).
 func (e *Engine) identify() (id records.Identity, err error) {
 	var found bool
 	err = e.st.View(func(r store.Reader) (err error) {
@@ -56,8 +57,10 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	case !found:
 		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
 		_, _ = rand.Read(id.Key) // never fails
-	case e.cfg.Invalidate:
+	case e.cfg.Recovery == InvalidateLeases:
 		id.Epoch++
+	case e.cfg.Recovery == RestoredStore:
+		id.Epoch = lease.RestoredEpoch(id.Epoch, lease.WallOf(time.Now()))
 	default:
 		return id, nil
 	}
@@ -144,7 +147,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 func (e *Engine) invalidate() {
 	for id, h := range e.set.tasks {
 		if l := h.task.Lease; l.Epoch != e.rules.Authority.Epoch {
-			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "a start with --recovery=invalidate"})
+			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "a start in a new epoch"})
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -87,8 +89,11 @@ func (c *conversation) typed() {
 	for _, command := range commands {
 		switch command.name {
 		case "lessor":
-			invalidate := strings.Contains(strings.Join(command.args, " "), "--recovery=invalidate")
-			c.server.start(c.t, coordinator.Config{RecoveryInvalidate: invalidate})
+			cfg := coordinator.Config{}
+			if slices.Contains(command.args, "--recovery=invalidate") {
+				cfg.Recovery = engine.InvalidateLeases
+			}
+			c.server.start(c.t, cfg)
 		case "sleep":
 			seconds, err := strconv.Atoi(command.args[0])
 			c.check(err)
