@@ -55,7 +55,7 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 		if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
 			return ""
 		}
-		return fmt.Sprintf("its result of %d bytes is over the limit of %d and was not kept", size, limit)
+		return fmt.Sprintf("its result of %s is over the limit of %d and was not kept", counted(size, "byte"), limit)
 	}
 	t := s.write()
 	t.Discarded = append(slices.Clip(t.Discarded), Discarded{
@@ -66,7 +66,7 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 		t.Discarded = t.Discarded[1:]
 	}
 	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result})
-	return fmt.Sprintf("its result of %d bytes is kept", size)
+	return fmt.Sprintf("its result of %s is kept", counted(size, "byte"))
 }
 
 // keeps reports whether a result of the attempt is kept.
@@ -110,14 +110,12 @@ func (s *step) adopt(c Adopt) error {
 	if n := len(t.Discarded); attempt == 0 && n > 0 {
 		attempt = t.Discarded[n-1].Attempt
 	}
-	if !s.keeps(attempt) {
-		return &StateError{Task: t.ID, State: t.State(), Want: "a discarded result that is kept" + ofAttempt(c.Attempt)}
+	if s.keeps(attempt) {
+		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
-	result := s.view.Discarded(t.ID, attempt)
-	if result == nil {
-		return &StateError{Task: t.ID, State: t.State(), Want: "a discarded result that is still kept" + ofAttempt(attempt)}
+	if s.change.Result == nil {
+		return &StateError{Task: t.ID, State: t.State(), Want: "a kept discarded result" + ofAttempt(c.Attempt)}
 	}
-	s.change.Result = result
 	t = s.write()
 	s.finish(Completed, NoReason, s.now.Wall)
 	t.Outcome = &Committed{Attempt: attempt, Kind: KindAdopt, State: Completed, At: s.now.Wall}

@@ -16,7 +16,8 @@ type memory struct {
 	seqs   map[uint32]uint64
 	kept   map[attemptKey]*lease.Result
 
-	settings map[specKey]*lease.Settings // by queue; never changed
+	settings map[specKey]*lease.Settings // by queue
+	bucket   lease.Bucket                // of the one queue that has a rate limit
 }
 
 type attemptKey struct {
@@ -46,7 +47,7 @@ func (m *memory) backup() *memory {
 	return &memory{
 		tasks: maps.Clone(m.tasks), ledger: maps.Clone(m.ledger),
 		forget: maps.Clone(m.forget), keys: maps.Clone(m.keys), seqs: maps.Clone(m.seqs),
-		kept: maps.Clone(m.kept), settings: m.settings,
+		kept: maps.Clone(m.kept), settings: m.settings, bucket: m.bucket,
 	}
 }
 
@@ -63,7 +64,7 @@ func (m *memory) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool
 
 // Queue counts the leases one by one.
 func (m *memory) Queue(space uint32, name string) lease.Queue {
-	q := lease.Queue{Settings: m.settings[specKey{space, name}]}
+	q := lease.Queue{Settings: m.settings[specKey{space, name}], Bucket: m.bucket}
 	for id, t := range m.tasks {
 		if id.Space == space && t.Spec.Queue == name && t.Lease != nil {
 			q.Leased++

@@ -11,6 +11,7 @@ import (
 func (n *narrator) spec(w words) *lease.Spec {
 	s := &lease.Spec{
 		Queue: "q", Type: w.options["type"], IdempotencyKey: w.options["key"],
+		ConcurrencyKey: w.options["shares"], ConcurrencyLimit: uint32(n.number(w, "limit", 0)),
 		HeartbeatTimeout: n.duration(w, "ttl"), AttemptTimeout: n.duration(w, "attempt_timeout"), StartTimeout: n.duration(w, "start_timeout"),
 		CancelGrace: n.duration(w, "grace"), Retention: n.duration(w, "retention"),
 		RunAt: n.wall(w, "run_at"), Deadline: n.wall(w, "deadline"),
@@ -28,6 +29,27 @@ func (n *narrator) spec(w words) *lease.Spec {
 	return s
 }
 
+// set puts settings on the queue: "queue paused=true max_inflight=1 rate=2 burst=1 max_attempts=1".
+func (n *narrator) set(w words) {
+	s := &lease.Settings{
+		Paused: w.options["paused"] == "true", MaxInflight: uint32(n.number(w, "max_inflight", 0)),
+		Rate:  lease.Rate{PerSecond: float64(n.number(w, "rate", 0)), Burst: uint32(n.number(w, "burst", 0))},
+		Retry: lease.RetryPolicy{MaxAttempts: uint32(n.number(w, "max_attempts", 0)), InitialBackoff: n.duration(w, "backoff")},
+	}
+	if err := s.Check(n.rules.Limits); err != nil {
+		n.refused(err)
+		return
+	}
+	n.store.settings[specKey{1, "q"}] = s
+}
+
+func (n *narrator) settings() lease.Settings {
+	if s := n.store.settings[specKey{1, "q"}]; s != nil {
+		return *s
+	}
+	return lease.Settings{}
+}
+
 var kinds = map[string]lease.Kind{
 	"start": lease.KindStart, "heartbeat": lease.KindHeartbeat, "ack": lease.KindAck,
 	"complete": lease.KindComplete, "fail": lease.KindFail, "release": lease.KindRelease,
@@ -39,7 +61,7 @@ var kinds = map[string]lease.Kind{
 func (n *narrator) report(verb string, w words) *lease.Report {
 	r := &lease.Report{
 		Kind: kinds[verb], TaskID: n.taskText(w), LeaseID: n.leaseText(w), Attempt: uint32(n.number(w, "attempt", 0)),
-		Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"), Checkpoint: []byte(w.options["checkpoint"]),
+		Worker: w.options["by"], Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"), Checkpoint: []byte(w.options["checkpoint"]),
 	}
 	switch r.Kind {
 	case lease.KindComplete:

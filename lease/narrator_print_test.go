@@ -46,6 +46,10 @@ func (n *narrator) changed(c *lease.Change) {
 	switch {
 	case c.New == nil:
 		n.printf("  %s: %v, now gone", name, c.Old.State())
+	case !c.Old.Parked && c.New.Parked:
+		n.printf("  %s: parked", name)
+	case c.Old.Parked && !c.New.Parked && c.New.State() == lease.Ready:
+		n.printf("  %s: back in line", name)
 	case c.Old.State() != c.New.State():
 		n.printf("  %s: %v, now %v%s%s", name, c.Old.State(), c.New.State(), why(c.New), n.wait(c.New))
 	}
@@ -54,6 +58,12 @@ func (n *narrator) changed(c *lease.Change) {
 	}
 	if c.Checkpoint != nil {
 		n.printf("  %s: checkpoint %q", name, c.Checkpoint)
+	}
+	for _, k := range c.Kept {
+		n.printf("  %s: result %q of attempt %d is kept", name, k.Result.Output, k.Attempt)
+	}
+	if c.Result != nil && c.New.Outcome.Kind == lease.KindAdopt {
+		n.printf("  %s: result is %q", name, c.Result.Output)
 	}
 	if c.CancelAsked {
 		n.printf("  %s is told to stop", c.New.Lease.Worker)
@@ -91,6 +101,9 @@ func (n *narrator) show(w words) {
 	}
 	n.printf("  round %d, attempt %d, failures %d, losses %d, releases %d, unacknowledged %d",
 		t.Round, t.Attempt(), t.Failures, t.Losses, t.Releases, t.Unacked)
+	for _, d := range t.Discarded {
+		n.printf("  kept: the result of attempt %d by %q, %d bytes, %v", d.Attempt, d.Worker, d.Size, d.Reason)
+	}
 	if t.Outcome != nil {
 		n.printf("  outcome: the %v of attempt %d", t.Outcome.Kind, t.Outcome.Attempt)
 	}
@@ -128,6 +141,11 @@ func (n *narrator) history(w words) {
 		}
 		n.printf("%s", line)
 	}
+}
+
+var blockNames = map[lease.Block]string{
+	lease.BlockedByPause: ": the queue is paused", lease.BlockedByInflight: ": max_inflight", lease.BlockedByRate: ": rate limit",
+	lease.BlockedByKey: ": concurrency key",
 }
 
 var eventNames = map[lease.EventType]string{

@@ -87,6 +87,10 @@ func (n *narrator) run(line string) string {
 		n.ask(lease.Retry{Tenant: n.tenant(w), Task: n.task(w), Deadline: n.wall(w, "deadline"), By: w.options["by"]})
 	case "delete":
 		n.ask(lease.Delete{Tenant: n.tenant(w), Task: n.task(w), Force: slices.Contains(w.names, "force")})
+	case "adopt":
+		n.ask(lease.Adopt{Tenant: n.tenant(w), Task: n.task(w), Attempt: uint32(n.number(w, "attempt", 0)), By: w.options["by"]})
+	case "unpark":
+		n.step(lease.Unpark{Task: n.task(w)})
 	case "expire":
 		n.step(lease.Expire{Task: n.task(w)})
 	case "stall":
@@ -110,7 +114,10 @@ func (n *narrator) world(verb string, w words) {
 		n.store.expireLedgers(n.now.Serving)
 	case "jump": // the wall clock alone
 		n.now.Wall = n.now.Wall.Add(n.parseDuration(w.names[0]))
+	case "queue": // what is set on the one queue of a transcript, all anew
+		n.set(w)
 	case "limit":
+		n.rules.Limits.Discarded = n.number(w, "discarded", n.rules.Limits.Discarded)
 		n.rules.Limits.Output = n.number(w, "output", n.rules.Limits.Output)
 		n.rules.Limits.Stack = n.number(w, "stack", n.rules.Limits.Stack)
 	case "backup":
@@ -207,8 +214,11 @@ func (n *narrator) grant(w words) {
 	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"]})
 	t := n.store.Task(id)
 	if t == nil || t.Lease == nil || len(out.Changes) == 0 || out.Changes[0].New.Attempt() == attemptOf(out.Changes[0].Old) {
-		n.printf("not granted")
+		n.printf("not granted%s", blockNames[out.Blocked])
 		return
+	}
+	if r := n.settings().Rate; r.PerSecond != 0 {
+		n.store.bucket = r.Take(n.store.bucket, n.now.Serving)
 	}
 	name := w.options["as"]
 	if name == "" {

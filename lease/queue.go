@@ -83,8 +83,8 @@ type Queue struct {
 	Bucket   Bucket
 }
 
-// Bucket holds the grants that a rate limit allows at present. The zero value is one that has just been made, and empty: a restart
-// never lets more through than the limit.
+// Bucket holds the grants that a rate limit allows at present. The zero value is full. It is not stored: a start begins with an empty one,
+// so that restarts never let more through than the limit.
 type Bucket struct {
 	Tokens float64
 	At     Instant // when Tokens was right
