@@ -88,6 +88,7 @@ func testTicket() Ticket {
 // A7: an authority knows its own lease ids, for the tenant that it issued them to.
 // A11: the epoch after a restore is above all that went on from the backup, and above that of an earlier restore; tokens stay below 2^53 (A2).
 func TestRestoredEpoch(t *testing.T) {
+	t.Attr("rules", "A2 A11")
 	for _, c := range []struct {
 		stored uint32
 		now    time.Time

@@ -83,35 +83,36 @@ type Queue struct {
 	Bucket   Bucket
 }
 
-// Bucket holds the grants that a rate limit allows at present. The zero value is full. It is not stored: a start begins with an empty one,
-// so that restarts never let more through than the limit.
+// Bucket tells how much of a rate limit is used up. The zero value is one that nothing was taken from.
 type Bucket struct {
-	Tokens float64
-	At     Instant // when Tokens was right
+	Used float64 // of the burst
+	At   Instant // when Used was right
 }
+
+// UsedUp is the bucket with which a start begins: it is not stored, and restarts must not let more through than the limit.
+func UsedUp(now Instant) Bucket { return Bucket{Used: math.Inf(1), At: now} }
 
 // At returns the bucket as it stands at now.
 func (r Rate) At(b Bucket, now Instant) Bucket {
-	room := float64(r.burst())
 	passed := max(now.Sub(b.At), 0)
-	return Bucket{Tokens: min(room, b.Tokens+passed.Seconds()*r.PerSecond), At: max(now, b.At)}
+	used := min(b.Used, float64(r.burst())) - passed.Seconds()*r.PerSecond
+	return Bucket{Used: max(used, 0), At: max(now, b.At)}
 }
 
 // Take returns the bucket after one grant at now.
 func (r Rate) Take(b Bucket, now Instant) Bucket {
 	b = r.At(b, now)
-	b.Tokens--
+	b.Used++
 	return b
 }
 
 // Next tells when the next grant is allowed: now, or later.
 func (r Rate) Next(b Bucket, now Instant) Instant {
-	b = r.At(b, now)
-	if b.Tokens >= 1 {
+	over := r.At(b, now).Used + 1 - float64(r.burst())
+	if over <= 0 {
 		return now
 	}
-	wait := (1 - b.Tokens) / r.PerSecond * float64(time.Second)
-	return now.Add(max(time.Duration(math.Ceil(wait)), 1))
+	return now.Add(max(time.Duration(math.Ceil(over/r.PerSecond*float64(time.Second))), 1))
 }
 
 func (r Rate) burst() uint32 {

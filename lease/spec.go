@@ -61,19 +61,20 @@ const (
 
 // Ends of the ranges that no configuration moves.
 const (
-	MinHeartbeatTimeout = 100 * time.Millisecond
-	MaxHeartbeatTimeout = 24 * time.Hour
-	MinTimeout          = 100 * time.Millisecond
-	MaxTimeout          = 30 * 24 * time.Hour
-	MaxCancelGrace      = 24 * time.Hour
-	MaxDelay            = 24 * time.Hour // of a release, and of a worker's retry_after
-	MinRetention        = time.Second
-	MaxRetention        = 10 * 365 * 24 * time.Hour
-	MaxBudget           = 1_000_000
-	MaxMultiplier       = 100
-	MaxConcurrency      = 1_000_000
-	MaxInitialBackoff   = 24 * time.Hour
-	MaxMaxBackoff       = 7 * 24 * time.Hour
+	MinHeartbeatTimeout  = 100 * time.Millisecond
+	MinHeartbeatInterval = 10 * time.Millisecond
+	MaxHeartbeatTimeout  = 24 * time.Hour
+	MinTimeout           = 100 * time.Millisecond
+	MaxTimeout           = 30 * 24 * time.Hour
+	MaxCancelGrace       = 24 * time.Hour
+	MaxDelay             = 24 * time.Hour // of a release, and of a worker's retry_after
+	MinRetention         = time.Second
+	MaxRetention         = 10 * 365 * 24 * time.Hour
+	MaxBudget            = 1_000_000
+	MaxMultiplier        = 100
+	MaxConcurrency       = 1_000_000
+	MaxInitialBackoff    = 24 * time.Hour
+	MaxMaxBackoff        = 7 * 24 * time.Hour
 )
 
 // Limits are the sizes that an operator may set (S7).
@@ -222,7 +223,7 @@ func (s *Spec) checkTimes() *FieldError {
 		{"attempt_timeout", s.AttemptTimeout, MinTimeout, MaxTimeout, true},
 		{"start_timeout", s.StartTimeout, MinTimeout, MaxTimeout, true},
 		{"heartbeat_timeout", s.HeartbeatTimeout, MinHeartbeatTimeout, MaxHeartbeatTimeout, false},
-		{"heartbeat_interval", s.HeartbeatInterval, 1, MaxHeartbeatTimeout / 2, false},
+		{"heartbeat_interval", s.HeartbeatInterval, MinHeartbeatInterval, MaxHeartbeatTimeout / 2, false},
 		{"cancel_grace", s.CancelGrace, 1, MaxCancelGrace, false},
 		{"retention", s.Retention, MinRetention, MaxRetention, false},
 	} {

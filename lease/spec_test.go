@@ -37,6 +37,7 @@ func TestFillSetsDefaults(t *testing.T) {
 
 // T3: a retry policy is the task's, else the queue's, else the default, field by field; what is filled in always fits together.
 func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
+	t.Attr("rules", "T3")
 	never := []Category{Timeout}
 	whole := RetryPolicy{MaxAttempts: 7, MaxLosses: 8, InitialBackoff: time.Minute, Multiplier: 3, MaxBackoff: time.Hour, NonRetryable: never}
 	defaults := RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute}
@@ -78,7 +79,7 @@ func TestFillDerivesHeartbeats(t *testing.T) {
 	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
 		{interval: 10 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
 		{timeout: 30 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
-		{interval: time.Millisecond, wantInterval: time.Millisecond, wantTimeout: MinHeartbeatTimeout},
+		{interval: MinHeartbeatInterval, wantInterval: MinHeartbeatInterval, wantTimeout: MinHeartbeatTimeout},
 		{interval: 12 * time.Hour, wantInterval: 12 * time.Hour, wantTimeout: MaxHeartbeatTimeout},
 		{timeout: MinHeartbeatTimeout, wantInterval: MinHeartbeatTimeout / 3, wantTimeout: MinHeartbeatTimeout},
 	} {
@@ -126,9 +127,9 @@ func TestFillLimits(t *testing.T) {
 		{Spec{AttemptTimeout: MaxTimeout}, Spec{AttemptTimeout: MaxTimeout + 1}, "attempt_timeout", "720h"},
 		{Spec{StartTimeout: MinTimeout}, Spec{StartTimeout: MinTimeout - 1}, "start_timeout", "100ms"},
 		{Spec{StartTimeout: MaxTimeout}, Spec{StartTimeout: MaxTimeout + 1}, "start_timeout", "720h"},
-		{Spec{HeartbeatInterval: 1}, Spec{HeartbeatInterval: -1}, "heartbeat_interval", "1ns"},
+		{Spec{HeartbeatInterval: MinHeartbeatInterval}, Spec{HeartbeatInterval: -1}, "heartbeat_interval", "10ms"},
 		{Spec{HeartbeatInterval: 12 * time.Hour}, Spec{HeartbeatInterval: 12*time.Hour + 1}, "heartbeat_interval", "12h"},
-		{Spec{HeartbeatInterval: 1}, Spec{HeartbeatInterval: math.MaxInt64}, "heartbeat_interval", "12h"},
+		{Spec{HeartbeatInterval: MinHeartbeatInterval}, Spec{HeartbeatInterval: math.MaxInt64}, "heartbeat_interval", "12h"},
 		{Spec{HeartbeatTimeout: MinHeartbeatTimeout}, Spec{HeartbeatTimeout: MinHeartbeatTimeout - 1}, "heartbeat_timeout", "100ms"},
 		{Spec{HeartbeatTimeout: MaxHeartbeatTimeout}, Spec{HeartbeatTimeout: MaxHeartbeatTimeout + 1}, "heartbeat_timeout", "24h"},
 		{Spec{HeartbeatTimeout: MinHeartbeatTimeout}, Spec{HeartbeatTimeout: 1}, "heartbeat_timeout", "100ms"},

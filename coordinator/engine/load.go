@@ -86,7 +86,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		made.createdAt = q.CreatedAt
 		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
 		made.parked = q.Parked
-		made.bucket = lease.Bucket{At: e.now.Serving}
+		made.bucket = lease.UsedUp(e.now.Serving)
 		return nil
 	})
 	if err != nil {

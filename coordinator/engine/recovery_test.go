@@ -26,6 +26,7 @@ func (r *rig) backup() *memstore.Store {
 // A11: after a restore every lease of the backup has ended, without a loss, and so has every lease of the lost future, whether or not its task
 // is known. Fencing tokens go on rising.
 func TestRestoreEndsTheLeasesOfTheLostFuture(t *testing.T) {
+	t.Attr("rules", "A2 A11")
 	run(t, func(r *rig) {
 		before := r.submit(work(), work())
 		open := r.lease(1, 0)

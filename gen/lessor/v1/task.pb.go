@@ -656,7 +656,7 @@ type TaskSpec struct {
 	StartTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
 	// How often it is tried. Absent: the default policy.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// How often the worker heartbeats. Default 30 s, or a third of heartbeat_timeout where only that is set.
+	// How often the worker heartbeats. Default 30 s, or a third of heartbeat_timeout where only that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	// How long a lease lives after its last renewal. Default 90 s, or three intervals where only that is set. At least
 	// twice heartbeat_interval; 100 ms to 24 h.

@@ -1,0 +1,302 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// sharing is a task of a concurrency key.
+func sharing(key string, limit uint32) *lease.Spec {
+	return &lease.Spec{Queue: "q", ConcurrencyKey: key, ConcurrencyLimit: limit}
+}
+
+// T11: live leases that share a key never exceed its limit; those without a key, or with another, go on; the next one follows as soon as there is
+// room, in its old place.
+func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	run(t, func(r *rig) {
+		first := r.submit(sharing("disk", 2), sharing("disk", 2), sharing("disk", 2), sharing("disk", 2), sharing("other", 1), work())
+		g := r.lease(10, 0)
+		if got := seqs(g); got != fmt.Sprint(first[0].ID.Seq, first[1].ID.Seq, first[4].ID.Seq, first[5].ID.Seq) {
+			r.Fatalf("leased %s", got)
+		}
+		if q := r.queueInfo(); q.Ready != 2 || q.Parked != 2 || q.Leased != 4 {
+			r.Errorf("queue: %+v", q)
+		}
+		for i, next := range first[2:4] {
+			r.want(r.say(lease.KindComplete, g[i]), lease.VerdictCommitted, lease.None)
+			if more := r.lease(10, 0); len(more) != 1 || more[0].Task.ID != next.ID {
+				r.Fatalf("after %d places were free: leased %s", i+1, seqs(more))
+			}
+		}
+	})
+}
+
+func seqs(g []Granted) string {
+	all := make([]any, len(g))
+	for i := range g {
+		all[i] = g[i].Task.ID.Seq
+	}
+	return fmt.Sprint(all...)
+}
+
+func (r *rig) queueInfo() QueueInfo {
+	r.Helper()
+	q, found, err := r.Queue(r.Context(), home, "q")
+	if err != nil || !found {
+		r.Fatalf("queue q: found %v, %v", found, err)
+	}
+	return q
+}
+
+// T11: a place is free however its lease ends, and whatever becomes of the task that was to have it next.
+func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
+	t.Attr("rules", "T11")
+	for name, end := range map[string]func(r *rig, g Granted){
+		"completed": func(r *rig, g Granted) { r.say(lease.KindComplete, g) },
+		"failed":    func(r *rig, g Granted) { r.say(lease.KindFail, g) },
+		"expired":   func(*rig, Granted) { time.Sleep(lease.DefaultHeartbeatTimeout) },
+		"deleted": func(r *rig, g Granted) {
+			if err := r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: g.Task.ID, Force: true}); err != nil {
+				r.Error(err)
+			}
+		},
+		"cancelled": func(r *rig, g Granted) {
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: g.Task.ID}); err != nil {
+				r.Error(err)
+			}
+			r.say(lease.KindFail, g)
+		},
+		"the next one is cancelled": func(r *rig, g Granted) {
+			next := lease.TaskID{Space: g.Task.ID.Space, Seq: g.Task.ID.Seq + 1}
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: next}); err != nil {
+				r.Error(err)
+			}
+			r.say(lease.KindComplete, g)
+		},
+		"the one that stands ready is cancelled": func(r *rig, g Granted) {
+			r.say(lease.KindComplete, g)
+			next := lease.TaskID{Space: g.Task.ID.Space, Seq: g.Task.ID.Seq + 1}
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: next}); err != nil {
+				r.Error(err)
+			}
+		},
+		"recovered":      func(r *rig, _ Granted) { r.restart(Config{Recovery: InvalidateLeases}) },
+		"after a kill":   func(r *rig, g Granted) { r.kill(); r.say(lease.KindComplete, g) },
+		"before a kill":  func(r *rig, g Granted) { r.say(lease.KindComplete, g); r.kill() },
+		"a worker quits": func(r *rig, g Granted) { r.say(lease.KindRelease, g) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.submit(sharing("k", 1), sharing("k", 1), sharing("k", 1))
+				g := r.lease(3, 0)
+				if len(g) != 1 {
+					r.Fatalf("leased %d at once", len(g))
+				}
+				r.say(lease.KindStart, g[0])
+				end(r, g[0])
+				if g := r.lease(3, time.Minute); len(g) != 1 {
+					r.Errorf("leased %d after the lease ended, want 1", len(g))
+				}
+			})
+		})
+	}
+}
+
+// T11: a task that came back and finds no taker does not keep the key from others: each line has one that stands ready.
+func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
+	t.Attr("rules", "T11")
+	run(t, func(r *rig) {
+		spec := func(typ string) *lease.Spec { return &lease.Spec{Queue: "q", Type: typ, ConcurrencyKey: "k"} }
+		r.submit(spec("common"), spec("rare"), spec("common"))
+		both := r.lease(1, 0)
+		c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}, Types: []string{"common", "rare"}}, 5)
+		if n := len(c.grants()); n != 0 {
+			r.Fatalf("%d grants while the key is held", n)
+		}
+		w := r.joinFor(Wants{Space: home, Worker: "w2", Queues: []string{"q"}, Types: []string{"common"}}, 0)
+		_ = w
+		r.say(lease.KindComplete, both[0])
+		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "rare" {
+			r.Fatalf("after the first: %s", seqs(g))
+		}
+		r.say(lease.KindComplete, c.grants()[0])
+		if g := c.grants(); len(g) != 2 || g[1].Task.Spec.Type != "common" {
+			r.Fatalf("after the second: %s", seqs(g))
+		}
+	})
+	run(t, func(r *rig) { // the line before has no taker at all
+		spec := func(typ string) *lease.Spec { return &lease.Spec{Queue: "q", Type: typ, ConcurrencyKey: "k"} }
+		r.submit(spec("common"), spec("rare"), spec("common"))
+		g := r.lease(3, 0)
+		c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}, Types: []string{"common"}}, 5)
+		r.say(lease.KindComplete, g[0])
+		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "common" {
+			r.Fatalf("granted: %s, want the second common one", seqs(g))
+		}
+	})
+}
+
+// T11: a start brings back whatever has room, also where a holder is gone and the crash took what would have followed.
+func TestStartBringsParkedTasksBack(t *testing.T) {
+	t.Attr("rules", "T11")
+	run(t, func(r *rig) {
+		r.submit(sharing("k", 1), sharing("k", 1))
+		holder := r.lease(2, 0)[0].Task.ID
+		r.end()
+		var b store.Batch
+		for _, ks := range []store.Keyspace{store.Lease, store.Task, store.Spec} {
+			b.Delete(ks, store.AppendTaskKey(nil, holder))
+		}
+		if err := r.st.Commit(r.Context(), &b); err != nil {
+			r.Fatal(err)
+		}
+		r.start(Config{})
+		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID == holder {
+			r.Errorf("leased %s", seqs(g))
+		}
+	})
+}
+
+// T2, T11: however many tasks wait for a key, a grant looks at few of them, others pass, and memory stays bounded; after a restart they wait on.
+func TestLongParkingLine(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	run(t, func(r *rig) {
+		const n = 3 * parkedHead
+		for range n / 256 {
+			specs := make([]*lease.Spec, 256)
+			for i := range specs {
+				specs[i] = sharing("k", 1)
+			}
+			r.submit(specs...)
+		}
+		free := r.submit(work())[0]
+		g := r.lease(2, 0)
+		if len(g) != 2 || g[1].Task.ID != free.ID {
+			r.Fatalf("leased %s, want the first and the one without a key", seqs(g))
+		}
+		next := g[0]
+		for i := range n {
+			if i%100 == 50 {
+				r.restart(Config{})
+			}
+			r.want(r.say(lease.KindComplete, next), lease.VerdictCommitted, lease.None)
+			g := r.lease(5, 0)
+			if i == n-1 {
+				if len(g) != 0 {
+					r.Fatalf("%d leased when all were done", len(g))
+				}
+				break
+			}
+			if len(g) != 1 || g[0].Task.ID.Seq <= next.Task.ID.Seq {
+				r.Fatalf("after %d: leased %s", i, seqs(g))
+			}
+			next = g[0]
+		}
+		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
+			r.Errorf("queue: %+v", q)
+		}
+		if keys := r.spaces[free.ID.Space].keys; len(keys) != 0 {
+			r.Errorf("%d keys are remembered that nobody uses", len(keys))
+		}
+	})
+}
+
+// T11, T13: random commands, kills included, on tasks that share few keys and a queue with max_inflight: the limits hold after every grant, as
+// counted from the tasks themselves, and in the end everything drains.
+func TestLimitsHoldUnderRandomCommands(t *testing.T) {
+	t.Attr("rules", "T11 T13")
+	for range 8 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomLimits(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func randomLimits(t *testing.T, rng *rand.Rand) {
+	run(t, func(r *rig) {
+		const inflight = 6
+		if _, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.MaxInflight = inflight }); err != nil {
+			r.Fatal(err)
+		}
+		live := map[lease.TaskID]Granted{}
+		total, done := 0, 0
+		finish := func(kind lease.Kind) {
+			for id, g := range live {
+				if a := r.say(kind, g); kind == lease.KindComplete && a.Verdict == lease.VerdictCommitted {
+					done++
+				}
+				delete(live, id)
+				return
+			}
+		}
+		take := func() int {
+			g := r.lease(1+rng.IntN(4), 0)
+			for _, g := range g {
+				live[g.Task.ID] = g
+				r.say(lease.KindStart, g)
+			}
+			checkLimits(r, live, inflight)
+			return len(g)
+		}
+		for range 300 {
+			switch n := rng.IntN(100); {
+			case n < 30:
+				spec := sharing(fmt.Sprint("k", rng.IntN(3)), uint32(1+rng.IntN(3)))
+				spec.Retry.MaxLosses = lease.MaxBudget
+				r.submit(spec)
+				total++
+			case n < 60:
+				take()
+			case n < 80:
+				finish(lease.KindComplete)
+			case n < 90:
+				finish(lease.KindRelease)
+			case n < 94:
+				r.kill()
+			case n < 97:
+				clear(live)
+				time.Sleep(2 * lease.DefaultHeartbeatTimeout)
+			default:
+				r.restart(Config{})
+			}
+		}
+		for idle := 0; idle < 20 && done < total; {
+			if take() == 0 {
+				idle++
+				time.Sleep(lease.DefaultMaxBackoff)
+			}
+			for len(live) > 0 {
+				finish(lease.KindComplete)
+			}
+		}
+		if done != total {
+			r.Errorf("%d of %d tasks came to their end", done, total)
+		}
+	})
+}
+
+// checkLimits counts live leases by their keys.
+func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
+	r.Helper()
+	count, limit := map[string]int{}, map[string]int{}
+	for _, g := range live {
+		s := g.Task.Spec
+		count[s.ConcurrencyKey]++
+		if l := limit[s.ConcurrencyKey]; l == 0 || int(s.ConcurrencyLimit) < l {
+			limit[s.ConcurrencyKey] = int(s.ConcurrencyLimit)
+		}
+	}
+	for key, n := range count {
+		if n > limit[key] {
+			r.Fatalf("%d live leases share %q, whose limit is %d", n, key, limit[key])
+		}
+	}
+	if len(live) > inflight {
+		r.Fatalf("%d live leases, max_inflight is %d", len(live), inflight)
+	}
+}

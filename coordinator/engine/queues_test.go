@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+func (r *rig) govern(change func(*lease.Settings)) QueueInfo {
+	r.Helper()
+	q, err := r.UpdateQueue(r.Context(), home, "q", change)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return q
+}
+
+// T13: a pause stops grants only, and nothing is forgotten over a restart; a resume hands out at once what waits.
+func TestPauseStopsGrantsOnly(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.submit(many(3)...)
+		g := r.lease(1, 0)
+		r.govern(func(s *lease.Settings) { s.Paused = true })
+		c, _ := r.join("i", 5)
+		r.kill()
+		c, _ = r.join("i", 5)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCommitted, lease.None)
+		r.submit(work())
+		if n := len(c.grants()); n != 0 {
+			r.Fatalf("%d grants while the queue is paused", n)
+		}
+		r.govern(func(s *lease.Settings) { s.Paused = false })
+		if n := len(c.grants()); n != 3 {
+			r.Errorf("%d grants after the pause, want 3", n)
+		}
+	})
+}
+
+// T13: max_inflight bounds the live leases of the queue over all workers; as one ends the next task goes out at once, to whoever waits.
+func TestMaxInflight(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.MaxInflight = 2 })
+		r.submit(many(5)...)
+		g := r.lease(5, 0)
+		c, _ := r.join("i", 5)
+		if len(g) != 2 || len(c.grants()) != 0 {
+			r.Fatalf("granted %d and %d, want 2 and none", len(g), len(c.grants()))
+		}
+		r.say(lease.KindComplete, g[0])
+		if n := len(c.grants()); n != 1 {
+			r.Fatalf("%d grants after a lease ended, want 1", n)
+		}
+		r.govern(func(s *lease.Settings) { s.MaxInflight = 4 })
+		if n := len(c.grants()); n != 3 {
+			r.Errorf("%d grants after the limit was raised, want 3", n)
+		}
+	})
+}
+
+// T13: a rate limit lets burst through at once, then per_second, without anybody asking again; a crash loop lets no more through.
+func TestRateLimit(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 2, Burst: 3} })
+		r.submit(many(20)...)
+		c, _ := r.join("i", 100)
+		counts := []int{len(c.grants())}
+		for range 3 {
+			time.Sleep(time.Second)
+			counts = append(counts, len(c.grants()))
+		}
+		if counts[0] != 3 || counts[1] != 5 || counts[2] != 7 || counts[3] != 9 {
+			r.Errorf("grants at 0, 1, 2, 3 s: %v, want 3 5 7 9", counts)
+		}
+		before := len(c.grants())
+		for range 5 {
+			r.kill()
+			c, _ = r.join("i", 100)
+			before += len(c.grants())
+		}
+		if before > 9+1 {
+			r.Errorf("%d grants after a few restarts in no time, want no more than before", before)
+		}
+	})
+}
+
+// T13, T3: the queue's retry policy fills what a task leaves open, at its submit.
+func TestRetryPolicyOfTheQueue(t *testing.T) {
+	t.Attr("rules", "T3 T13")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{MaxAttempts: 1, InitialBackoff: time.Minute} })
+		own := work()
+		own.Retry.MaxAttempts = 2
+		tasks := r.submit(work(), own)
+		r.govern(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{} })
+		for i, want := range []lease.RetryPolicy{
+			{MaxAttempts: 1, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
+			{MaxAttempts: 2, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
+		} {
+			got := tasks[i].Spec.Retry
+			if got.MaxAttempts != want.MaxAttempts || got.InitialBackoff != want.InitialBackoff || got.MaxBackoff != want.MaxBackoff {
+				r.Errorf("task %d has %+v, want %+v", i, got, want)
+			}
+		}
+	})
+}
+
+// T13: a queue exists from its first submit or update on, and keeps its settings; bad ones change nothing.
+func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.join("i", 1) // a worker that waits makes no queue
+		if _, found, err := r.Queue(r.Context(), home, "q"); found || err != nil {
+			r.Errorf("before: found %v, %v", found, err)
+		}
+		_, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.Rate.Burst = 1 })
+		var field *lease.FieldError
+		if !errors.As(err, &field) || field.Field != "rate_limit.per_second" {
+			r.Errorf("bad settings: %v", err)
+		}
+		if _, found, _ := r.Queue(r.Context(), home, "q"); found {
+			r.Error("bad settings made a queue")
+		}
+		r.govern(func(s *lease.Settings) { s.MaxInflight, s.Weights = 7, map[string]float64{"gold": 3} })
+		r.kill()
+		if q := r.queueInfo(); q.Settings.MaxInflight != 7 || q.Settings.Weights["gold"] != 3 || q.CreatedAt == 0 {
+			r.Errorf("after a kill: %+v", q)
+		}
+	})
+}
+
+// T12: one fairness key with a thousand tasks waiting delays another's single task by one turn; within a key the higher priority goes first.
+func TestFairnessKeysTakeTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		flood := many(1000)
+		for _, s := range flood {
+			s.FairnessKey = "flood"
+		}
+		r.submit(flood...)
+		r.lease(10, 0)
+		single := work()
+		single.FairnessKey, single.Priority = "single", -5
+		urgent := work()
+		urgent.FairnessKey, urgent.Priority = "flood", 5
+		ids := r.submit(single, urgent)
+		g := r.lease(3, 0)
+		if !has(g[:2], ids[0].ID) || !has(g[:2], ids[1].ID) {
+			r.Errorf("the next two are %s, want %d and %d", seqs(g), ids[0].ID.Seq, ids[1].ID.Seq)
+		}
+	})
+}
+
+func has(g []Granted, id lease.TaskID) bool {
+	for i := range g {
+		if g[i].Task.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// T12: keys get turns by their weights, whatever the number of their tasks, also over a restart.
+func TestFairnessWeights(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 3, "lead": 0.5} })
+		for key, n := range map[string]int{"gold": 400, "": 800, "lead": 600} {
+			specs := many(n)
+			for _, s := range specs {
+				s.FairnessKey = key
+			}
+			r.submit(specs...)
+		}
+		got := map[string]int{}
+		for range 9 {
+			for _, g := range r.lease(50, 0) {
+				got[g.Task.Spec.FairnessKey]++
+			}
+			r.restart(Config{})
+		}
+		if got["gold"] < 280 || got["gold"] > 320 || got[""] < 90 || got[""] > 110 || got["lead"] < 40 || got["lead"] > 60 {
+			r.Errorf("of 450 grants %v, want about 300 gold, 100 of no key, 50 lead", got)
+		}
+	})
+}
+
+// T12: keys that come one after the other, each with one task, are not remembered for ever.
+func TestFairnessKeysAreForgotten(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		stuck := work()
+		stuck.Type, stuck.FairnessKey = "nobody takes it", "stuck"
+		r.submit(stuck)
+		for i := range 3 * keptFlows {
+			s := work()
+			s.FairnessKey = time.Duration(i).String()
+			r.submit(s)
+			g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{""}}, Max: 1})
+			if err != nil || len(g) != 1 {
+				r.Fatalf("leased %d, %v", len(g), err)
+			}
+			r.say(lease.KindComplete, g[0])
+		}
+		number, _ := r.SpaceNumber(home)
+		if n := len(r.spaces[number].queues["q"].flows); n > keptFlows+2 {
+			r.Errorf("%d flows are remembered", n)
+		}
+	})
+}
+
+// T12: a tenant with a flood of commands delays another's one command by one turn, and its backlog another's task by none.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		other := Space{Tenant: "other", Workspace: "default"}
+		flood := make(chan struct{}, 1)
+		busy := make(chan struct{})
+		if err := r.inbox.put("x", op{run: func() { flood <- struct{}{}; <-busy }}); err != nil { // the loop stands still
+			r.Fatal(err)
+		}
+		<-flood
+		ran := make([]string, 0, 5001)
+		for range 5000 {
+			if err := r.inbox.put(home.Tenant, op{run: func() { ran = append(ran, "flood") }}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		if err := r.inbox.put(other.Tenant, op{run: func() { ran = append(ran, "single") }}); err != nil {
+			r.Fatal(err)
+		}
+		close(busy)
+		synctest.Wait()
+		if len(ran) != 5001 || ran[0] != "single" && ran[1] != "single" {
+			r.Errorf("%d commands ran, first %v", len(ran), ran[:2])
+		}
+	})
+}
