@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -125,7 +126,7 @@ func (c *court) lost(a *lessorv1.Assignment, reason string) {
 var lostRows = []verdictRow{
 	{"V7 A9", "of an older epoch", func(c *court) {
 		a := c.granted(nil)
-		c.restart(Config{RecoveryInvalidate: true})
+		c.restart(Config{Recovery: engine.InvalidateLeases})
 		c.lost(a, "COORDINATOR_RECOVERED")
 		b := c.lease(c.t)
 		c.lost(a, "COORDINATOR_RECOVERED") // and not SUPERSEDED

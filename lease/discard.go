@@ -8,7 +8,7 @@ import (
 // refuse records what was said under a lease of this task and refused, so that the worker's side of the story can be read later (T10):
 // once for each lease, kind and reason, for a worker may repeat itself without end. It returns the answer.
 func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
-	if s.task == nil || r.Kind == KindAck || a.Reason == AlreadyReported { // the last meets every heartbeat that crosses a report
+	if !s.granted(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // the last meets every heartbeat that crosses a report
 		return a
 	}
 	detail := a.Detail
@@ -19,6 +19,13 @@ func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
 	}
 	s.record(Event{Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: r.Worker, Reason: a.Reason, Detail: detail, Kind: r.Kind})
 	return a
+}
+
+// granted reports whether a lease is known to be one of the open task: after a restore the task of a lease may be lost, and another have its
+// id.
+func (s *step) granted(k Ticket) bool {
+	t := s.task
+	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
 }
 
 func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
