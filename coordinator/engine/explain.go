@@ -49,17 +49,17 @@ func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
 		f.Remedy = "a worker connects for this queue"
 	case taking == 0:
 		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("%d workers ask for work of queue %q, but none for type %q", attending, t.Spec.Queue, t.Spec.Type)
+			fmt.Sprintf("no worker that asks for work of queue %q handles type %q; there are %d", t.Spec.Queue, t.Spec.Type, attending)
 		f.Remedy = "a worker connects that handles the type"
 	case free == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("%d workers would take it, and none of them has a free slot", taking)
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it has a free slot; there are %d", taking)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	default:
 		f.Code, f.Message = lease.FoundInLine, "it is about to be granted"
 		if before, more := q.before(t); before > 0 || more {
-			f.Message = fmt.Sprintf("%d tasks of its line are before it", before)
+			f.Message = fmt.Sprintf("others of its line are before it: %d", before)
 			if more {
-				f.Message = fmt.Sprintf("at least %d tasks of its line are before it", before)
+				f.Message = fmt.Sprintf("others of its line are before it: %d or more", before)
 			}
 		}
 	}

@@ -31,6 +31,7 @@ func newTurns() *turns { return btree.NewBTreeGOptions(flowLess, btree.Options{N
 func (q *queue) line(kind lease.Line) *line {
 	f := q.flows[kind.Fairness]
 	if f == nil {
+		q.virtual += 1.0 / keptFlows // else a stream of new keys would hold up the others for ever
 		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[string]*line{}}
 		q.flows[kind.Fairness] = f
 	}

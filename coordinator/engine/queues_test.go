@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,58 @@ func TestFairnessWeights(t *testing.T) {
 	})
 }
 
+// onlyType takes one task of a type, or of several.
+func (r *rig) onlyType(n int, types ...string) []Granted {
+	r.Helper()
+	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: types}, Max: n})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return g
+}
+
+// T12: a key whose tasks nobody could take has saved up no turns when somebody can.
+func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		for _, kind := range []string{"rare", "common"} {
+			specs := many(500)
+			for _, s := range specs {
+				s.Type, s.FairnessKey = kind, kind
+			}
+			r.submit(specs...)
+		}
+		r.onlyType(200, "common")
+		got := map[string]int{}
+		for _, g := range r.onlyType(100, "common", "rare") {
+			got[g.Task.Spec.Type]++
+		}
+		if got["rare"] < 45 || got["rare"] > 55 {
+			r.Errorf("of 100 grants %v, want half of each", got)
+		}
+	})
+}
+
+// T12: new keys that never stop coming do not hold up one that waits.
+func TestNewKeysDoNotStarveAnother(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		old := many(2)
+		old[0].FairnessKey, old[1].FairnessKey = "old", "old"
+		r.submit(old...)
+		r.lease(1, 0)
+		for i := range 2 * keptFlows {
+			s := many(2)
+			s[0].FairnessKey, s[1].FairnessKey = "new"+strconv.Itoa(i), "newer"+strconv.Itoa(i)
+			r.submit(s...)
+			if g := r.lease(1, 0); g[0].Task.Spec.FairnessKey == "old" {
+				return
+			}
+		}
+		r.Error("the second task of the old key was never granted")
+	})
+}
+
 // T12: keys that come one after the other, each with one task, are not remembered for ever.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
@@ -202,9 +255,9 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 			s := work()
 			s.FairnessKey = time.Duration(i).String()
 			r.submit(s)
-			g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{""}}, Max: 1})
-			if err != nil || len(g) != 1 {
-				r.Fatalf("leased %d, %v", len(g), err)
+			g := r.onlyType(1, "")
+			if len(g) != 1 {
+				r.Fatalf("leased %d", len(g))
 			}
 			r.say(lease.KindComplete, g[0])
 		}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// S6: each reason for which a task waits is found, by its code, and the words name what it is about.
+func TestExplainFindsWhyATaskWaits(t *testing.T) {
+	t.Attr("rules", "S6")
+	for _, c := range []struct {
+		name  string
+		spec  lease.Spec
+		setup func(r *rig)
+		code  lease.FindingCode
+		words string
+	}{
+		{name: "no worker", code: lease.FoundNoWorker, words: `queue "q"`},
+		{name: "no worker for its type", spec: lease.Spec{Type: "rare"}, code: lease.FoundNoWorkerForType, words: `"rare"`, setup: func(r *rig) {
+			r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"common"}}, 1)
+		}},
+		{name: "workers are busy", code: lease.FoundWorkersBusy, words: "there are 1", setup: func(r *rig) {
+			r.submit(work())
+			r.join("i", 1)
+		}},
+		{name: "the queue is paused", code: lease.FoundQueuePaused, words: "paused", setup: func(r *rig) {
+			r.govern(func(s *lease.Settings) { s.Paused = true })
+		}},
+		{name: "max_inflight", code: lease.FoundMaxInflight, words: "max_inflight is 1", setup: func(r *rig) {
+			r.govern(func(s *lease.Settings) { s.MaxInflight = 1 })
+			r.submit(work())
+			r.join("i", 5)
+		}},
+		{name: "the rate limit", code: lease.FoundRateLimit, words: "per second", setup: func(r *rig) {
+			r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 0.01 })
+			r.submit(work())
+			r.join("i", 5)
+		}},
+		{name: "its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundConcurrencyKey, words: `"disk"`, setup: func(r *rig) {
+			r.submit(sharing("disk", 1))
+			r.join("i", 5)
+		}},
+		{name: "its run_at", spec: lease.Spec{RunAt: lease.WallOf(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))}, code: lease.FoundRunAt, words: "run_at"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				if c.setup != nil {
+					c.setup(r)
+				}
+				spec := c.spec
+				spec.Queue = "q"
+				x := r.explain(r.submit(&spec)[0].ID)
+				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || f.Since == 0 {
+					r.Errorf("found %+v, want code %d with %q", f, c.code, c.words)
+				}
+			})
+		})
+	}
+}
+
+func (r *rig) explain(id lease.TaskID) lease.Explanation {
+	r.Helper()
+	x, err := r.Explain(r.Context(), home.Tenant, id)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return x
+}
+
+// S6: why a lease was lost, by how much its worker missed it, and why its report was refused.
+func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
+	t.Attr("rules", "S6 T10")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		g := r.lease(1, 0)[0]
+		r.say(lease.KindStart, g)
+		time.Sleep(10 * time.Second)
+		r.say(lease.KindHeartbeat, g)
+		time.Sleep(lease.DefaultHeartbeatTimeout + 3*time.Second)
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
+		x := r.explain(id)
+		for _, words := range []string{`worker "w"`, "started at 00:00:00.000", "heartbeat at 00:00:10.000", "ended at 00:01:40.000, LEASE_EXPIRED", "after 1m30s of silence"} {
+			if !strings.Contains(x.Story, words) {
+				r.Errorf("the story lacks %q: %s", words, x.Story)
+			}
+		}
+		if len(x.Refusals) != 1 || x.Refusals[0].LateBy != 3*time.Second || x.Refusals[0].Kind != lease.KindComplete {
+			r.Errorf("refusals: %+v", x.Refusals)
+		}
+	})
+}
+
+// S4: another tenant's task is not explained, as one that does not exist.
+func TestExplainIsForTheTenantAlone(t *testing.T) {
+	t.Attr("rules", "S6")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		for _, c := range []struct {
+			tenant string
+			id     lease.TaskID
+		}{{"other", id}, {home.Tenant, lease.TaskID{Space: id.Space, Seq: 99}}, {home.Tenant, lease.TaskID{Space: 77, Seq: 1}}} {
+			if _, err := r.Explain(r.Context(), c.tenant, c.id); !errors.Is(err, lease.ErrNotFound) {
+				r.Errorf("%s asks for %v: %v", c.tenant, c.id, err)
+			}
+		}
+	})
+}

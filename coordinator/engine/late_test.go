@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// V15, A5, A6: the first late result is kept over a crash, can be adopted once, and is the task's output then; the report stays CANCELLED.
+func TestLateResultIsKeptAndAdopted(t *testing.T) {
+	t.Attr("rules", "V15 A5 A6")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		g := r.lease(1, 0)[0]
+		r.say(lease.KindStart, g)
+		time.Sleep(lease.DefaultHeartbeatTimeout)
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
+		r.kill()
+		if kept := r.set.discarded(id, 1); kept == nil || string(kept.Output) != "done" {
+			r.Fatalf("kept: %+v", kept)
+		}
+		task, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id, By: "ops"})
+		if err != nil || task.State() != lease.Completed {
+			r.Fatalf("adopt: %v, %v", task, err)
+		}
+		r.kill()
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
+		var state *lease.StateError
+		if _, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id}); !errors.As(err, &state) {
+			r.Errorf("adopt again: %v", err)
+		}
+		if more := r.lease(1, 0); len(more) != 0 {
+			r.Error("an adopted task was granted")
+		}
+	})
+}
+
+// V15: results of two lost attempts that come in one batch are both kept; of many attempts the newest.
+func TestResultsOfManyAttemptsAreKept(t *testing.T) {
+	t.Attr("rules", "V15")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retry.MaxLosses = 100
+		id := r.submit(spec)[0].ID
+		const n = lease.MaxDiscarded + 3
+		reports := make([]*lease.Report, n)
+		for i := range n {
+			g := r.lease(1, time.Hour)[0]
+			r.say(lease.KindStart, g)
+			time.Sleep(lease.DefaultHeartbeatTimeout)
+			reports[i] = &lease.Report{
+				Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: []byte{byte(i)}},
+			}
+		}
+		if _, err := r.Say(r.Context(), home.Tenant, reports); err != nil {
+			r.Fatal(err)
+		}
+		r.kill()
+		for attempt := uint32(1); attempt <= n; attempt++ {
+			kept := r.set.discarded(id, attempt)
+			if want := attempt > n-lease.MaxDiscarded; (kept != nil) != want || kept != nil && kept.Output[0] != byte(attempt-1) {
+				r.Errorf("attempt %d: kept %+v", attempt, kept)
+			}
+		}
+		if kept := r.set.task(id).Discarded; len(kept) != lease.MaxDiscarded || kept[0].Attempt != n-lease.MaxDiscarded+1 {
+			r.Errorf("the task tells of %d kept results", len(kept))
+		}
+	})
+}
+
+// T10: a worker that repeats a refused report without end adds one entry to the history, and one commit to the store.
+func TestRepeatedRefusalIsRecordedOnce(t *testing.T) {
+	t.Attr("rules", "T10")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		g := r.lease(1, 0)[0]
+		time.Sleep(lease.DefaultHeartbeatTimeout)
+		for range 50 {
+			r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
+		}
+		refused := 0
+		for _, e := range r.set.task(id).Events() {
+			if e.Type == lease.EventRefused {
+				refused++
+			}
+		}
+		if refused != 1 {
+			r.Errorf("%d refusals in the history, want 1", refused)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// cancelAll is a sweep that cancels the tasks of a type.
+func cancelAll(typ string) Sweep {
+	return Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+		switch {
+		case t.Spec.Type != typ:
+			return nil, false
+		case t.Rest.Final():
+			return nil, true
+		}
+		return lease.Cancel{Tenant: home.Tenant, Task: t.ID, By: "ops"}, false
+	}}
+}
+
+// T9: a bulk command goes over all tasks in bounded steps and calls, counts what it did, and leaves alone what was submitted after it began.
+func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
+	t.Attr("rules", "T9")
+	run(t, func(r *rig) {
+		const n = sweepCall + 2500
+		for range n / 500 {
+			specs := many(500)
+			for i, s := range specs {
+				if i%5 == 0 {
+					s.Type = "other"
+				}
+			}
+			r.submit(specs...)
+		}
+		s := cancelAll("")
+		first, err := r.Sweep(r.Context(), s)
+		if err != nil || first.Changed != sweepCall*4/5 || first.Skipped != 0 || !first.More {
+			r.Fatalf("first call: %+v, %v", first, err)
+		}
+		late := r.submit(work())[0]
+		s.After, s.Until = first.After, first.Until
+		second, err := r.Sweep(r.Context(), s)
+		if err != nil || second.Changed != 2500*4/5 || second.More {
+			r.Fatalf("second call: %+v, %v", second, err)
+		}
+		r.kill()
+		if q := r.queueInfo(); q.Ready != n/5+1 || r.set.task(late.ID).State() != lease.Ready {
+			r.Errorf("%d tasks wait, want the %d of the other type and the late one", q.Ready, n/5)
+		}
+		again, err := r.Sweep(r.Context(), cancelAll(""))
+		if err != nil || again.Changed != 0 || again.Skipped != sweepCall*4/5 {
+			r.Errorf("once more: %+v, %v", again, err)
+		}
+	})
+}
+
+// T9: what a sweep decides on are the newest versions, due timers applied; a refused command is counted as skipped. Nothing at all is no error.
+func TestSweepDecidesOnTheNewestVersion(t *testing.T) {
+	t.Attr("rules", "T9 A3")
+	run(t, func(r *rig) {
+		none, err := r.Sweep(r.Context(), cancelAll(""))
+		if err != nil || none != (Swept{}) {
+			r.Errorf("a space without tasks: %+v, %v", none, err)
+		}
+		r.submit(many(3)...)
+		r.lease(1, 0)
+		s := Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+			return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
+		}}
+		if done, err := r.Sweep(r.Context(), s); err != nil || done.Changed != 2 || done.Skipped != 1 || done.More {
+			r.Errorf("delete: %+v, %v; the leased one needs force", done, err)
+		}
+	})
+}
+
+// T9: a caller who has gone stops a sweep between two steps; what is done is done.
+func TestSweepStopsWithItsCaller(t *testing.T) {
+	t.Attr("rules", "T9")
+	run(t, func(r *rig) {
+		r.submit(many(sweepStep * 3)...)
+		ctx, cancel := context.WithCancel(r.Context())
+		s := cancelAll("")
+		choose, seen := s.Choose, 0
+		s.Choose = func(t *lease.Task) (lease.Command, bool) {
+			if seen++; seen == sweepStep {
+				cancel()
+			}
+			return choose(t)
+		}
+		if _, err := r.Sweep(ctx, s); !errors.Is(err, context.Canceled) {
+			r.Errorf("sweep: %v", err)
+		}
+		if q := r.queueInfo(); q.Ready != 2*sweepStep {
+			r.Errorf("%d tasks wait, want those of the last two steps", q.Ready)
+		}
+	})
+}
