@@ -2,6 +2,8 @@ package lease
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -82,26 +84,26 @@ func (t *Task) heldBy(now Now) Finding {
 		return Finding{
 			Code: FoundCancelling, Since: t.Cancel.At, Until: now.WallAt(l.CancelBy),
 			Message: fmt.Sprintf("a cancel waits for worker %q, which holds attempt %d, to stop", l.Worker, l.Attempt),
-			Remedy:  "its worker stops at the next heartbeat, or the task is FAILED with CANCEL_TIMEOUT",
+			Remedy:  "its worker stops, or cancel_grace is over and the task is FAILED with CANCEL_TIMEOUT",
 		}
 	case l.AckedAt == 0 && l.AckBy != 0:
 		return Finding{
 			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(l.AckBy),
 			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it", l.Attempt, l.Worker),
-			Remedy:  "without an acknowledgement the task goes back to its old place in line",
+			Remedy:  "the worker acknowledges it, or the task goes back to its old place in line",
 		}
 	}
-	word, at := "was granted it", l.GrantedAt
+	word, at := "granted", l.GrantedAt
 	if l.StartedAt != 0 {
-		word, at = "started it", l.StartedAt
+		word, at = "started", l.StartedAt
 	}
 	if l.HeartbeatAt > at {
-		word, at = "sent its last heartbeat", l.HeartbeatAt
+		word, at = "last heartbeat", l.HeartbeatAt
 	}
 	return Finding{
 		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(l.ExpiresAt),
-		Message: fmt.Sprintf("worker %q holds attempt %d; it %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
-		Remedy:  "without a heartbeat the lease expires",
+		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
+		Remedy:  "its worker reports, or the lease expires for want of a heartbeat",
 	}
 }
 
@@ -111,8 +113,23 @@ func (t *Task) scheduled(now Now) Finding {
 	}
 	return Finding{
 		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
-		Message: fmt.Sprintf("it waits after attempt %d (%s); %s", t.Last.Attempt, t.Last.Cause, t.budgets()),
+		Message: fmt.Sprintf("it waits, for %s; so far %s", t.lastEnd(), t.budgets()),
 	}
+}
+
+// lastEnd tells in words how the attempt ended that was the last.
+func (t *Task) lastEnd() string {
+	attempt := fmt.Sprintf("attempt %d ", t.Last.Attempt)
+	for _, e := range slices.Backward(t.History) {
+		switch {
+		case e.Attempt != t.Last.Attempt:
+		case e.Type == EventFailed:
+			return attempt + "failed (" + clip(strings.TrimSuffix(e.Detail, ": "), 200) + ")"
+		case e.Type == EventReleased:
+			return attempt + "was given back by its worker"
+		}
+	}
+	return attempt + "lost its lease (" + t.Last.Cause.String() + ")"
 }
 
 func (t *Task) budgets() string {
@@ -127,7 +144,7 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 	switch q.Blocked(now.Serving) {
 	case BlockedByPause:
 		all = append(all, Finding{
-			Code: FoundQueuePaused, Since: since, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "resume the queue",
+			Code: FoundQueuePaused, Since: since, Message: fmt.Sprintf("queue %q is paused", t.Spec.Queue), Remedy: "the queue is resumed",
 		})
 	case BlockedByInflight:
 		all = append(all, Finding{
@@ -138,8 +155,8 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 	case BlockedByRate:
 		all = append(all, Finding{
 			Code: FoundRateLimit, Since: since, Until: now.WallAt(q.Settings.Rate.Next(q.Bucket, now.Serving)),
-			Message: fmt.Sprintf("the rate limit of queue %q, %v per second, holds grants back", t.Spec.Queue, q.Settings.Rate.PerSecond),
-			Remedy:  "time, or a higher rate_limit",
+			Message: fmt.Sprintf("the rate limit of queue %q, %s, holds grants back", t.Spec.Queue, q.Settings.Rate),
+			Remedy:  "time passes, or rate_limit is raised",
 		})
 	}
 	if key := t.Spec.ConcurrencyKey; key != "" {
@@ -173,7 +190,7 @@ func (t *Task) over() Finding {
 		f.Code, f.Message, f.Remedy = FoundFailed, "it failed: "+t.failedBy(), "a retry opens a new round"
 	}
 	if n := len(t.Discarded); n > 0 && t.Outcome == nil {
-		f.Remedy += fmt.Sprintf("; the discarded result of attempt %d can be adopted", t.Discarded[n-1].Attempt)
+		f.Remedy += fmt.Sprintf(", or the late result of attempt %d is adopted", t.Discarded[n-1].Attempt)
 	}
 	return f
 }
@@ -189,7 +206,7 @@ func (t *Task) failedBy() string {
 	p := &t.Spec.Retry
 	switch t.Reason {
 	case HeartbeatTimeout:
-		return fmt.Sprintf("its lease was lost %d times, which is its max_losses; it is quarantined", t.Losses)
+		return fmt.Sprintf("its lease was lost %s, which is its max_losses; it is quarantined", counted(int(t.Losses), "time"))
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
@@ -200,9 +217,9 @@ func (t *Task) failedBy() string {
 		return fmt.Sprintf("%d grants in a row were not acknowledged", t.Unacked)
 	}
 	if t.Failures >= p.MaxAttempts {
-		return fmt.Sprintf("attempt %d failed, and that was the last of %d", t.Attempts, p.MaxAttempts)
+		return fmt.Sprintf("%s, and that was failure %d of at most %d", t.lastEnd(), t.Failures, p.MaxAttempts)
 	}
-	return fmt.Sprintf("attempt %d failed in a way that is not retried", t.Attempts)
+	return t.lastEnd() + ", which is not retried"
 }
 
 // limits are the times at which a task that is not over ends by itself (T6).

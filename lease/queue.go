@@ -115,6 +115,14 @@ func (r Rate) Next(b Bucket, now Instant) Instant {
 	return now.Add(max(time.Duration(math.Ceil(over/r.PerSecond*float64(time.Second))), 1))
 }
 
+// String tells the rate in words.
+func (r Rate) String() string {
+	if r.PerSecond > 0 && r.PerSecond < 1 {
+		return fmt.Sprintf("one grant each %v", time.Duration(float64(time.Second)/r.PerSecond).Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%v grants a second", r.PerSecond)
+}
+
 func (r Rate) burst() uint32 {
 	if r.Burst != 0 {
 		return r.Burst

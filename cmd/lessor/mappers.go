@@ -15,12 +15,13 @@ import (
 // what is not UTF-8, and take a negative number for a flag.
 //
 // A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may hold any bytes. A field
-// whose zero stands for a default is tagged type:"positive".
+// whose zero stands for a default is tagged type:"positive", and a text that must not be empty type:"nonempty".
 func mappers() []kong.Option {
 	own := kong.NewRegistry().RegisterDefaults()
 	options := []kong.Option{
 		kong.NamedMapper("bytes", kong.MapperFunc(decodeBytes)),
 		kong.NamedMapper("positive", positive{own}),
+		kong.NamedMapper("nonempty", nonempty{own}),
 		kong.KindMapper(reflect.String, text{own}),
 	}
 	for _, sample := range []any{[]string(nil), map[string]string(nil)} {
@@ -29,7 +30,7 @@ func mappers() []kong.Option {
 	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
 		options = append(options, kong.KindMapper(kind, number{own}))
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when](), reflect.TypeFor[*rate]()} {
 		options = append(options, kong.TypeMapper(t, number{own}))
 	}
 	return options
@@ -80,6 +81,16 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
+// nonempty is for text where an empty one would mean that nothing was said.
+type nonempty struct{ own *kong.Registry }
+
+func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if next := ctx.Scan.Peek(); next.IsValue() && next.Value == "" {
+		return errors.New("is empty")
+	}
+	return text(m).Decode(ctx, target)
+}
+
 // number takes negative ones too, which look like short flags.
 type number struct{ own *kong.Registry }
 
@@ -105,6 +116,8 @@ func nounOf(t reflect.Type) string {
 		return "a duration such as 90s or 1h30m"
 	case t == reflect.TypeFor[when]():
 		return "a time such as 2026-12-01T06:00:00Z or a span such as 10m"
+	case t == reflect.TypeFor[*rate]():
+		return "a rate such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit"
 	case t.Kind() == reflect.Float64:
 		return "a number"
 	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:

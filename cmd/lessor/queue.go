@@ -2,13 +2,19 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // queueCmd is lessor queue.
 type queueCmd struct {
-	List queueListCmd `cmd:"" help:"List the queues of a workspace."`
+	List   queueListCmd   `cmd:"" help:"List the queues of a workspace."`
+	Get    queueGetCmd    `cmd:"" help:"Show one queue with its settings."`
+	Update queueUpdateCmd `cmd:"" help:"Set limits, weights and the retry policy of a queue."`
+	Pause  queuePauseCmd  `cmd:"" help:"Stop grants; what is leased goes on."`
+	Resume queueResumeCmd `cmd:"" help:"Go on with grants."`
+	Purge  queuePurgeCmd  `cmd:"" help:"Delete the tasks that wait in a queue."`
 }
 
 // queueListCmd is lessor queue list.
@@ -18,7 +24,7 @@ type queueListCmd struct {
 
 func (c queueListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
-		list := newListing(a, "QUEUE", "READY", "SCHEDULED", "LEASED", "AGE")
+		list := newListing(a, "QUEUE", "READY", "BLOCKED", "SCHEDULED", "LEASED", "AGE", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		for {
 			page, err := cl.admin.ListQueues(a.ctx, req)
@@ -26,7 +32,7 @@ func (c queueListCmd) Run(a *app) error {
 				return err
 			}
 			for _, q := range page.GetQueues() {
-				if err := list.add(q, q.GetName(), fmt.Sprint(q.GetReady()), fmt.Sprint(q.GetScheduled()), fmt.Sprint(q.GetLeased()), age(q.GetCreatedAt())); err != nil {
+				if err := list.add(q, queueCells(q)...); err != nil {
 					return err
 				}
 			}
@@ -35,4 +41,37 @@ func (c queueListCmd) Run(a *app) error {
 			}
 		}
 	})
+}
+
+func queueCells(q *lessorv1.Queue) []string {
+	return []string{
+		q.GetName(),
+		fmt.Sprint(q.GetReady()),
+		fmt.Sprint(q.GetBlocked()),
+		fmt.Sprint(q.GetScheduled()),
+		fmt.Sprint(q.GetLeased()),
+		age(q.GetCreatedAt()),
+		settingsText(q),
+	}
+}
+
+// settingsText is what is set on a queue, in few words.
+func settingsText(q *lessorv1.Queue) string {
+	var set []string
+	if q.GetPaused() {
+		set = append(set, "paused")
+	}
+	if n := q.GetMaxInflight(); n > 0 {
+		set = append(set, fmt.Sprintf("inflight %d", n))
+	}
+	if r := q.GetRateLimit(); r != nil {
+		set = append(set, "rate "+rateText(r.GetPerSecond()))
+	}
+	if n := len(q.GetFairnessWeights()); n > 0 {
+		set = append(set, fmt.Sprintf("weights %d", n))
+	}
+	if q.GetRetryPolicy() != nil {
+		set = append(set, "retry")
+	}
+	return strings.Join(set, ", ")
 }

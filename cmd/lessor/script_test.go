@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE COMMAND...     runs a command that ends with this exit code
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
+//	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
 //	shutdown SIGNAL           ends that coordinator and waits for it
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -35,6 +36,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
 			"coordinator": startCoordinator,
+			"late":        reportLate,
 			"shutdown":    shutdownCoordinator,
 		},
 	})

@@ -37,11 +37,11 @@ type submitCmd struct {
 	HeartbeatTimeout  time.Duration `type:"positive" placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
 	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
 	Retention         time.Duration `type:"positive" placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
-	MaxAttempts       uint32        `type:"positive" placeholder:"N" help:"Failures after which the task is FAILED (5); 1 is no retry."`
-	MaxLosses         uint32        `type:"positive" placeholder:"N" help:"Lost leases after which the task is FAILED (3)."`
-	InitialBackoff    time.Duration `type:"positive" placeholder:"DURATION" help:"Wait after the first failure (1s)."`
-	BackoffMultiplier float64       `type:"positive" placeholder:"F" help:"Factor from one wait to the next (2)."`
-	MaxBackoff        time.Duration `type:"positive" placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
+	ConcurrencyKey    string        `placeholder:"KEY" help:"Tasks of the workspace that share it are limited in how many are leased at a time."`
+	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"How many that are (1); the smallest limit among those that hold the key counts."`
+	FairnessKey       string        `placeholder:"KEY" help:"Turns within the queue are taken by it; see lessor queue update --weight."`
+
+	retryFlags `embed:""`
 }
 
 // Help is shown below the flags.
@@ -51,6 +51,7 @@ func (submitCmd) Help() string {
 Examples:
   lessor submit --queue mail --type welcome --payload '{"user": 7}'
   lessor submit --queue thumbs --payload @photo.jpg --max-attempts 1
+  lessor submit --queue backup --concurrency-key disk-1 --concurrency-limit 2
   lessor submit --queue reports --idempotency-key 2026-11 --run-at 2026-12-01T06:00:00Z`
 }
 
@@ -94,23 +95,16 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 		Deadline:          c.Deadline.timestamp(),
 		AttemptTimeout:    span(c.AttemptTimeout),
 		StartTimeout:      span(c.StartTimeout),
-		RetryPolicy:       c.retryPolicy(),
+		RetryPolicy:       c.policy(),
 		HeartbeatInterval: span(c.HeartbeatInterval),
 		HeartbeatTimeout:  span(c.HeartbeatTimeout),
 		CancelGrace:       span(c.CancelGrace),
 		Labels:            c.Label,
 		Retention:         span(c.Retention),
+		ConcurrencyKey:    c.ConcurrencyKey,
+		ConcurrencyLimit:  c.ConcurrencyLimit,
+		FairnessKey:       c.FairnessKey,
 	}, nil
-}
-
-func (c submitCmd) retryPolicy() *lessorv1.RetryPolicy {
-	return &lessorv1.RetryPolicy{
-		MaxAttempts:       c.MaxAttempts,
-		MaxLosses:         c.MaxLosses,
-		InitialBackoff:    span(c.InitialBackoff),
-		BackoffMultiplier: c.BackoffMultiplier,
-		MaxBackoff:        span(c.MaxBackoff),
-	}
 }
 
 // payload is the text itself, or what a file holds.

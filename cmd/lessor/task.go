@@ -10,36 +10,41 @@ import (
 
 // taskCmd is lessor task.
 type taskCmd struct {
-	Get    taskGetCmd    `cmd:"" help:"Show one task with its history."`
-	List   taskListCmd   `cmd:"" help:"List tasks, oldest first."`
-	Cancel taskCancelCmd `cmd:"" help:"Ask tasks to end."`
-	Retry  taskRetryCmd  `cmd:"" help:"Open a new round for tasks that failed or were cancelled."`
-	Delete taskDeleteCmd `cmd:"" help:"Remove tasks."`
-	Watch  taskWatchCmd  `cmd:"" help:"Follow the events of a task or a run."`
+	Get     taskGetCmd     `cmd:"" help:"Show one task with its history."`
+	Explain taskExplainCmd `cmd:"" help:"Tell why a task is where it is, and what became of its last lease."`
+	List    taskListCmd    `cmd:"" help:"List tasks, oldest first."`
+	Cancel  taskCancelCmd  `cmd:"" help:"Ask tasks to end."`
+	Retry   taskRetryCmd   `cmd:"" help:"Open a new round for tasks that failed or were cancelled."`
+	Delete  taskDeleteCmd  `cmd:"" help:"Remove tasks."`
+	Adopt   taskAdoptCmd   `cmd:"" help:"Make a result that came too late the outcome of its task."`
+	Watch   taskWatchCmd   `cmd:"" help:"Follow the events of a task or a run."`
 }
 
-// taskIDs are the tasks that a command changes.
-type taskIDs struct {
-	TaskID []string `arg:"" help:"Tasks to change."`
-}
-
-// change makes one call for every task. A task that is refused does not keep the others from being changed.
-func (t taskIDs) change(a *app, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
+// changeEach makes one call for every task or queue. One that is refused does not keep the others from being changed.
+func changeEach(a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
 	var refused []*failure
-	for _, id := range t.TaskID {
+	for _, id := range ids {
 		answer, line, err := call(a.ctx, id)
 		if err == nil {
 			err = printChange(a, answer, line)
 		}
 		if err != nil {
-			refused = append(refused, about(id, err))
+			refused = append(refused, naming(id, err))
 		}
 	}
 	return joined(refused)
 }
 
-// about explains an error that came of one task, and says which. An empty id names none.
-func about(id string, err error) *failure {
+// about explains an error that came of one task or queue, and says which. An empty id names none.
+func about(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return naming(id, err)
+}
+
+// naming is about for an error that there is.
+func naming(id string, err error) *failure {
 	f := *explain(err)
 	if strings.Contains(f.text, id) {
 		return &f

@@ -10,9 +10,9 @@ import (
 
 // taskCancelCmd is lessor task cancel.
 type taskCancelCmd struct {
-	server  `embed:""`
-	taskIDs `embed:""`
-	Reason  string `placeholder:"TEXT" help:"Why; told to the worker."`
+	remote        `embed:""`
+	taskSelection `embed:""`
+	Reason        string `placeholder:"TEXT" help:"Why; told to the worker."`
 }
 
 // Help is shown below the flags.
@@ -20,13 +20,23 @@ func (taskCancelCmd) Help() string {
 	return `A task that no worker holds is CANCELLED at once. Otherwise it is CANCELLING until its worker has stopped or its
 cancel grace is over. Cancelling again gives the same answer.
 
-Example:
-  lessor task cancel 3f2a --reason "wrong input"`
+Examples:
+  lessor task cancel 3f2a --reason "wrong input"
+  lessor task cancel --run-id nightly --label team=blue`
 }
 
 func (c taskCancelCmd) Run(a *app) error {
+	filter, err := c.selected(c.Workspace)
+	if err != nil {
+		return err
+	}
 	return c.with(func(cl *client) error {
-		return c.change(a, func(ctx context.Context, id string) (proto.Message, string, error) {
+		if filter != nil {
+			return sweep(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
+				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
+			})
+		}
+		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
 			answer, err := cl.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: c.Reason})
 			return answer, stateLine(answer.GetTask()), err
 		})
@@ -35,22 +45,34 @@ func (c taskCancelCmd) Run(a *app) error {
 
 // taskRetryCmd is lessor task retry.
 type taskRetryCmd struct {
-	server   `embed:""`
-	taskIDs  `embed:""`
-	Deadline when `placeholder:"TIME" help:"New deadline: RFC 3339, or a span from now. Needed where the old one has passed."`
+	remote        `embed:""`
+	taskSelection `embed:""`
+	Deadline      when `placeholder:"TIME" help:"New deadline: RFC 3339, or a span from now. Needed where the old one has passed."`
 }
 
 // Help is shown below the flags.
 func (taskRetryCmd) Help() string {
 	return `The budgets of attempts and losses begin anew; attempts are counted on.
 
-Example:
-  lessor task retry $(lessor task list --state FAILED --json | jq -r .task_id)`
+Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped.
+
+Examples:
+  lessor task retry 3f2a
+  lessor task retry --queue mail --state FAILED`
 }
 
 func (c taskRetryCmd) Run(a *app) error {
+	filter, err := c.selected(c.Workspace)
+	if err != nil {
+		return err
+	}
 	return c.with(func(cl *client) error {
-		return c.change(a, func(ctx context.Context, id string) (proto.Message, string, error) {
+		if filter != nil {
+			return sweep(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
+				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
+			})
+		}
+		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
 			answer, err := cl.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: c.Deadline.timestamp()})
 			return answer, stateLine(answer.GetTask()), err
 		})
@@ -59,22 +81,36 @@ func (c taskRetryCmd) Run(a *app) error {
 
 // taskDeleteCmd is lessor task delete.
 type taskDeleteCmd struct {
-	server  `embed:""`
-	taskIDs `embed:""`
-	Force   bool `help:"Also while a worker holds the task: its lease is revoked."`
+	remote        `embed:""`
+	taskSelection `embed:""`
+	Force         bool `help:"Also while a worker holds the task: its lease is revoked."`
+	Yes           bool `help:"Yes, delete what the filter or --all selects."`
 }
 
 // Help is shown below the flags.
 func (taskDeleteCmd) Help() string {
 	return `Without --force a task that a worker holds is refused.
 
-Example:
-  lessor task delete 3f2a`
+Examples:
+  lessor task delete 3f2a
+  lessor task delete --queue mail --state COMPLETED,CANCELLED --yes`
 }
 
 func (c taskDeleteCmd) Run(a *app) error {
+	filter, err := c.selected(c.Workspace)
+	if err != nil {
+		return err
+	}
+	if filter != nil && !c.Yes {
+		return fail(exitUsage, "--yes deletes them; lessor task list shows what a filter selects", "deleting by a filter or --all needs --yes")
+	}
 	return c.with(func(cl *client) error {
-		return c.change(a, func(ctx context.Context, id string) (proto.Message, string, error) {
+		if filter != nil {
+			return sweep(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
+				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
+			})
+		}
+		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
 			answer, err := cl.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: c.Force})
 			return answer, id + "\tDELETED", err
 		})

@@ -13,10 +13,11 @@ import (
 
 // taskGetCmd is lessor task get.
 type taskGetCmd struct {
-	server  `embed:""`
-	TaskID  string `arg:"" help:"Task to show."`
-	Output  bool   `xor:"part" help:"Write the output of the task alone, as it is."`
-	Payload bool   `xor:"part" help:"Write the payload of the task alone, as it is."`
+	server    `embed:""`
+	TaskID    string `arg:"" help:"Task to show."`
+	Output    bool   `xor:"part" help:"Write the output of the task alone, as it is."`
+	Payload   bool   `xor:"part" help:"Write the payload of the task alone, as it is."`
+	Discarded uint32 `xor:"part" type:"positive" placeholder:"ATTEMPT" help:"Write what this attempt reported too late alone, as it is."`
 }
 
 // Help is shown below the flags.
@@ -36,6 +37,8 @@ func (c taskGetCmd) Run(a *app) error {
 		switch {
 		case c.Output:
 			err = writeOutput(a.out, answer.GetTask())
+		case c.Discarded != 0:
+			err = writeDiscarded(a.out, answer.GetTask(), c.Discarded)
 		case c.Payload:
 			_, err = a.out.Write(answer.GetTask().GetSpec().GetPayload())
 		case a.json:
@@ -52,16 +55,21 @@ func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return fail(exitFailed, "", "%s is %s; it has no output", t.GetTaskId(), short(t.GetState(), "TASK_STATE_"))
 	}
+	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
+}
+
+// writeResult writes the output of what, unless that lies elsewhere.
+func writeResult(w io.Writer, what string, output []byte, artifacts []*lessorv1.Artifact) error {
 	var elsewhere []string
-	for _, artifact := range t.GetArtifacts() {
+	for _, artifact := range artifacts {
 		if !artifact.GetInline() {
 			elsewhere = append(elsewhere, artifactText(artifact))
 		}
 	}
-	if len(t.GetOutput()) == 0 && len(elsewhere) > 0 {
-		return fail(exitFailed, "read it there", "%s has its output elsewhere: %s", t.GetTaskId(), strings.Join(elsewhere, "; "))
+	if len(output) == 0 && len(elsewhere) > 0 {
+		return fail(exitFailed, "read it there", "%s has its output elsewhere: %s", what, strings.Join(elsewhere, "; "))
 	}
-	_, err := w.Write(t.GetOutput())
+	_, err := w.Write(output)
 	return err
 }
 
@@ -71,6 +79,7 @@ func printTask(w io.Writer, t *lessorv1.Task) error {
 	d.addSpec(t.GetSpec())
 	d.addLease(t)
 	d.addResult(t)
+	d.addDiscarded(t)
 	if err := d.flush(); err != nil {
 		return err
 	}
@@ -109,6 +118,10 @@ func (d details) addSpec(s *lessorv1.TaskSpec) {
 	if s.GetPriority() != 0 {
 		d.add("priority", fmt.Sprint(s.GetPriority()))
 	}
+	if s.GetConcurrencyKey() != "" {
+		d.add("concurrency key", fmt.Sprintf("%s, at most %d at a time", s.GetConcurrencyKey(), s.GetConcurrencyLimit()))
+	}
+	d.add("fairness key", s.GetFairnessKey())
 	d.add("deadline", clock(s.GetDeadline()))
 	for _, key := range slices.Sorted(maps.Keys(s.GetLabels())) {
 		d.add("label", key+"="+s.GetLabels()[key])
@@ -190,7 +203,7 @@ func printHistory(w io.Writer, t *lessorv1.Task) error {
 func historyCells(e *lessorv1.HistoryEvent) []string {
 	return []string{
 		clock(e.GetAt()),
-		short(e.GetType(), "HISTORY_EVENT_TYPE_"),
+		eventName(e),
 		short(e.GetTaskState(), "TASK_STATE_"),
 		fmt.Sprint(e.GetAttempt()),
 		e.GetActor(),
@@ -198,9 +211,21 @@ func historyCells(e *lessorv1.HistoryEvent) []string {
 	}
 }
 
+// eventName says with a refusal what was refused.
+func eventName(e *lessorv1.HistoryEvent) string {
+	name := short(e.GetType(), "HISTORY_EVENT_TYPE_")
+	if e.GetRefusedKind() != lessorv1.RefusedKind_REFUSED_KIND_UNSPECIFIED {
+		name += " " + short(e.GetRefusedKind(), "REFUSED_KIND_")
+	}
+	return name
+}
+
 // why is the reason and the detail of an event, as far as there are any.
 func why(e *lessorv1.HistoryEvent) string {
 	var parts []string
+	if v := e.GetRefusedVerdict(); v != lessorv1.Verdict_VERDICT_UNSPECIFIED {
+		parts = append(parts, short(v, "VERDICT_"))
+	}
 	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
 		parts = append(parts, short(r, "REASON_"))
 	}

@@ -10,13 +10,9 @@ import (
 
 // taskListCmd is lessor task list.
 type taskListCmd struct {
-	remote `embed:""`
-	Queue  string            `placeholder:"NAME" help:"Only tasks of this queue."`
-	State  []string          `placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
-	RunID  string            `name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
-	Type   string            `placeholder:"NAME" help:"Only tasks of this type."`
-	Label  map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
-	Limit  uint              `default:"100" placeholder:"N" help:"At most so many; 0 is all."`
+	remote     `embed:""`
+	taskFilter `embed:""`
+	Limit      uint `default:"100" placeholder:"N" help:"At most so many; 0 is all."`
 }
 
 // Help is shown below the flags.
@@ -30,7 +26,7 @@ func (taskListCmd) Help() string {
 const maxPage = 1000
 
 func (c taskListCmd) Run(a *app) error {
-	filter, err := c.filter()
+	filter, err := c.filter(c.Workspace)
 	if err != nil {
 		return err
 	}
@@ -72,45 +68,6 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 			return false, nil
 		}
 	}
-}
-
-func (c taskListCmd) filter() (*lessorv1.TaskFilter, error) {
-	states, err := parseStates(c.State)
-	if err != nil {
-		return nil, err
-	}
-	return &lessorv1.TaskFilter{
-		WorkspaceId: c.Workspace,
-		Queue:       c.Queue,
-		States:      states,
-		RunId:       c.RunID,
-		Type:        c.Type,
-		Labels:      c.Label,
-	}, nil
-}
-
-// parseStates reads state names with or without their prefix, in any case.
-func parseStates(names []string) ([]lessorv1.TaskState, error) {
-	var states []lessorv1.TaskState
-	for _, name := range names {
-		full := "TASK_STATE_" + strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_")
-		number, known := lessorv1.TaskState_value[full]
-		if !known || number == 0 {
-			return nil, fail(exitUsage, "states are "+strings.Join(stateNames(), ", "), "unknown state %q", name)
-		}
-		states = append(states, lessorv1.TaskState(number))
-	}
-	return states, nil
-}
-
-func stateNames() []string {
-	var names []string
-	for number := range int32(len(lessorv1.TaskState_name)) {
-		if number > 0 {
-			names = append(names, short(lessorv1.TaskState(number), "TASK_STATE_"))
-		}
-	}
-	return names
 }
 
 func taskCells(t *lessorv1.Task) []string {

@@ -83,17 +83,33 @@ func eventText(e *lessorv1.WatchTaskResponse) string {
 }
 
 func historyText(e *lessorv1.HistoryEvent) string {
-	text := strings.ToLower(short(e.GetType(), "HISTORY_EVENT_TYPE_"))
+	text := strings.ToLower(eventName(e))
 	if e.GetAttempt() > 0 {
-		text += fmt.Sprintf(" attempt %d", e.GetAttempt())
+		text += fmt.Sprintf(" %sattempt %d", ofResult(e), e.GetAttempt())
 	}
 	if e.GetActor() != "" {
-		text += " by " + e.GetActor()
+		text += " " + role(e) + " " + e.GetActor()
 	}
 	if reason := why(e); reason != "" {
 		text += ": " + reason
 	}
 	return text
+}
+
+// ofResult leads from an adoption to its attempt.
+func ofResult(e *lessorv1.HistoryEvent) string {
+	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED {
+		return "result of "
+	}
+	return ""
+}
+
+// role leads to the actor, who did it, or from whom the coordinator refused it.
+func role(e *lessorv1.HistoryEvent) string {
+	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
+		return "from"
+	}
+	return "by"
 }
 
 func chunkText(c *lessorv1.FeedbackChunk) string {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// bulkAnswer is the answer of a verb that the coordinator does to many tasks, a bounded part in each call.
+type bulkAnswer interface {
+	proto.Message
+	GetResult() *lessorv1.BatchResult
+}
+
+// sweep calls until all is done. It tells people how far it is, and prints the last answer with the sums of all.
+func sweep(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
+	var changed, skipped uint64
+	for token := ""; ; {
+		answer, err := call(a.ctx, token)
+		if err != nil {
+			return err
+		}
+		result := answer.GetResult()
+		changed, skipped = changed+result.GetChanged(), skipped+result.GetSkipped()
+		if token = result.GetNextPageToken(); token != "" {
+			a.note("%s so far", sumText(done, changed, skipped))
+			continue
+		}
+		result.Changed, result.Skipped = changed, skipped
+		return printChange(a, answer, sumText(done, changed, skipped))
+	}
+}
+
+// sumText tells what was done to how many.
+func sumText(done string, changed, skipped uint64) string {
+	text := fmt.Sprintf("%d %s", changed, done)
+	if skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", skipped)
+	}
+	return text
+}

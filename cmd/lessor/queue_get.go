@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// queueGetCmd is lessor queue get.
+type queueGetCmd struct {
+	remote `embed:""`
+	Name   string `arg:"" help:"Queue to show."`
+}
+
+// Help is shown below the flags.
+func (queueGetCmd) Help() string {
+	return `Example:
+  lessor queue get mail --json | jq .queue.ready`
+}
+
+func (c queueGetCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		answer, err := cl.admin.GetQueue(a.ctx, &lessorv1.GetQueueRequest{WorkspaceId: c.Workspace, Name: c.Name})
+		if err != nil {
+			return about(c.Name, err)
+		}
+		if a.json {
+			return printJSON(a.out, answer)
+		}
+		return printQueue(a.out, answer.GetQueue())
+	})
+}
+
+// printQueue shows what a queue holds, then what is set on it.
+func printQueue(w io.Writer, q *lessorv1.Queue) error {
+	d := newDetails(w)
+	d.add("queue", q.GetName())
+	d.add("workspace", q.GetWorkspaceId())
+	d.add("created", clock(q.GetCreatedAt()))
+	d.add("ready", readyText(q))
+	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
+	d.add("leased", fmt.Sprint(q.GetLeased()))
+	d.add("takers", fmt.Sprint(q.GetTakers()))
+	d.addSettings(q)
+	return d.flush()
+}
+
+func readyText(q *lessorv1.Queue) string {
+	text := fmt.Sprint(q.GetReady())
+	if n := q.GetBlocked(); n > 0 {
+		text += fmt.Sprintf(", %d of them blocked by their concurrency key", n)
+	}
+	return text
+}
+
+func (d details) addSettings(q *lessorv1.Queue) {
+	if q.GetPaused() {
+		d.add("paused", "yes: nothing is granted")
+	}
+	if n := q.GetMaxInflight(); n > 0 {
+		d.add("max inflight", fmt.Sprint(n))
+	}
+	if r := q.GetRateLimit(); r != nil {
+		d.add("rate", rateText(r.GetPerSecond()))
+		if r.GetBurst() > 0 {
+			d.add("burst", fmt.Sprint(r.GetBurst()))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.GetFairnessWeights())) {
+		d.add("weight", fmt.Sprintf("%s=%v", key, q.GetFairnessWeights()[key]))
+	}
+	d.add("retry policy", policyText(q.GetRetryPolicy()))
+}
+
+// policyText is what a policy sets, by the names of the fields.
+func policyText(p *lessorv1.RetryPolicy) string {
+	var set []string
+	add := func(name string, value any, isSet bool) {
+		if isSet {
+			set = append(set, fmt.Sprintf("%s %v", name, value))
+		}
+	}
+	add("max_attempts", p.GetMaxAttempts(), p.GetMaxAttempts() != 0)
+	add("max_losses", p.GetMaxLosses(), p.GetMaxLosses() != 0)
+	add("initial_backoff", p.GetInitialBackoff().AsDuration(), p.GetInitialBackoff() != nil)
+	add("backoff_multiplier", p.GetBackoffMultiplier(), p.GetBackoffMultiplier() != 0)
+	add("max_backoff", p.GetMaxBackoff().AsDuration(), p.GetMaxBackoff() != nil)
+	for _, category := range p.GetNonRetryableCategories() {
+		add("never after", short(category, "ERROR_CATEGORY_"), true)
+	}
+	return strings.Join(set, ", ")
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// queueNames are the queues that a command changes.
+type queueNames struct {
+	Name []string `arg:"" help:"Queues to change."`
+}
+
+// queuePauseCmd is lessor queue pause.
+type queuePauseCmd struct {
+	remote     `embed:""`
+	queueNames `embed:""`
+}
+
+// Help is shown below the flags.
+func (queuePauseCmd) Help() string {
+	return `Tasks still can be submitted, and workers that hold tasks finish them.
+
+Example:
+  lessor queue pause mail`
+}
+
+func (c queuePauseCmd) Run(a *app) error { return c.setPaused(a, c.remote, true) }
+
+// queueResumeCmd is lessor queue resume.
+type queueResumeCmd struct {
+	remote     `embed:""`
+	queueNames `embed:""`
+}
+
+func (c queueResumeCmd) Run(a *app) error { return c.setPaused(a, c.remote, false) }
+
+// setPaused pauses or resumes every queue. One that is refused does not keep the others from being changed.
+func (n queueNames) setPaused(a *app, r remote, paused bool) error {
+	return r.with(func(cl *client) error {
+		return changeEach(a, n.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
+			// An update would make a queue of that name, and who mistyped it would believe the right one paused.
+			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {
+				return nil, "", err
+			}
+			answer, err := cl.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: r.Workspace, Name: name, Paused: &paused})
+			return answer, pausedLine(answer.GetQueue()), err
+		})
+	})
+}
+
+func pausedLine(q *lessorv1.Queue) string {
+	word := "open"
+	if q.GetPaused() {
+		word = "paused"
+	}
+	return fmt.Sprintf("%s\t%s\t%d ready, %d leased", printable(q.GetName()), word, q.GetReady(), q.GetLeased())
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// queueUpdateCmd is lessor queue update.
+type queueUpdateCmd struct {
+	remote `embed:""`
+	Name   string `arg:"" help:"Queue to set; made where it is not there yet."`
+
+	Pause       bool               `xor:"pause" help:"Stop grants; what is leased goes on."`
+	Resume      bool               `xor:"pause" help:"Go on with grants."`
+	MaxInflight *uint32            `placeholder:"N" help:"Live leases at once; 0 is no limit."`
+	Rate        *rate              `placeholder:"RATE" help:"Grants in time, such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit."`
+	Burst       uint32             `type:"positive" placeholder:"N" help:"Grants at once, with --rate (as many as it allows in a second, at least 1)."`
+	Weight      map[string]float64 `placeholder:"KEY=W" mapsep:"none" help:"Turns of a fairness key beside the others (1); 0 forgets the key. Repeatable."`
+
+	retryFlags `embed:""`
+	ResetRetry bool `help:"Go back to the default retry policy."`
+}
+
+// Help is shown below the flags.
+func (queueUpdateCmd) Help() string {
+	return `What no flag names stays as it is, but for the retry policy: its flags together replace the one before, and what they leave
+out is the default, shown in parentheses. It applies to tasks that are submitted from then on and do not set theirs.
+
+Examples:
+  lessor queue update mail --max-inflight 10 --rate 300/m
+  lessor queue update mail --weight gold=3 --weight trial=0.5
+  lessor queue update mail --max-inflight 0 --rate 0 --reset-retry`
+}
+
+func (c queueUpdateCmd) Run(a *app) error {
+	req, err := c.request()
+	if err != nil {
+		return err
+	}
+	return c.with(func(cl *client) error {
+		answer, err := cl.admin.UpdateQueue(a.ctx, req)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return printJSON(a.out, answer)
+		}
+		return printQueue(a.out, answer.GetQueue())
+	})
+}
+
+func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
+	const hint = "see lessor queue update --help"
+	setsRetry := c.retryFlags != retryFlags{}
+	setsPause := c.Pause || c.Resume
+	switch {
+	case c.Burst != 0 && (c.Rate == nil || *c.Rate == 0):
+		return nil, fail(exitUsage, hint, "--burst: means nothing without --rate")
+	case setsRetry && c.ResetRetry:
+		return nil, fail(exitUsage, hint, "--reset-retry: goes back to the default; it can not be used with the flags of a retry policy")
+	case !setsRetry && !c.ResetRetry && !setsPause && c.MaxInflight == nil && c.Rate == nil && len(c.Weight) == 0:
+		return nil, fail(exitUsage, hint, "nothing to set")
+	}
+	req := &lessorv1.UpdateQueueRequest{
+		WorkspaceId: c.Workspace, Name: c.Name, MaxInflight: c.MaxInflight, FairnessWeights: c.Weight,
+	}
+	if setsPause {
+		req.Paused = &c.Pause
+	}
+	if c.Rate != nil {
+		req.RateLimit = &lessorv1.RateLimit{PerSecond: float64(*c.Rate), Burst: c.Burst}
+	}
+	if setsRetry || c.ResetRetry {
+		req.RetryPolicy = c.policy()
+	}
+	return req, nil
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// retryFlags are a retry policy, of a task or of a queue.
+type retryFlags struct {
+	MaxAttempts       uint32        `type:"positive" placeholder:"N" help:"Failures after which a task is FAILED (5); 1 is no retry."`
+	MaxLosses         uint32        `type:"positive" placeholder:"N" help:"Lost leases after which a task is FAILED (3)."`
+	InitialBackoff    time.Duration `type:"positive" placeholder:"DURATION" help:"Wait after the first failure (1s)."`
+	BackoffMultiplier float64       `type:"positive" placeholder:"F" help:"Factor from one wait to the next (2)."`
+	MaxBackoff        time.Duration `type:"positive" placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
+}
+
+// policy leaves out what no flag sets.
+func (f retryFlags) policy() *lessorv1.RetryPolicy {
+	return &lessorv1.RetryPolicy{
+		MaxAttempts:       f.MaxAttempts,
+		MaxLosses:         f.MaxLosses,
+		InitialBackoff:    span(f.InitialBackoff),
+		BackoffMultiplier: f.BackoffMultiplier,
+		MaxBackoff:        span(f.MaxBackoff),
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// taskFilter are the conditions by which tasks are selected. An empty one is refused, for it would be none: an unset variable of a
+// script must not select everything.
+type taskFilter struct {
+	Queue string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
+	State []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
+	RunID string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
+	Type  string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
+	Label map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
+}
+
+// isSet reports whether there is any condition.
+func (f taskFilter) isSet() bool {
+	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || len(f.Label) > 0
+}
+
+func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
+	states, err := parseStates(f.State)
+	if err != nil {
+		return nil, err
+	}
+	return &lessorv1.TaskFilter{
+		WorkspaceId: workspace,
+		Queue:       f.Queue,
+		States:      states,
+		RunId:       f.RunID,
+		Type:        f.Type,
+		Labels:      f.Label,
+	}, nil
+}
+
+// parseStates reads state names with or without their prefix, in any case.
+func parseStates(names []string) ([]lessorv1.TaskState, error) {
+	var states []lessorv1.TaskState
+	for _, name := range names {
+		full := "TASK_STATE_" + strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_")
+		number, known := lessorv1.TaskState_value[full]
+		if !known || number == 0 {
+			return nil, fail(exitUsage, "states are "+strings.Join(stateNames(), ", "), "unknown state %q", name)
+		}
+		states = append(states, lessorv1.TaskState(number))
+	}
+	return states, nil
+}
+
+func stateNames() []string {
+	var names []string
+	for number := range int32(len(lessorv1.TaskState_name)) {
+		if number > 0 {
+			names = append(names, short(lessorv1.TaskState(number), "TASK_STATE_"))
+		}
+	}
+	return names
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// taskSelection is which tasks a command changes: those that are named, or those that a filter selects.
+type taskSelection struct {
+	TaskID     []string `arg:"" optional:"" help:"Tasks to change."`
+	taskFilter `embed:""`
+	All        bool `help:"Every task of the workspace."`
+}
+
+// selected is the filter; nil where tasks are named.
+func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) {
+	switch {
+	case len(s.TaskID) > 0 && (s.isSet() || s.All):
+		return nil, fail(exitUsage, "name tasks, or select them by their properties", "task ids can not be used with a filter or --all")
+	case s.All && s.isSet():
+		return nil, fail(exitUsage, "leave --all out, or the conditions", "--all: means every task of the workspace, and so no condition")
+	case len(s.TaskID) > 0:
+		return nil, nil
+	case !s.All && !s.isSet():
+		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type or --label, or with --all", "no tasks are named")
+	}
+	return s.filter(workspace)
+}
