@@ -35,7 +35,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			r.join("i", 5)
 		}},
-		{name: "the rate limit", code: lease.FoundRateLimit, words: "per second", setup: func(r *rig) {
+		{name: "the rate limit", code: lease.FoundRateLimit, words: "one grant each", setup: func(r *rig) {
 			r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 0.01 })
 			r.submit(work())
 			r.join("i", 5)
