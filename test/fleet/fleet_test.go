@@ -5,7 +5,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -73,12 +72,8 @@ func (f *fleet) log(a, b *tally) {
 // startWorker starts the test binary as a worker.
 func (f *fleet) startWorker(n *tally) *harness.Process {
 	f.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		f.t.Fatal(err)
-	}
 	return harness.Start(f.t, harness.Command{
-		Path:   self,
+		Path:   harness.Self(f.t),
 		Env:    []string{workerName + "=" + n.name, workerAddr + "=" + f.c.Addr(), workerHangs + "=" + fmt.Sprint(n.want)},
 		Stdout: n.lines(),
 	})

@@ -151,3 +151,13 @@ func (p *Process) cleanUp() {
 		}
 	}
 }
+
+// Self is the path of the test binary, for a test whose processes are made of it.
+func Self(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return self
+}

@@ -1,0 +1,169 @@
+//go:build faults
+
+package linear
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/test/harness"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// The test binary is also a client process: these variables make it one. It reads from its standard input where the coordinator
+// listens, a line for each start, and prints each call.
+const (
+	clientName  = "LESSOR_LINEAR_CLIENT"
+	clientSeed  = "LESSOR_LINEAR_SEED"
+	clientCalls = "LESSOR_LINEAR_CALLS"
+)
+
+// callersEach is how many workers a client process is. They share what they know, so that several report the same lease.
+const callersEach = 3
+
+// client is a client process.
+type client struct {
+	name  string
+	known known
+	out   sync.Mutex
+	left  atomic.Int64
+	line  atomic.Pointer[line]
+}
+
+// line is the connection to one process of the coordinator.
+type line struct {
+	conn *grpc.ClientConn
+	next chan struct{} // closed when there is a newer one
+}
+
+// beClient runs the client process.
+func beClient(name string) int {
+	seed, _ := strconv.ParseUint(os.Getenv(clientSeed), 10, 64)
+	calls, _ := strconv.ParseInt(os.Getenv(clientCalls), 10, 64)
+	c := &client{name: name}
+	c.left.Store(calls)
+	connected := make(chan struct{})
+	go c.connect(connected)
+	<-connected
+	var busy sync.WaitGroup
+	for i := range callersEach {
+		busy.Go(func() {
+			(&caller{client: c, name: fmt.Sprintf("%s-%d", name, i), rand: rand.New(rand.NewPCG(seed, uint64(i)))}).work()
+		})
+	}
+	busy.Wait()
+	return 0
+}
+
+// connect follows the coordinator from start to start.
+func (c *client) connect(first chan<- struct{}) {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		conn, err := worker.Dial(lines.Text())
+		if err != nil {
+			die(err)
+		}
+		old := c.line.Swap(&line{conn: conn, next: make(chan struct{})})
+		if old == nil {
+			close(first)
+		} else {
+			close(old.next)
+		}
+	}
+}
+
+// print prints a call in one write, so that a line that can be read was written whole.
+func (c *client) print(o *op) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		die(err)
+	}
+	c.out.Lock()
+	defer c.out.Unlock()
+	_, _ = os.Stdout.Write(append(text, '\n'))
+}
+
+func die(err error) {
+	fmt.Fprintln(os.Stderr, "error:", err)
+	os.Exit(1)
+}
+
+// caller makes one call after another.
+type caller struct {
+	*client
+	name string
+	rand *rand.Rand
+}
+
+// work makes calls until the process has made enough.
+func (w *caller) work() {
+	for w.left.Add(-1) >= 0 {
+		w.pause()
+		at := w.line.Load()
+		if answered := w.step(at.conn); !answered {
+			w.await(at.next)
+		}
+	}
+}
+
+// await waits for the next start of the coordinator: until then there would be nothing but open calls.
+func (w *caller) await(next <-chan struct{}) {
+	select {
+	case <-next:
+	case <-time.After(harness.Patience):
+		die(fmt.Errorf("%s: no answer, and the coordinator was not restarted", w.name))
+	}
+}
+
+// pause is short, or longer than a lease lives without a heartbeat.
+func (w *caller) pause() {
+	d := time.Duration(w.rand.IntN(2000)) * time.Microsecond
+	if w.rand.IntN(25) == 0 {
+		d += ttl
+	}
+	time.Sleep(d)
+}
+
+// step makes one call on something that the process knows.
+func (w *caller) step(conn *grpc.ClientConn) (answered bool) {
+	o := &op{Kind: w.draw(), Worker: w.name, Return: forever}
+	id, held := w.known.pick(w.rand, o)
+	o.Call = now()
+	grants, err := w.call(conn, o, id, held)
+	if err == nil {
+		o.Return = now()
+	}
+	w.print(o)
+	for i := range grants {
+		grants[i].Worker, grants[i].Call, grants[i].Return = w.name, o.Call, o.Return
+		w.print(&grants[i])
+	}
+	return err == nil
+}
+
+// shares are how often each call is made, in a hundred.
+var shares = []struct {
+	kind kind
+	n    int
+}{
+	{submit, 4}, {lease, 14}, {start, 14}, {heartbeat, 14}, {complete, 8}, {fail, 9}, {release, 7}, {cancel, 5}, {retry, 8}, {get, 17},
+}
+
+// draw draws a call that the process knows enough for.
+func (w *caller) draw() kind {
+	n := w.rand.IntN(100)
+	for _, s := range shares {
+		if n -= s.n; n < 0 {
+			return w.known.or(s.kind)
+		}
+	}
+	return get
+}

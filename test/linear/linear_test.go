@@ -1,0 +1,283 @@
+//go:build faults
+
+package linear
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+var (
+	histories = flag.Int("histories", 12, "histories, every second one with kills in it")
+	seed      = flag.Uint64("seed", 0, "what the clients draw; 0: another one each time")
+)
+
+const (
+	clients      = 4
+	callsEach    = 2000 / clients
+	killsPerCut  = 3
+	callsPerKill = clients * callsEach / (killsPerCut + 1)
+)
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(clientName); name != "" {
+		os.Exit(beClient(name))
+	}
+	harness.Main(m)
+}
+
+// TestHistories: what client processes were told of a task has an order in which the contract would have told it (A1-A5, A10, V4, V5, V9,
+// V10, V12, T7), and no task is lost (A6).
+func TestHistories(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
+	counts, total := map[string]int{}, 0
+	var longest time.Duration
+	for i := range *histories {
+		h := &history{t: t, c: harness.NewCoordinator(t, t.TempDir()), seed: *seed + uint64(i*clients), counts: counts}
+		if i%2 == 1 {
+			h.kills = killsPerCut
+		}
+		h.record()
+		h.read()
+		longest = max(longest, h.check())
+		h.balance()
+		total += len(h.ops)
+		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.truths), h.kills, h.open())
+	}
+	t.Logf("%d operations; the longest check of a task took %v; answers: %v", total, longest, counts)
+	requireAnswers(t, counts)
+}
+
+// requireAnswers fails the test if the clients did not contend enough to be told everything.
+func requireAnswers(t *testing.T, counts map[string]int) {
+	t.Helper()
+	for _, want := range []string{
+		"COMMITTED/NONE", "COMMITTED/NONE replayed", "REJECTED/DUPLICATE_REPORT", "CANCELLED/ALREADY_REPORTED",
+		"CANCELLED/SUPERSEDED", "CANCELLED/LEASE_EXPIRED", "CANCELLED/TASK_CANCELLED", "FailedPrecondition",
+	} {
+		if counts[want] == 0 {
+			t.Errorf("nobody was told %s", want)
+		}
+	}
+}
+
+// history is one coordinator, from its first start to the last look at it.
+type history struct {
+	t      *testing.T
+	c      *harness.Coordinator
+	seed   uint64
+	kills  int
+	counts map[string]int // answers of all histories
+
+	mu     sync.Mutex
+	ops    []*op
+	truths map[string]*truth
+}
+
+// record lets the clients work, and kills the coordinator meanwhile.
+func (h *history) record() {
+	h.t.Helper()
+	h.c.Start()
+	calls := make(chan struct{}, clients*callsEach)
+	var inputs []*os.File
+	var processes []*harness.Process
+	for i := range clients {
+		r, w, err := os.Pipe()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		defer func() { _, _ = r.Close(), w.Close() }()
+		inputs = append(inputs, w)
+		processes = append(processes, h.startClient(i, r, calls))
+	}
+	h.tell(inputs)
+	for range h.kills {
+		h.await(calls, callsPerKill)
+		h.c.Kill()
+		h.c.Start()
+		h.tell(inputs)
+	}
+	for _, p := range processes {
+		if code := p.Wait(); code != 0 {
+			h.t.Fatalf("%v ended with exit code %d:\n%s", p, code, p.Stderr())
+		}
+	}
+}
+
+func (h *history) startClient(i int, stdin *os.File, calls chan<- struct{}) *harness.Process {
+	h.t.Helper()
+	return harness.Start(h.t, harness.Command{
+		Path: harness.Self(h.t),
+		Env: []string{
+			fmt.Sprintf("%s=client%d", clientName, i), fmt.Sprintf("%s=%d", clientSeed, h.seed+uint64(i)), fmt.Sprintf("%s=%d", clientCalls, callsEach),
+		},
+		Stdin: stdin,
+		Stdout: harness.Lines(func(line string) {
+			o := &op{}
+			if err := json.Unmarshal([]byte(line), o); err != nil {
+				h.t.Errorf("a client printed %q: %v", line, err)
+			}
+			h.add(o)
+			if o.Kind != granted {
+				calls <- struct{}{}
+			}
+		}),
+	})
+}
+
+func (h *history) add(o *op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, o)
+	if a := o.Answer; o.open() {
+		h.counts["open"]++
+	} else if name := a.Verdict + "/" + a.Reason; a.Replayed {
+		h.counts[name+" replayed"]++
+	} else if a.Verdict != "" {
+		h.counts[name]++
+	} else if a.Refused != "" {
+		h.counts[a.Refused]++
+	}
+}
+
+// tell tells the clients where the coordinator listens.
+func (h *history) tell(inputs []*os.File) {
+	h.t.Helper()
+	for _, w := range inputs {
+		if _, err := fmt.Fprintln(w, h.c.Addr()); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *history) await(calls <-chan struct{}, n int) {
+	h.t.Helper()
+	late := time.After(harness.Patience)
+	for range n {
+		select {
+		case <-calls:
+		case <-late:
+			h.t.Fatal("the clients do not get on")
+		}
+	}
+}
+
+// read reads every task that there is.
+func (h *history) read() {
+	h.t.Helper()
+	ctx, stop := context.WithTimeout(h.t.Context(), harness.Patience)
+	defer stop()
+	h.truths = map[string]*truth{}
+	tasks := lessorv1.NewTaskServiceClient(h.c.Conn())
+	list, err := tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: runID}, PageSize: 1000})
+	if err != nil || list.GetNextPageToken() != "" {
+		h.t.Fatalf("list of %d tasks: %v", len(list.GetTasks()), err)
+	}
+	for _, t := range list.GetTasks() {
+		name := t.GetSpec().GetIdempotencyKey()
+		if h.truths[name] != nil {
+			h.t.Errorf("T1: the key %s made two tasks", name)
+		}
+		last := op{Kind: get, Worker: "test", Task: name, Call: now()}
+		m, err := tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: t.GetTaskId()})
+		if err != nil || m.GetTask().GetHistoryDropped() > 0 {
+			h.t.Fatalf("task %s: %v; %d entries of its history were dropped", name, err, m.GetTask().GetHistoryDropped())
+		}
+		last.Return = now()
+		last.Answer = read(m.GetTask())
+		h.truths[name] = &truth{task: m.GetTask(), read: last}
+	}
+}
+
+// check looks for an order of the operations of each task, and that it finds none once they are spoiled.
+func (h *history) check() (longest time.Duration) {
+	h.t.Helper()
+	calls, openLeases := map[string][]*op{}, []*op{}
+	for _, o := range h.ops {
+		if o.Kind != lease {
+			calls[o.Task] = append(calls[o.Task], o)
+		} else if o.open() {
+			openLeases = append(openLeases, o)
+		}
+	}
+	slices.SortFunc(openLeases, func(a, b *op) int { return int(a.Call - b.Call) })
+	for name, t := range h.truths {
+		all := t.history(calls[name], openLeases)
+		began := time.Now()
+		if result := search(all); result != porcupine.Ok {
+			h.t.Errorf("A10: the history of task %s: %s\n%s", name, result, show(all))
+			continue
+		}
+		longest = max(longest, time.Since(began))
+		if h.kills == 0 {
+			spoil(h.t, all)
+		}
+	}
+	return longest
+}
+
+// search gives up after a while; that counts as a failure.
+func search(all []*op) porcupine.CheckResult {
+	operations := make([]porcupine.Operation, len(all))
+	for i, o := range all {
+		operations[i] = porcupine.Operation{Input: o, Call: o.Call, Output: o.Answer, Return: o.Return}
+	}
+	return porcupine.CheckOperationsTimeout(model, operations, harness.Patience)
+}
+
+func show(all []*op) string {
+	all = slices.SortedFunc(slices.Values(all), func(a, b *op) int { return int(a.Call - b.Call) })
+	var b strings.Builder
+	for _, o := range all {
+		fmt.Fprintln(&b, o)
+	}
+	return b.String()
+}
+
+// balance compares the acknowledged submits with the tasks that are there: each is in one state.
+func (h *history) balance() {
+	h.t.Helper()
+	asked, told := map[string]bool{}, map[string]bool{}
+	for _, o := range h.ops {
+		if o.Kind == submit {
+			asked[o.Task] = true
+			told[o.Task] = told[o.Task] || !o.open()
+		}
+	}
+	for name := range told {
+		if told[name] && h.truths[name] == nil {
+			h.t.Errorf("A6: task %s was acknowledged and is gone", name)
+		}
+	}
+	for name := range h.truths {
+		if !asked[name] {
+			h.t.Errorf("A6: nobody asked for task %s", name)
+		}
+	}
+}
+
+func (h *history) open() (n int) {
+	for _, o := range h.ops {
+		if o.open() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,206 @@
+//go:build faults
+
+package linear
+
+import "github.com/anishathalye/porcupine"
+
+// Numbers of the specs that the clients submit.
+const (
+	maxAttempts = 3 // T5: failures
+	maxUnacked  = 6 // W5
+)
+
+// States of the model; SCHEDULED and READY differ by time alone.
+const (
+	waiting    = "WAITING"
+	leased     = "LEASED"
+	running    = "RUNNING"
+	cancelling = "CANCELLING"
+	completed  = "COMPLETED"
+	failed     = "FAILED"
+	cancelled  = "CANCELLED"
+)
+
+// task is the whole state of one task in the sequential model. It is a comparable value.
+type task struct {
+	exists   bool
+	state    string
+	attempt  uint32 // newest grant
+	token    uint64
+	started  bool   // the live lease
+	acked    bool   // the live lease, by start or heartbeat
+	cause    string // why the newest lease ended without a report
+	failures int
+	unacked  int
+	output   string
+	// What was committed under each lease, by attempt: the report and the state that was told.
+	reports [maxGrants]report
+}
+
+// maxGrants is more than the calls of a history are enough for.
+const maxGrants = 48
+
+type report struct{ content, state string }
+
+var model = porcupine.Model{
+	Init: func() any { return task{} },
+	Step: func(state, input, output any) (bool, any) {
+		t, o := state.(task), input.(*op)
+		want, legal := t.apply(o)
+		return legal && (o.open() || want == output.(answer)), t
+	},
+}
+
+// apply does what is asked and returns the answer that the contract wants. What is not legal can not happen in this state.
+func (t *task) apply(o *op) (a answer, legal bool) {
+	switch o.Kind {
+	case submit:
+		return t.submit(), true
+	case granted:
+		return answer{}, t.grant(o)
+	case ended:
+		return answer{}, t.end(o)
+	case get:
+		return answer{State: t.state, Attempt: t.attempt, Output: t.output}, t.exists
+	case cancel:
+		return t.cancel(), t.exists
+	case retry:
+		return t.retry(), t.exists
+	default:
+		return t.say(o), t.exists && o.Attempt <= t.attempt
+	}
+}
+
+// submit is idempotent on its key (T1).
+func (t *task) submit() answer {
+	created := !t.exists
+	if created {
+		t.exists, t.state = true, waiting
+	}
+	return answer{Created: created}
+}
+
+// grant is of a task that waits, raises the attempt by one and the fencing token by some (A1, A2).
+func (t *task) grant(o *op) bool {
+	if t.state != waiting || o.Attempt != t.attempt+1 || o.Token != 0 && o.Token <= t.token {
+		return false
+	}
+	t.state, t.attempt, t.token = leased, o.Attempt, max(t.token, o.Token)
+	t.started, t.acked, t.cause = false, false, ""
+	return true
+}
+
+func (t *task) live() bool { return t.state == leased || t.state == running || t.state == cancelling }
+
+// end is of a live lease, for good (A4).
+func (t *task) end(o *op) bool {
+	if !t.live() || o.Attempt != t.attempt {
+		return false
+	}
+	t.cause = o.Content
+	switch {
+	case t.cause == "CANCEL_TIMEOUT": // T7
+		t.state = failed
+	case t.state == cancelling: // T7: no loss is counted
+		t.state = cancelled
+	case t.cause == "LEASE_EXPIRED" && !t.acked: // W5
+		t.state = waiting
+		if t.unacked++; t.unacked == maxUnacked {
+			t.state = failed
+		}
+	default:
+		t.state = waiting
+	}
+	if t.acked {
+		t.unacked = 0
+	}
+	return true
+}
+
+// say judges in the order of the table of verdicts.
+func (t *task) say(o *op) answer {
+	outcome := o.Kind != start && o.Kind != heartbeat
+	done := t.reports[o.Attempt]
+	switch {
+	case done != (report{}) && outcome && done.content == o.key(): // V4
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: done.state, Replayed: true}
+	case done != (report{}) && outcome: // V5
+		return answer{Verdict: "REJECTED", Reason: "DUPLICATE_REPORT", State: t.state}
+	case done != (report{}): // V5
+		return answer{Verdict: "CANCELLED", Reason: "ALREADY_REPORTED", State: t.state}
+	case o.Attempt < t.attempt: // V9
+		return answer{Verdict: "CANCELLED", Reason: "SUPERSEDED", State: t.state, Superseding: t.attempt, ShouldCancel: !outcome}
+	case !t.live(): // V10
+		return answer{Verdict: "CANCELLED", Reason: t.cause, State: t.state, ShouldCancel: !outcome}
+	case outcome: // V12, V16
+		t.report(o)
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: t.state}
+	case o.Kind == start && t.state == cancelling && !t.started: // T7
+		t.state, t.cause = cancelled, "TASK_CANCELLED"
+		return answer{Verdict: "CANCELLED", Reason: t.cause, State: t.state, ShouldCancel: true}
+	default: // V12, V18
+		t.renew(o)
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: t.state, ShouldCancel: t.state == cancelling}
+	}
+}
+
+// key tells reports apart (V13).
+func (o *op) key() string { return string(o.Kind) + " " + o.Content }
+
+// renew makes the task RUNNING by a start, not by a heartbeat (V19).
+func (t *task) renew(o *op) {
+	t.acked = true
+	if o.Kind == start {
+		t.started = true
+		if t.state == leased {
+			t.state = running
+		}
+	}
+}
+
+func (t *task) report(o *op) {
+	stopped := t.state == cancelling
+	switch {
+	case o.Kind == complete:
+		t.state, t.output = completed, o.Content
+	case o.Kind == fail && !stopped:
+		t.countFailure(o)
+	case stopped: // T7: neither Fail nor Release is followed by another attempt
+		t.state = cancelled
+	default:
+		t.state = waiting
+	}
+	t.unacked = 0
+	t.reports[o.Attempt] = report{content: o.key(), state: t.state}
+}
+
+// countFailure spends from the budget of failures (T4, T5).
+func (t *task) countFailure(o *op) {
+	t.failures++
+	t.state = waiting
+	if t.failures >= maxAttempts || o.Content == final {
+		t.state = failed
+	}
+}
+
+// cancel ends at once what is not leased; cancelling again gives the same answer (T7).
+func (t *task) cancel() answer {
+	switch {
+	case t.live():
+		t.state = cancelling
+	case t.state == waiting:
+		t.state = cancelled
+	case t.state == completed || t.state == failed:
+		return answer{Refused: "FailedPrecondition"}
+	}
+	return answer{State: t.state}
+}
+
+// retry opens a new round of what ended without a result: budgets begin again, attempts go on (T9).
+func (t *task) retry() answer {
+	if t.state != failed && t.state != cancelled {
+		return answer{Refused: "FailedPrecondition"}
+	}
+	t.state, t.failures, t.unacked = waiting, 0, 0
+	return answer{State: t.state}
+}

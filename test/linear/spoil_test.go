@@ -1,0 +1,53 @@
+//go:build faults
+
+package linear
+
+import (
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// spoil changes one answer of a good history to what a broken coordinator would have said, and fails the test if the check does not
+// notice: it has no value where it finds an order for everything. The history has no open calls, which could make a lie true.
+func spoil(t *testing.T, good []*op) {
+	t.Helper()
+	for name, lie := range lies {
+		for i, o := range good {
+			a, told := lie(o)
+			if !told {
+				continue
+			}
+			bad := append([]*op{}, good...)
+			changed := *o
+			changed.Answer = a
+			bad[i] = &changed
+			if result := search(bad); result != porcupine.Illegal {
+				t.Errorf("%s: the check says %s\n%s", name, result, show(bad))
+			}
+			break
+		}
+	}
+}
+
+var lies = map[string]func(*op) (answer, bool){
+	"a stale read": func(o *op) (answer, bool) {
+		return answer{State: waiting}, o.Worker == "test" && o.Answer.Attempt > 0
+	},
+	"COMMITTED for a second report": func(o *op) (answer, bool) {
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete && o.Answer.Reason == "DUPLICATE_REPORT"
+	},
+	"COMMITTED, not replayed, for a repeat": func(o *op) (answer, bool) {
+		a := o.Answer
+		a.Replayed = false
+		return a, o.Answer.Replayed
+	},
+	"COMMITTED for a superseded attempt": func(o *op) (answer, bool) {
+		return answer{Verdict: "COMMITTED", Reason: "NONE", State: completed}, o.Kind == complete && o.Answer.Reason == "SUPERSEDED"
+	},
+	"another cause than the recorded one": func(o *op) (answer, bool) {
+		a := o.Answer
+		a.Reason = "REVOKED"
+		return a, o.Answer.Reason == "LEASE_EXPIRED"
+	},
+}
