@@ -178,6 +178,8 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 				"retry":  errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
 				"delete": errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})),
 				"watch":  errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+				"adopt":  errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
+				"why":    errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
 			} {
 				if status.Code(err) != codes.NotFound {
 					t.Errorf("%s %s: %v, want NOT_FOUND", name, id, err)

@@ -24,6 +24,10 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 			"retry":     errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
 			"delete":    errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})),
 			"watch":     errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+			"adopt":     errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
+			"explain":   errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
+			"queue":     errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})),
+			"purge":     errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})),
 			"watch run": errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{RunId: "run"})),
 		} {
 			if status.Code(err) != codes.NotFound {
@@ -38,6 +42,10 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 		}
 		if list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil || len(list.GetTasks()) != 0 {
 			t.Errorf("list: %v (%v), want none", list, err)
+		}
+		bulk, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, Force: true})
+		if err != nil || bulk.GetResult().GetChanged()+bulk.GetResult().GetSkipped() != 0 {
+			t.Errorf("bulk delete: %v (%v), want nothing", bulk, err)
 		}
 		if queues, err := r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{}); err != nil || len(queues.GetQueues()) != 0 {
 			t.Errorf("queues: %v (%v), want none", queues, err)

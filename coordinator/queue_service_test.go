@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"math"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// T13: an update sets what it has and leaves the rest; zero values and empty messages take things back.
+func TestUpdateQueueSetsWhatItHas(t *testing.T) {
+	t.Attr("rules", "T13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		update := func(req *lessorv1.UpdateQueueRequest) *lessorv1.Queue {
+			t.Helper()
+			req.Name = "q"
+			res, err := r.admin.UpdateQueue(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetQueue()
+		}
+		yes, no, ten, none := true, false, uint32(10), uint32(0)
+		update(&lessorv1.UpdateQueueRequest{Paused: &yes, MaxInflight: &ten})
+		update(&lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: 0.5, Burst: 2}})
+		update(&lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"gold": 3, "lead": 0.5}})
+		update(&lessorv1.UpdateQueueRequest{RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1, InitialBackoff: durationpb.New(7)}})
+		q := update(&lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"lead": 0, "tin": 1}})
+		if !q.GetPaused() || q.GetMaxInflight() != 10 || q.GetRateLimit().GetPerSecond() != 0.5 || q.GetRateLimit().GetBurst() != 2 ||
+			q.GetRetryPolicy().GetMaxAttempts() != 1 || len(q.GetFairnessWeights()) != 2 || q.GetFairnessWeights()["gold"] != 3 {
+			t.Errorf("after five updates: %v", q)
+		}
+		q = update(&lessorv1.UpdateQueueRequest{
+			Paused: &no, MaxInflight: &none, RateLimit: &lessorv1.RateLimit{}, RetryPolicy: &lessorv1.RetryPolicy{},
+			FairnessWeights: map[string]float64{"gold": 0, "tin": 0},
+		})
+		if q.GetPaused() || q.GetMaxInflight() != 0 || q.RateLimit != nil || q.RetryPolicy != nil || len(q.GetFairnessWeights()) != 0 {
+			t.Errorf("after all was taken back: %v", q)
+		}
+	})
+}
+
+// T13: a queue that nobody has submitted to or updated is NOT_FOUND, and waiting for its work does not make it.
+func TestUnknownQueueIsNotFound(t *testing.T) {
+	t.Attr("rules", "T13 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.submit(t, nil)
+		if _, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"other"}}); err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{
+			"get":       errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "other"})),
+			"purge":     errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "other"})),
+			"workspace": errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q", WorkspaceId: "other"})),
+		} {
+			if st := status.Convert(err); st.Code() != codes.NotFound || errorCode(err) != "E.QUEUE.NOT_FOUND" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// T13: a purge deletes what waits, of the queue alone, and leaves what is leased or over.
+func TestPurgeDeletesWhatWaits(t *testing.T) {
+	t.Attr("rules", "T13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.submit(t, nil)
+		r.complete(t, r.lease(t), "")
+		r.submit(t, nil)
+		held := r.lease(t)
+		for range 3 {
+			r.submit(t, nil)
+		}
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "other" })
+		res, err := r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})
+		if err != nil || res.GetResult().GetChanged() != 3 || res.GetResult().GetNextPageToken() != "" {
+			t.Fatalf("purge: %v, %v", res, err)
+		}
+		q, err := r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})
+		if err != nil || q.GetQueue().GetReady() != 0 || q.GetQueue().GetLeased() != 1 {
+			t.Errorf("queue: %v, %v", q, err)
+		}
+		if done := r.complete(t, held, ""); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("the held task: %v", done)
+		}
+		list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{})
+		if err != nil || len(list.GetTasks()) != 3 {
+			t.Errorf("%d tasks are left (%v), want the two completed and the one of the other queue", len(list.GetTasks()), err)
+		}
+	})
+}
+
+// T13: settings out of range are refused by the path of the field, and change nothing.
+func TestBadQueueSettings(t *testing.T) {
+	t.Attr("rules", "T13 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		much := uint32(math.MaxUint32)
+		crowd := map[string]float64{}
+		for i := range 1001 {
+			crowd[string(rune('a'+i%26))+text(i/26)] = 1
+		}
+		for _, c := range []struct {
+			field string
+			req   *lessorv1.UpdateQueueRequest
+		}{
+			{"max_inflight", &lessorv1.UpdateQueueRequest{MaxInflight: &much}},
+			{"rate_limit.per_second", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: math.NaN()}}},
+			{"rate_limit.per_second", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: -1}}},
+			{"rate_limit.per_second", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: math.Inf(1)}}},
+			{"rate_limit.per_second", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: 1e-300}}},
+			{"rate_limit.per_second", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{Burst: 1}}},
+			{"rate_limit.burst", &lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: 1, Burst: much}}},
+			{"retry_policy.max_attempts", &lessorv1.UpdateQueueRequest{RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: much}}},
+			{"retry_policy.initial_backoff", &lessorv1.UpdateQueueRequest{RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(-1)}}},
+			{`fairness_weights["gold"]`, &lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"gold": -1}}},
+			{`fairness_weights["gold"]`, &lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"gold": math.NaN()}}},
+			{"fairness_weights", &lessorv1.UpdateQueueRequest{FairnessWeights: crowd}},
+		} {
+			c.req.Name = "q"
+			st := status.Convert(errOf(r.admin.UpdateQueue(t.Context(), c.req)))
+			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != c.field {
+				t.Errorf("%v: %v, want INVALID_ARGUMENT of %s", c.req, st, c.field)
+			}
+		}
+		if st := status.Code(errOf(r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"}))); st != codes.NotFound {
+			t.Errorf("a refused update made the queue: %v", st)
+		}
+	})
+}

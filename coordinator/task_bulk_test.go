@@ -1,0 +1,109 @@
+package coordinator
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// T9: cancel, retry and delete by filter: what is selected and can be changed is, and is counted; the rest is left alone.
+func TestBulkVerbs(t *testing.T) {
+	t.Attr("rules", "T9")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.submit(t, nil) // leased below
+		held := r.lease(t)
+		for i := range 6 {
+			r.submit(t, func(s *lessorv1.TaskSpec) {
+				s.RunId = []string{"r1", "r2"}[i%2]
+				s.Labels = map[string]string{"team": []string{"red", "blue"}[i/3]}
+			})
+		}
+		check := func(name string, res interface{ GetResult() *lessorv1.BatchResult }, err error, changed, skipped uint64) {
+			t.Helper()
+			if got := res.GetResult(); err != nil || got.GetChanged() != changed || got.GetSkipped() != skipped || got.GetNextPageToken() != "" {
+				t.Errorf("%s: %v (%v), want %d changed and %d skipped", name, got, err, changed, skipped)
+			}
+		}
+		cancel, err := r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{
+			Filter: &lessorv1.TaskFilter{RunId: "r1", Labels: map[string]string{"team": "red"}}, Reason: "why not",
+		})
+		check("cancel", cancel, err, 2, 0)
+		cancel, err = r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "r1"}})
+		check("cancel again", cancel, err, 1, 2)
+		retry, err := r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}})
+		check("retry", retry, err, 3, 4)
+		all, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true})
+		check("delete all", all, err, 6, 1)
+		all, err = r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, Force: true})
+		check("delete by force", all, err, 1, 0)
+		if late := r.complete(t, held, ""); late.GetReason() != lessorv1.Reason_REASON_TASK_GONE {
+			t.Errorf("the holder's report: %v", late)
+		}
+		none, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true})
+		check("delete nothing", none, err, 0, 0)
+	})
+}
+
+// T9: a call does a bounded part; the next one goes on with its token, which belongs to that verb and filter.
+func TestBulkVerbsGoOnWithAToken(t *testing.T) {
+	t.Attr("rules", "T9 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		specs := make([]*lessorv1.TaskSpec, 1000)
+		for i := range specs {
+			specs[i] = &lessorv1.TaskSpec{Queue: "q"}
+		}
+		for range 12 {
+			if _, err := r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		req := &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}
+		first, err := r.tasks.BatchCancelTasks(ctx, req)
+		token := first.GetResult().GetNextPageToken()
+		if err != nil || first.GetResult().GetChanged() != 10_000 || token == "" {
+			t.Fatalf("first: %v, %v", first, err)
+		}
+		for name, err := range map[string]error{
+			"another verb":   errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: req.GetFilter(), PageToken: token})),
+			"another filter": errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, PageToken: token})),
+			"no token":       errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: req.GetFilter(), PageToken: token + "x"})),
+		} {
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		req.PageToken = token
+		second, err := r.tasks.BatchCancelTasks(ctx, req)
+		if err != nil || second.GetResult().GetChanged() != 2000 || second.GetResult().GetNextPageToken() != "" {
+			t.Errorf("second: %v, %v", second, err)
+		}
+	})
+}
+
+// A filter that selects everything is taken for a mistake, unless that is said.
+func TestBulkVerbsNeedACondition(t *testing.T) {
+	t.Attr("rules", "T9 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		task := r.submit(t, nil)
+		everything := &lessorv1.TaskFilter{WorkspaceId: "default", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_UNSPECIFIED}}
+		for name, err := range map[string]error{
+			"none":       errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{})),
+			"everything": errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: everything})),
+			"cancel":     errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{})),
+			"retry":      errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{})),
+		} {
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := r.get(t, task.GetTaskId()); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("the task is %v", got.GetState())
+		}
+	})
+}
