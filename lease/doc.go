@@ -12,8 +12,9 @@
 //
 // Who may move a task, and no one else:
 //
-//   - a producer: submits it; cancels, retries and deletes it (Submit, Cancel, Retry, Delete);
-//   - the coordinator: leases a READY task to a worker (Grant), and takes a lease back when its holder is known to be gone (Requeue);
+//   - a producer: submits it; cancels, retries and deletes it; adopts a result that came too late (Submit, Cancel, Retry, Delete, Adopt);
+//   - the coordinator: leases a READY task to a worker (Grant), takes one out of its line while its concurrency key has no room, and puts it
+//     back (Grant, Unpark), and takes a lease back when its holder is known to be gone (Requeue);
 //   - the holder of the live lease: starts, renews, completes, fails or releases the attempt (Say);
 //   - time: run_at, backoff and retention; expiry and acknowledgement of a lease; start_timeout, attempt_timeout, deadline and
 //     cancel_grace (applied before each command on the task, and by Expire).
@@ -27,7 +28,7 @@
 // A task has at most one live lease (A1). A lease ends once, by the earliest of its causes, and that cause is the answer to its holder
 // for ever after (A3). A lease that has ended never lives again, even if nobody else took the task (A4). Hence of all who believe that
 // they hold an attempt, at most one can have a report COMMITTED, and at most one outcome is committed in each round of a task (A5). A
-// zombie loses nothing but its own work: whatever it says changes nothing.
+// zombie loses nothing but its own work: whatever it says changes nothing but the history, and what it made is kept aside for an operator.
 //
 // # Step
 //
@@ -47,7 +48,7 @@
 //  1. Read both clocks once, and step one command after another on what the previous one left: the View shows every Change so far,
 //     durable or not.
 //  2. Write the Changes of a step in one atomic commit, with any number of other steps. Store New in the place of Old (Row tells whether
-//     more than the lease changed), add the Ledger, and store Result, Failure, Checkpoint and Key beside it. Where New is nil remove
+//     more than the lease changed), add the Ledger, and store Result, Failure, Checkpoint, Kept and Key beside it. Where New is nil remove
 //     the task with all that was stored for it, but keep its ledger until ForgetAt.
 //  3. Wait until it is durable. Everything must be durable before any of it is told: verdicts, refusals, grants, reads that saw
 //     it (A6, A10). If the commit fails nothing is told, for nobody knows what is in the store.
@@ -56,9 +57,11 @@
 //  5. Put the task's next timer (Task.Due) where it will be found, and step Expire when it is due (T8). This is for those who wait: no
 //     verdict depends on it.
 //
-// At a start, a Requeue with CoordinatorRecovered ends every lease of an older epoch (A11). After standing still, a Stall for each live
-// lease comes before anything else (A8).
+// Where a lease with a concurrency key has ended, or a task that was to be granted next is gone, an Unpark brings back the first parked task
+// of each line of the key. At a start, a Requeue with CoordinatorRecovered ends every lease of an older epoch (A11). After standing still, a
+// Stall for each live lease comes before anything else (A8).
 //
-// A command on one task never looks at another. What is counted over many tasks (turns, places in line, capacity) is the caller's
-// business: it chooses what to Grant to whom, and the rules say whether that task may be granted.
+// A command on one task never looks at another, but for a Grant, which asks the View how many leases its queue and its concurrency key have.
+// Turns, places in line and capacity are the caller's business: it chooses what to Grant to whom, and the rules say whether that task
+// may be granted.
 package lease
