@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Leases that a program of format 1 granted in testdata/format1.db.gz, by the sequence of their task: of task 4, since completed with "out", of
+// task 3, since failed, and of task 2, live with the checkpoint "half". Task 1 waits with the payload "hello", task 5 until 2100.
+var format1 = map[uint64]string{
+	4: "AAAAAQAAAQAAAAAAAAQAAAABYWh1TR1u6-ZrQx-k01qL7Mnw-XXWqJaO",
+	3: "AAAAAQAAAQAAAAAAAAMAAAABgPFyTGKX-xiYtgfMoAVIJ6IiI17IZgNM",
+	2: "AAAAAQAAAQAAAAAAAAIAAAABPhgiB34g8CFcbYXZAkXBy1y-wa2Ri7vL",
+}
+
+// A store of format 1 is upgraded at a start, and its tasks, leases, verdicts and retries go on.
+func TestUpgradeFromFormat1(t *testing.T) {
+	t.Attr("rules", "A9 A10")
+	dir := t.TempDir()
+	unpack(t, "testdata/format1.db.gz", filepath.Join(dir, "lessor.db"))
+	synctest.Test(t, func(t *testing.T) {
+		st, err := boltstore.Open(dir, boltstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = st.Close() }()
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		defer r.end()
+		say := func(seq uint64, kind lease.Kind, result *lease.Result) lease.Answer {
+			a, err := r.Say(context.Background(), "default", []*lease.Report{{
+				Kind: kind, TaskID: lease.TaskID{Space: 1, Seq: seq}.String(), LeaseID: format1[seq], Result: result,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a[0]
+		}
+		if a := say(4, lease.KindComplete, &lease.Result{Output: []byte("out")}); !a.Replayed {
+			t.Errorf("the completed one again: %+v", a)
+		}
+		r.want(say(4, lease.KindComplete, &lease.Result{Output: []byte("other")}), lease.VerdictRejected, lease.DuplicateReport)
+		r.want(say(2, lease.KindHeartbeat, nil), lease.VerdictCommitted, lease.None)
+		time.Sleep(2 * time.Second) // the backoff
+		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q", "later"}, Types: []string{"a"}}
+		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
+		if err != nil || seqs(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
+			t.Fatalf("granted %s (%v), want the retry of 3 and then 1", seqs(g), err)
+		}
+		r.want(say(2, lease.KindComplete, &lease.Result{}), lease.VerdictCommitted, lease.None)
+		err = st.View(func(rd store.Reader) error {
+			payload, err := records.Payload(rd, lease.TaskID{Space: 1, Seq: 1})
+			if string(payload) != "hello" {
+				t.Errorf("payload %q", payload)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		q, found, err := r.Queue(context.Background(), wants.Space, "q")
+		if !found || err != nil || q.Leased != 2 || q.Ready != 0 || q.Scheduled != 0 {
+			t.Errorf("queue %+v, %v", q, err)
+		}
+	})
+}
+
+// unpack writes the content of a compressed file.
+func unpack(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	content, err := gzip.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, content); err != nil { //nolint:gosec // our own file
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
