@@ -120,6 +120,9 @@ func (t *Task) scheduled(now Now) Finding {
 // lastEnd tells in words how the attempt ended that was the last.
 func (t *Task) lastEnd() string {
 	attempt := fmt.Sprintf("attempt %d ", t.Last.Attempt)
+	if t.Last.Cause == DeadlineExceeded {
+		return attempt + fmt.Sprintf("reached attempt_timeout (%v)", t.Spec.AttemptTimeout)
+	}
 	for _, e := range slices.Backward(t.History) {
 		switch {
 		case e.Attempt != t.Last.Attempt:
@@ -187,7 +190,10 @@ func (t *Task) over() Finding {
 			f.Message += ": " + t.Cancel.Reason
 		}
 	default:
-		f.Code, f.Message, f.Remedy = FoundFailed, "it failed: "+t.failedBy(), "a retry opens a new round"
+		f.Code, f.Message, f.Remedy = FoundFailed, t.failedBy(), "a retry opens a new round"
+		if t.deadlinePassed() {
+			f.Remedy = "a retry with a new deadline opens a new round"
+		}
 	}
 	if n := len(t.Discarded); n > 0 && t.Outcome == nil {
 		f.Remedy += fmt.Sprintf(", or the late result of attempt %d is adopted", t.Discarded[n-1].Attempt)
@@ -202,15 +208,22 @@ func (t *Task) outcomeOf() string {
 	return fmt.Sprint(t.Outcome.Attempt)
 }
 
+// deadlinePassed tells a task that ended by its deadline from one whose last attempt reached attempt_timeout.
+func (t *Task) deadlinePassed() bool {
+	return t.Reason == DeadlineExceeded && t.Deadline != 0 && t.FinishedAt >= t.Deadline
+}
+
 func (t *Task) failedBy() string {
 	p := &t.Spec.Retry
 	switch t.Reason {
 	case HeartbeatTimeout:
-		return fmt.Sprintf("its lease was lost %s, which is its max_losses; it is quarantined", counted(int(t.Losses), "time"))
+		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.lastEnd(), t.Losses, p.MaxLosses)
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
-		return "its deadline or attempt_timeout passed"
+		if t.deadlinePassed() {
+			return "its deadline passed"
+		}
 	case CancelTimeout:
 		return "it was cancelled, and its worker did not stop within cancel_grace"
 	case DispatchUnavailable:
