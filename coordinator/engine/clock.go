@@ -18,5 +18,5 @@ func newClock(base lease.Instant) *clock { return &clock{base: base, start: time
 // now is safe for concurrent use.
 func (c *clock) now() lease.Now {
 	t := time.Now()
-	return lease.Now{Serving: c.base.Add(t.Sub(c.start)), Wall: lease.WallOf(t)}
+	return lease.Now{Serving: c.base.Add(t.Sub(c.start)), Wall: wallAt(t)}
 }

@@ -88,6 +88,7 @@ func (f *fleet) countTask(t *lessorv1.Task) {
 	if t.GetAttempt() > 1 {
 		f.again++
 	}
+	f.outputs[t.GetTaskId()] = string(t.GetOutput())
 }
 
 func (f *fleet) String() string {

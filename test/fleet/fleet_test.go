@@ -43,7 +43,7 @@ func TestWorkerKilled(t *testing.T) {
 }
 
 // TestWorkerPaused: a worker that stands still comes back when everything that it held was done by the other one. What it
-// still has to say changes nothing (A4).
+// still has to say is told that it is SUPERSEDED, and changes nothing: the results are those of the other one (A4, V9).
 func TestWorkerPaused(t *testing.T) {
 	const tasks, pauseAfter = 2_000, 500
 	f := newFleet(t, tasks)
@@ -57,6 +57,9 @@ func TestWorkerPaused(t *testing.T) {
 	f.count()
 	f.sameAsPrinted(a, false)
 	f.sameAsPrinted(b, false)
+	if a.told[cancelled] == 0 || a.reasons[superseded] != a.told[cancelled] {
+		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.told[cancelled], a.reasons)
+	}
 	f.log(a, b)
 }
 
@@ -98,6 +101,9 @@ func (f *fleet) sameAsPrinted(n *tally, killed bool) {
 		}
 	}
 	for a, name := range f.completedBy {
+		if name == n.name && f.outputs[a.task] != name {
+			f.t.Errorf("A5: attempt %v of %s was committed, and the output is that of %q", a, name, f.outputs[a.task])
+		}
 		if name == n.name && n.verdicts[a] == nil && !killed {
 			f.t.Errorf("K5: attempt %v of %s was committed, and it was not told", a, name)
 		}
@@ -116,6 +122,7 @@ type fleet struct {
 	completedBy map[attempt]string // worker whose Complete was committed
 	lost        map[attempt]string // worker whose lease ended without a report
 	again       int                // tasks that were granted more than once
+	outputs     map[string]string  // of each task
 }
 
 func newFleet(t *testing.T, tasks int) *fleet {
@@ -124,7 +131,7 @@ func newFleet(t *testing.T, tasks int) *fleet {
 	t.Cleanup(cancel)
 	f := &fleet{
 		t: t, ctx: ctx, c: harness.NewCoordinator(t, t.TempDir()), tasks: tasks,
-		completedBy: map[attempt]string{}, lost: map[attempt]string{},
+		completedBy: map[attempt]string{}, lost: map[attempt]string{}, outputs: map[string]string{},
 	}
 	f.c.Start()
 	const batch = 500

@@ -11,10 +11,12 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// Verdicts, as the workers print them.
+// Verdicts and a reason, as the workers print them.
 var (
 	committed = lessorv1.Verdict_VERDICT_COMMITTED.String()
 	cancelled = lessorv1.Verdict_VERDICT_CANCELLED.String()
+
+	superseded = lessorv1.Reason_REASON_SUPERSEDED.String()
 )
 
 // tally counts what one worker process prints.
@@ -26,6 +28,7 @@ type tally struct {
 	starts   map[attempt]int
 	verdicts map[attempt][]string
 	told     map[string]int // number of verdicts of each kind
+	reasons  map[string]int // and for each reason
 	enough   chan struct{}  // closed at the start with the number want
 	want     int            // 0: none
 }
@@ -39,24 +42,24 @@ type attempt struct {
 func newTally(t *testing.T, name string, want int) *tally {
 	return &tally{
 		t: t, name: name, want: want, enough: make(chan struct{}),
-		starts: map[attempt]int{}, verdicts: map[attempt][]string{}, told: map[string]int{},
+		starts: map[attempt]int{}, verdicts: map[attempt][]string{}, told: map[string]int{}, reasons: map[string]int{},
 	}
 }
 
 // lines takes the worker's output.
 func (n *tally) lines() *harness.LineWriter {
 	return harness.Lines(func(line string) {
-		var what, verdict string
+		var what, verdict, reason string
 		var a attempt
-		if _, err := fmt.Sscan(line, &what, &a.task, &a.number, &verdict); err != nil {
+		if _, err := fmt.Sscan(line, &what, &a.task, &a.number, &verdict, &reason); err != nil {
 			n.t.Errorf("worker %s printed %q", n.name, line)
 			return
 		}
-		n.add(what, a, verdict)
+		n.add(what, a, verdict, reason)
 	})
 }
 
-func (n *tally) add(what string, a attempt, verdict string) {
+func (n *tally) add(what string, a attempt, verdict, reason string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if what == "start" {
@@ -67,4 +70,5 @@ func (n *tally) add(what string, a attempt, verdict string) {
 	}
 	n.verdicts[a] = append(n.verdicts[a], verdict)
 	n.told[verdict]++
+	n.reasons[reason]++
 }

@@ -51,7 +51,7 @@ func work(name, addr string, hangs int64) int {
 			Hooks:       worker.Hooks{OnVerdict: printVerdict},
 		})
 		if err == nil {
-			w.HandleDefault(handler(hangs))
+			w.HandleDefault(handler(name, hangs))
 			err = w.Run(ctx)
 		}
 	}
@@ -63,26 +63,26 @@ func work(name, addr string, hangs int64) int {
 }
 
 // handler takes a moment for each task. It does not come back from the start with the number hangs while that has a lease, so
-// that something is under way for certain when that start is seen and the process is killed or paused.
-func handler(hangs int64) worker.Handler {
+// that something is under way for certain when that start is seen and the process is killed or paused. Its output is who it is.
+func handler(name string, hangs int64) worker.Handler {
 	var starts atomic.Int64
 	return func(ctx context.Context, t *worker.Task) ([]byte, error) {
 		moment := time.Duration(rand.IntN(4000)) * time.Microsecond
 		if starts.Add(1) == hangs {
 			moment = time.Hour
 		}
-		printLine("start", t.ID, t.Attempt, "-")
+		printLine("start", t.ID, t.Attempt, "-", "-")
 		ctx, cancel := context.WithTimeout(ctx, moment)
 		defer cancel()
 		<-ctx.Done()
-		return nil, nil
+		return []byte(name), nil
 	}
 }
 
 func printVerdict(t *worker.Task, v *lessorv1.ReportVerdict) {
-	printLine("verdict", t.ID, t.Attempt, v.GetVerdict().String())
+	printLine("verdict", t.ID, t.Attempt, v.GetVerdict().String(), v.GetReason().String())
 }
 
-func printLine(what, id string, attempt uint32, verdict string) {
-	_, _ = fmt.Fprintf(os.Stdout, "%s %s %d %s\n", what, id, attempt, verdict)
+func printLine(what, id string, attempt uint32, verdict, reason string) {
+	_, _ = fmt.Fprintf(os.Stdout, "%s %s %d %s %s\n", what, id, attempt, verdict, reason)
 }

@@ -12,7 +12,7 @@ import (
 var binary string
 
 // Main builds lessor, runs the tests of a package, and removes what it built: call it from TestMain. Where the tests have
-// the race detector, lessor has it too.
+// the race detector, lessor has it too. It is built with the tag faults, by which its wall clock can be set.
 func Main(m *testing.M) {
 	code, err := build(m.Run)
 	if err != nil {
@@ -32,7 +32,7 @@ func build(run func() int) (int, error) {
 		return 0, err
 	}
 	binary = filepath.Join(dir, "lessor")
-	args := append([]string{"build", "-o", binary}, raceFlag...)
+	args := append([]string{"build", "-tags", "faults", "-o", binary}, raceFlag...)
 	out, err := exec.Command("go", append(args, "github.com/lessor-dev/lessor/cmd/lessor")...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("build lessor: %w\n%s", err, out)

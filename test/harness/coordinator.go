@@ -20,6 +20,9 @@ import (
 
 // Coordinator is a data directory and the processes that serve it, one after another.
 type Coordinator struct {
+	// Env is added to the environment of each process.
+	Env []string
+
 	t    testing.TB
 	dir  string
 	conn *grpc.ClientConn // to the present process
@@ -56,6 +59,7 @@ func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
 	return Start(c.t, Command{
 		Args:   append([]string{"serve", "--json", "--data", c.dir, "--listen", "127.0.0.1:0", "--http", ""}, args...),
+		Env:    c.Env,
 		Stdout: stdout,
 	})
 }

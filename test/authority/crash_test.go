@@ -1,0 +1,42 @@
+//go:build faults
+
+package authority
+
+import (
+	"flag"
+	"testing"
+	"time"
+)
+
+var (
+	crashEvery = flag.Duration("crash-every", 2*time.Second, "time between kills in TestCrashesUnderLeases")
+	crashTTL   = flag.Duration("crash-ttl", 3*time.Second, "heartbeat_timeout in TestCrashesUnderLeases")
+)
+
+// TestCrashesUnderLeases: a coordinator that is killed again and again neither keeps the lease of a silent worker alive for ever nor cuts
+// one short, and a worker that is not silent keeps its own (A9).
+func TestCrashesUnderLeases(t *testing.T) {
+	const livesWithGrants, each = 3, 4
+	w := newWatch(newRig(t), *crashTTL)
+	w.begin()
+	w.hold()
+	for alive := 1; alive > 0 && !t.Failed(); {
+		next := time.Now().Add(*crashEvery)
+		for i := 0; time.Now().Before(next); i++ {
+			if len(w.lives) <= livesWithGrants && len(w.silent) < len(w.lives)*each && i%4 == 0 {
+				w.silence()
+			}
+			alive = w.look()
+			time.Sleep(20 * time.Millisecond)
+		}
+		if alive > 0 {
+			w.kill()
+			w.begin()
+		}
+	}
+	if len(w.lives) < 2 {
+		t.Error("no lease met a crash")
+	}
+	t.Logf("%d silent leases of %v and one that was held, %d kills; the last was seen alive after at least %v of serving time",
+		w.ended, w.ttl, len(w.lives)-1, w.longest.Round(time.Millisecond))
+}

@@ -1,0 +1,120 @@
+//go:build faults
+
+package authority
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// TestCompleteAtExpiry: a Complete that arrives when its lease expires is either committed, and the task is never granted again, or
+// refused, and the task is granted again (A3, A4). It is aimed at the expiry, give or take 3 ms.
+func TestCompleteAtExpiry(t *testing.T) {
+	const lanes, runs = 16, 25
+	r := newRig(t)
+	r.c.Start()
+	var mu sync.Mutex
+	committed, outcomes := map[string]bool{}, map[bool]int{}
+	var busy sync.WaitGroup
+	for i := range lanes {
+		l := &lane{rig: r, queue: fmt.Sprintf("expiry%d", i)}
+		r.submit(runs, spec(l.queue, 100*time.Millisecond))
+		busy.Go(func() {
+			for range runs {
+				id, first, err := l.run()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				committed[id] = first
+				outcomes[first]++
+				mu.Unlock()
+			}
+		})
+	}
+	busy.Wait()
+	r.look(committed)
+	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again", lanes*runs, outcomes[true], outcomes[false])
+	if min(outcomes[true], outcomes[false]) < lanes*runs/10 {
+		t.Error("the completes did not meet the expiry: one outcome has less than a tenth")
+	}
+}
+
+// lane makes one attempt after another in a queue of its own, and learns how to aim.
+type lane struct {
+	*rig
+	queue string
+	// early is how much before the expiry, as told, a Complete leaves that arrives at it.
+	early time.Duration
+}
+
+// How a lane aims.
+const (
+	spread = 3 * time.Millisecond
+	learn  = time.Millisecond
+)
+
+// run lets the first Complete of a task meet the expiry of its lease, and sees to it that the task is completed in the end.
+func (l *lane) run() (id string, committed bool, err error) {
+	a, err := l.lease(l.queue)
+	if err != nil {
+		return "", false, err
+	}
+	id = a.GetTask().GetTaskId()
+	before := time.Now()
+	s, err := l.start(a)
+	if err != nil {
+		return id, false, err
+	}
+	expiry := before.Add(time.Since(before) / 2).Add(s.GetExpiresIn().AsDuration())
+	time.Sleep(time.Until(expiry.Add(-l.early - spread + rand.N(2*spread))))
+	m, err := l.complete(a)
+	switch {
+	case err != nil:
+		return id, false, err
+	case m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
+		l.early -= learn
+		return id, true, nil
+	case m.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED:
+		return id, false, fmt.Errorf("A3: complete at the expiry: %v", m)
+	}
+	l.early += learn
+	return id, false, l.again(id)
+}
+
+// again takes a refused task once more, until a Complete is in time. It keeps its old place in the queue (T2), so it comes first.
+func (l *lane) again(id string) error {
+	for {
+		a, err := l.lease(l.queue)
+		if err != nil {
+			return err
+		}
+		if a.GetTask().GetTaskId() != id {
+			return fmt.Errorf("A4: task %s was refused, and %s granted", id, a.GetTask().GetTaskId())
+		}
+		m, err := l.complete(a)
+		if err != nil || m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
+			return err
+		}
+	}
+}
+
+// look finds each task completed once, and granted once if the first Complete was committed.
+func (r *rig) look(committed map[string]bool) {
+	r.t.Helper()
+	for id, first := range committed {
+		task, err := r.get(id)
+		must(r, task, err)
+		grants := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED)
+		completions := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED)
+		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || completions != 1 || first != (grants == 1) {
+			r.t.Errorf("A4: the first complete was committed: %v; granted %d times, completed %d times: %v", first, grants, completions, task)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+//go:build faults
+
+package authority
+
+import (
+	"fmt"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// watch holds leases over the lives of a coordinator: of silent workers, and of one that is not silent.
+type watch struct {
+	*rig
+	serving
+	ttl    time.Duration
+	silent []*silent
+	held   *lessorv1.Assignment
+	ended  int
+	// longest is the least serving time after which a silent lease was last seen alive.
+	longest time.Duration
+}
+
+// silent is a lease from whose worker nothing is heard after its start.
+type silent struct {
+	a             *lessorv1.Assignment
+	asked, served time.Time // around the start
+	over          bool
+}
+
+func newWatch(r *rig, ttl time.Duration) *watch { return &watch{rig: r, ttl: ttl} }
+
+func (w *watch) begin() {
+	w.t.Helper()
+	w.launch()
+	w.c.Start()
+	w.last().answered = time.Now()
+}
+
+func (w *watch) kill() {
+	w.t.Helper()
+	w.last().killed = time.Now()
+	w.c.Kill()
+	w.last().ended = time.Now()
+}
+
+// take takes a lease on a task of its own, and starts it.
+func (w *watch) take() (*lessorv1.Assignment, time.Time) {
+	w.t.Helper()
+	queue := fmt.Sprintf("watch%d", len(w.silent))
+	if w.held == nil {
+		queue = "held"
+	}
+	w.submit(1, spec(queue, w.ttl))
+	a, err := w.lease(queue)
+	must(w.rig, a, err)
+	asked := time.Now()
+	m, err := w.start(a)
+	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		w.t.Fatalf("start: %v", m)
+	}
+	return a, asked
+}
+
+func (w *watch) hold() { w.held, _ = w.take() }
+
+func (w *watch) silence() {
+	a, asked := w.take()
+	w.silent = append(w.silent, &silent{a: a, asked: asked, served: time.Now()})
+}
+
+// look renews the held lease, and holds the silent ones against A9. It returns how many of them are alive.
+func (w *watch) look() (alive int) {
+	w.t.Helper()
+	w.renew()
+	for _, s := range w.silent {
+		if !s.over && w.alive(s) {
+			alive++
+		}
+	}
+	return alive
+}
+
+// renew must not fail, however often the coordinator was killed and whatever the wall clock says.
+func (w *watch) renew() {
+	w.t.Helper()
+	m, err := w.workers().Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
+	in := must(w.rig, m, err).GetExpiresIn().AsDuration()
+	if m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || in <= 0 || in > w.ttl {
+		w.t.Fatalf("A8, A9: heartbeat of a held lease: %v", m)
+	}
+}
+
+// alive looks at a silent lease: it lives for a whole TTL of serving time, and for at most two and a second for each start since.
+func (w *watch) alive(s *silent) bool {
+	w.t.Helper()
+	from := time.Now()
+	task, err := w.get(s.a.GetTask().GetTaskId())
+	must(w.rig, task, err)
+	if s.over = task.GetLease() == nil; s.over {
+		w.ended++
+		if d := w.atMost(s.asked, time.Now()); d < w.ttl {
+			w.t.Errorf("A8, A9: a lease of %v was cut short after %v", w.ttl, d)
+		}
+		return false
+	}
+	d, most := w.atLeast(s.served, from), 2*w.ttl+time.Duration(w.starts(s.served))*time.Second
+	if w.longest = max(w.longest, d); d > most {
+		w.t.Fatalf("A9: a silent lease of %v is still alive after %v of serving time and %d starts", w.ttl, d, w.starts(s.served))
+	}
+	return true
+}

@@ -1,0 +1,40 @@
+//go:build faults
+
+package authority
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTurns: one task with a fairness key of its own waits for one turn at most, though another key has a hundred thousand tasks before
+// it in the same queue (T12).
+func TestTurns(t *testing.T) {
+	const many, rounds, between = 100_000, 20, 7
+	r := newRig(t)
+	r.c.Start()
+	crowd, single := spec("turns", time.Hour), spec("turns", time.Hour)
+	crowd.FairnessKey, single.FairnessKey = "crowd", "single"
+	r.submit(many, crowd)
+	first := 0
+	for i := range rounds {
+		for range i % between {
+			r.turn()
+		}
+		r.submit(1, single)
+		switch {
+		case r.turn() == single.GetFairnessKey():
+			first++
+		case r.turn() != single.GetFairnessKey():
+			t.Errorf("T12: round %d: two turns passed before the single task", i)
+		}
+	}
+	t.Logf("%d tasks of another key were waiting; a single task was granted %d times at once, %d times after one other", many, first, rounds-first)
+}
+
+// turn grants one task, and returns its fairness key.
+func (r *rig) turn() string {
+	r.t.Helper()
+	a, err := r.lease("turns")
+	return must(r, a, err).GetTask().GetSpec().GetFairnessKey()
+}

@@ -1,0 +1,82 @@
+//go:build faults
+
+package authority
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running coordinator and across a restart, and none of
+// them notices (A8).
+func TestWallClockJumps(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	wall := newWallClock(t)
+	w := newWatch(newRig(t), time.Second)
+	w.c.Env = []string{wallFile + "=" + wall.path}
+	w.begin()
+	w.hold()
+	for _, restart := range []bool{false, true} {
+		for _, shift := range []time.Duration{time.Hour, -time.Hour, 10 * year, 0} {
+			w.silence()
+			if restart {
+				w.kill()
+			}
+			wall.set(shift)
+			if restart {
+				w.begin()
+			}
+			w.landed(shift)
+			for w.look() > 0 {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}
+	m, err := w.complete(w.held)
+	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		t.Errorf("A8: complete of the held lease: %v", m)
+	}
+	t.Logf("%d jumps, %d silent leases of %v; the longest was seen alive after at least %v of serving time", len(w.silent), w.ended, w.ttl,
+		w.longest.Round(time.Millisecond))
+}
+
+// landed fails the test if the coordinator does not see the jump.
+func (w *watch) landed(shift time.Duration) {
+	w.t.Helper()
+	m, err := lessorv1.NewAdminServiceClient(w.c.Conn()).GetStatus(w.ctx, &lessorv1.GetStatusRequest{})
+	at := must(w.rig, m, err).GetServerTime().AsTime()
+	if off := time.Until(at) - shift; off.Abs() > time.Minute {
+		w.t.Fatalf("the wall clock was set off by %v; the coordinator says %v", shift, at)
+	}
+}
+
+// wallFile is the variable that names the file from which a coordinator of this build takes how far its wall clock is off.
+const wallFile = "LESSOR_FAULT_WALL"
+
+type wallClock struct {
+	t    *testing.T
+	path string
+}
+
+func newWallClock(t *testing.T) *wallClock {
+	t.Helper()
+	c := &wallClock{t: t, path: filepath.Join(t.TempDir(), "wall")}
+	c.set(0)
+	return c
+}
+
+// set replaces the file, so that it is read whole.
+func (c *wallClock) set(shift time.Duration) {
+	c.t.Helper()
+	err := os.WriteFile(c.path+".new", []byte(shift.String()), 0o600)
+	if err == nil {
+		err = os.Rename(c.path+".new", c.path)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
