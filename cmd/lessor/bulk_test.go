@@ -54,20 +54,3 @@ func TestABulkVerbThatIsCutShort(t *testing.T) {
 		t.Errorf("said %q", got)
 	}
 }
-
-func TestRates(t *testing.T) {
-	for text, want := range map[string]string{
-		"5": "5/s", "5/s": "5/s", "300/m": "5/s", "30/m": "30/m", "1000/h": "16.6667/m", "12/h": "12/h", "1/d": "1/d", "0": "0/d", "0.5/s": "30/m",
-	} {
-		var r rate
-		if err := r.UnmarshalText([]byte(text)); err != nil || rateText(float64(r)) != want {
-			t.Errorf("%s is %s, %v; want %s", text, rateText(float64(r)), err, want)
-		}
-	}
-	for _, text := range []string{"", "/", "/s", "5/", "5/w", "-1", "Inf", "NaN", "5/s/s", "five"} {
-		var r rate
-		if err := r.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken for a rate", text)
-		}
-	}
-}
