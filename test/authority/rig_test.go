@@ -4,6 +4,7 @@ package authority
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +14,12 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(workerAddr); addr != "" {
+		os.Exit(beWorker(addr))
+	}
+	harness.Main(m)
+}
 
 // rig is a coordinator and what the tests ask of it.
 type rig struct {

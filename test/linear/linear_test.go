@@ -47,10 +47,10 @@ func TestHistories(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d", *seed)
-	counts, total := map[string]int{}, 0
+	counts, states, total := map[string]int{}, map[string]int{}, 0
 	var longest time.Duration
 	for i := range *histories {
-		h := &history{t: t, c: harness.NewCoordinator(t, t.TempDir()), seed: *seed + uint64(i*clients), counts: counts}
+		h := &history{t: t, c: harness.NewCoordinator(t, t.TempDir()), seed: *seed + uint64(i*clients), counts: counts, states: states}
 		if i%2 == 1 {
 			h.kills = killsPerCut
 		}
@@ -61,7 +61,7 @@ func TestHistories(t *testing.T) {
 		total += len(h.ops)
 		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.truths), h.kills, h.open())
 	}
-	t.Logf("%d operations; the longest check of a task took %v; answers: %v", total, longest, counts)
+	t.Logf("%d operations; the longest check of a task took %v; answers: %v; tasks: %v", total, longest, counts, states)
 	requireAnswers(t, counts)
 }
 
@@ -85,6 +85,7 @@ type history struct {
 	seed   uint64
 	kills  int
 	counts map[string]int // answers of all histories
+	states map[string]int // tasks of all histories, as they are in the end
 
 	mu     sync.Mutex
 	ops    []*op
@@ -266,7 +267,8 @@ func (h *history) balance() {
 			h.t.Errorf("A6: task %s was acknowledged and is gone", name)
 		}
 	}
-	for name := range h.truths {
+	for name, t := range h.truths {
+		h.states[t.read.Answer.State]++
 		if !asked[name] {
 			h.t.Errorf("A6: nobody asked for task %s", name)
 		}

@@ -1,0 +1,110 @@
+//go:build faults
+
+package authority
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// workerAddr makes the test binary a worker on the coordinator that listens there. It does without the SDK, which would see by itself that
+// its lease is lost, and say nothing.
+const workerAddr = "LESSOR_AUTHORITY_WORKER"
+
+const (
+	pausedQueue = "paused"
+	pausedTTL   = time.Second
+)
+
+// TestPausedWorker: a worker process that stands still beyond its lease, and then goes on as if nothing had been, is told that it is
+// SUPERSEDED, by a heartbeat and by its Complete; the result of the second worker stands (A4, V9).
+func TestPausedWorker(t *testing.T) {
+	r := newRig(t)
+	r.c.Start()
+	r.submit(1, spec(pausedQueue, pausedTTL))
+	said := make(chan string, 1000)
+	p := harness.Start(t, harness.Command{
+		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()}, Stdout: harness.Lines(func(line string) { said <- line }),
+	})
+	for range 3 { // it is alive, and keeps its lease
+		select {
+		case line := <-said:
+			if line != "heartbeat VERDICT_COMMITTED REASON_NONE" {
+				t.Fatalf("before its pause the worker says %q", line)
+			}
+		case <-p.Ended():
+			t.Fatalf("the worker ended: %s", p.Stderr())
+		}
+	}
+	p.Pause()
+	a, err := r.lease(pausedQueue)
+	must(r, a, err)
+	m, err := r.complete(a)
+	if must(r, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		t.Fatalf("the second worker was told %v", m)
+	}
+	p.Resume()
+	if code := p.Wait(); code != 0 {
+		t.Fatalf("the worker ended with exit code %d: %s", code, p.Stderr())
+	}
+	close(said)
+	r.supersededIn(said)
+	task, err := r.get(a.GetTask().GetTaskId())
+	if must(r, task, err).GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || len(task.GetOutput()) > 0 || task.GetAttempt() != 2 {
+		t.Errorf("A5: the result is not that of the second worker: %v", task)
+	}
+}
+
+// supersededIn wants the last words of the worker to be refused.
+func (r *rig) supersededIn(said <-chan string) {
+	r.t.Helper()
+	var last [2]string
+	for line := range said {
+		last[0], last[1] = last[1], line
+	}
+	const refused = " VERDICT_CANCELLED REASON_SUPERSEDED"
+	if last != [2]string{"heartbeat" + refused, "complete" + refused} {
+		r.t.Errorf("V9: after its pause the worker says %q", last)
+	}
+}
+
+// beWorker heartbeats until it is told to stop, and completes the task all the same.
+func beWorker(addr string) int {
+	if err := stubborn(context.Background(), addr); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+func stubborn(ctx context.Context, addr string) error {
+	conn, err := worker.Dial(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c := lessorv1.NewWorkerServiceClient(conn)
+	l, err := c.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "stubborn", Queues: []string{pausedQueue}, MaxTasks: 1})
+	if err != nil || len(l.GetAssignments()) == 0 {
+		return fmt.Errorf("nothing leased: %w", err)
+	}
+	id, held := l.GetAssignments()[0].GetTask().GetTaskId(), l.GetAssignments()[0].GetLeaseId()
+	for stop := false; !stop; time.Sleep(pausedTTL / 20) {
+		m, err := c.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: held})
+		if err != nil {
+			return err
+		}
+		fmt.Println("heartbeat", m.GetVerdict(), m.GetReason())
+		stop = m.GetShouldCancel()
+	}
+	m, err := c.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: held, Output: []byte("late")})
+	fmt.Println("complete", m.GetVerdict(), m.GetReason())
+	return err
+}
