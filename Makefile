@@ -2,6 +2,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# How long `make test-long` simulates: at half a million steps a second, an hour is about two billion.
+SIMULATE_FOR ?= 1h
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
@@ -36,13 +38,18 @@ test: ## Run the quick tests with the race detector
 rules: ## Check that each rule of docs/rules.md is declared by a quick test that passed, and list these tests
 	go test -json ./... | go run ./test/rules -require AVKT docs/rules.md
 
+.PHONY: simulate
+simulate: ## Simulate 20 million steps of the authority and its workers (docs/testing.md)
+	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 20000000
+
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
 	go test -race -count=20 -timeout 30m ./...
 
 .PHONY: test-long
-test-long: ## Run the quick tests and those behind the build tag `long`
+test-long: ## Run the quick tests, those behind the build tag `long`, and the simulation for SIMULATE_FOR
 	go test -race -count=1 -timeout 60m -tags long ./...
+	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)

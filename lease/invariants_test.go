@@ -17,8 +17,10 @@ type watcher struct {
 
 	ended    map[held]lease.Reason     // A4: leases that are over, and why
 	outcomes map[roundOf]committedTask // A5
-	tokens   map[lease.TaskID]uint64   // A2: highest so far; outlives a restore
-	reported map[string]bool           // A5: lease ids that had a report COMMITTED; outlives a restore
+
+	// What the batch under way has added to these.
+	newEnded    []held
+	newOutcomes []roundOf
 }
 
 // held names a lease.
@@ -39,45 +41,66 @@ type committedTask struct {
 }
 
 func newWatcher() *watcher {
-	w := &watcher{tokens: map[lease.TaskID]uint64{}, reported: map[string]bool{}}
-	w.restore(nil)
-	return w
+	return &watcher{current: map[lease.TaskID]frozen{}, ended: map[held]lease.Reason{}, outcomes: map[roundOf]committedTask{}}
 }
 
-// restore forgets what never happened.
-func (w *watcher) restore(tasks map[lease.TaskID]*lease.Task) {
-	w.current, w.ended, w.outcomes = map[lease.TaskID]frozen{}, map[held]lease.Reason{}, map[roundOf]committedTask{}
+// committed makes the batch good.
+func (w *watcher) committed() { w.newEnded, w.newOutcomes = w.newEnded[:0], w.newOutcomes[:0] }
+
+// restart forgets a batch that never was.
+func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
+	for _, h := range w.newEnded {
+		delete(w.ended, h)
+	}
+	for _, r := range w.newOutcomes {
+		delete(w.outcomes, r)
+	}
+	w.committed()
+	clear(w.current)
 	for id, t := range tasks {
-		w.current[id] = freeze(t)
+		w.current[id] = frozen{version: t}
 	}
 }
 
-// check looks at one change before it is stored.
-func (w *watcher) check(c *lease.Change, epoch uint32) error {
+// forget is for a restore, after which all that came since the backup never was.
+func (w *watcher) forget() {
+	clear(w.ended)
+	clear(w.outcomes)
+	w.committed()
+}
+
+// check looks at one change before it is stored. A thorough look
+// also freezes the new version, to see later whether it stayed as it is.
+func (w *watcher) check(c *lease.Change, thorough bool) error {
 	id := taskOf(c)
 	was := w.current[id]
 	if c.Old != was.version {
 		return fmt.Errorf("Old is not the version that was found")
 	}
-	if c.Old != nil {
+	if was.deep {
 		if err := was.intact(); err != nil {
 			return fmt.Errorf("Old was written to: %w", err)
 		}
 		w.older[w.next%len(w.older)] = was
 		w.next++
 	}
-	if err := w.older[(w.next*7)%len(w.older)].intact(); err != nil {
-		return fmt.Errorf("an older version was written to: %w", err)
+	if thorough {
+		if err := w.older[(w.next*7)%len(w.older)].intact(); err != nil {
+			return fmt.Errorf("an older version was written to: %w", err)
+		}
 	}
-	if err := w.checkLease(c, epoch); err != nil {
+	if err := w.checkLease(c); err != nil {
 		return err
 	}
 	if c.New == nil {
 		delete(w.current, id)
 		return nil
 	}
-	w.current[id] = freeze(c.New)
-	if c.Old != nil && !c.Row && !reflect.DeepEqual(row(c.Old), row(c.New)) {
+	w.current[id] = frozen{version: c.New}
+	if thorough {
+		w.current[id] = freeze(c.New)
+	}
+	if thorough && c.Old != nil && !c.Row && !reflect.DeepEqual(row(c.Old), row(c.New)) {
 		return fmt.Errorf("Row is not set, yet more than the lease changed")
 	}
 	if err := w.checkOutcome(c.New); err != nil {
@@ -86,11 +109,11 @@ func (w *watcher) check(c *lease.Change, epoch uint32) error {
 	if err := checkPlace(c.Old, c.New); err != nil {
 		return err
 	}
-	return checkHistory(c.Old, c.New)
+	return checkHistory(c.Old, c.New, thorough)
 }
 
 // checkLease holds A1 to A4.
-func (w *watcher) checkLease(c *lease.Change, epoch uint32) error {
+func (w *watcher) checkLease(c *lease.Change) error {
 	before, after := liveLease(c.Old), liveLease(c.New)
 	id := taskOf(c)
 	switch {
@@ -113,11 +136,6 @@ func (w *watcher) checkLease(c *lease.Change, epoch uint32) error {
 	if after.Attempt != c.Old.Attempt()+1 {
 		return fmt.Errorf("A2: attempt %d follows attempt %d", after.Attempt, c.Old.Attempt())
 	}
-	token := lease.FencingToken(epoch, after.Attempt)
-	if token <= w.tokens[id] {
-		return fmt.Errorf("A2: token %d follows token %d", token, w.tokens[id])
-	}
-	w.tokens[id] = token
 	return nil
 }
 
@@ -152,7 +170,9 @@ func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	if told == saidByHolder {
 		return fmt.Errorf("the lease of attempt %d ended %v; the holder is told: %v", l.Attempt, cause, told)
 	}
-	w.ended[held{taskOf(c), l.Attempt, l.Nonce}] = cause
+	name := held{taskOf(c), l.Attempt, l.Nonce}
+	w.ended[name] = cause
+	w.newEnded = append(w.newEnded, name)
 	return nil
 }
 
@@ -173,20 +193,10 @@ func (w *watcher) checkOutcome(t *lease.Task) error {
 		return fmt.Errorf("A5: there is an outcome, yet the task is %v", t.State())
 	case had && first != committedTask{*t.Outcome, t.State()}:
 		return fmt.Errorf("A5: the outcome of round %d changed", t.Round)
+	case !had:
+		w.newOutcomes = append(w.newOutcomes, key)
 	}
 	w.outcomes[key] = committedTask{*t.Outcome, t.State()}
-	return nil
-}
-
-// checkAnswer holds A5 for the holder: one report per lease is COMMITTED for the first time.
-func (w *watcher) checkAnswer(r *lease.Report, a lease.Answer) error {
-	if a.Verdict != lease.VerdictCommitted || !r.Kind.Closes() || a.Replayed {
-		return nil
-	}
-	if w.reported[r.LeaseID] {
-		return fmt.Errorf("A5: a second report was COMMITTED under one lease")
-	}
-	w.reported[r.LeaseID] = true
 	return nil
 }
 
@@ -206,9 +216,15 @@ func checkPlace(before, after *lease.Task) error {
 }
 
 // checkHistory holds T10.
-func checkHistory(before, after *lease.Task) error {
+func checkHistory(before, after *lease.Task, thorough bool) error {
 	if len(after.History) > lease.MaxHistory {
 		return fmt.Errorf("T10: %d events are kept", len(after.History))
+	}
+	if before != nil && count(after) < count(before) {
+		return fmt.Errorf("T10: %d events became %d", count(before), count(after))
+	}
+	if !thorough {
+		return nil
 	}
 	events := after.Events()
 	if !slices.IsSortedFunc(events, func(a, b lease.Event) int { return int(int64(a.Seq) - int64(b.Seq)) }) {
@@ -217,13 +233,16 @@ func checkHistory(before, after *lease.Task) error {
 	if after.LastSeq() != max(events[len(events)-1].Seq, after.ID.Seq) {
 		return fmt.Errorf("T10: the last sequence is %d", after.LastSeq())
 	}
-	if before != nil && count(after) < count(before) {
-		return fmt.Errorf("T10: %d events became %d", count(before), count(after))
-	}
 	return nil
 }
 
-func count(t *lease.Task) int { return int(t.Dropped) + len(t.Events()) }
+func count(t *lease.Task) int {
+	n := int(t.Dropped) + len(t.History)
+	if t.Lease != nil {
+		n += len(t.Lease.Events)
+	}
+	return n
+}
 
 // row is a task without its lease and its slices.
 func row(t *lease.Task) lease.Task {
@@ -232,9 +251,10 @@ func row(t *lease.Task) lease.Task {
 	return c
 }
 
-// frozen is a version of a task with a deep copy of what it was when it was made.
+// frozen is a version of a task, perhaps with a deep copy of what it was when it was made.
 type frozen struct {
 	version *lease.Task
+	deep    bool
 	task    lease.Task
 	history []lease.Event
 	lease   *lease.Lease
@@ -242,7 +262,7 @@ type frozen struct {
 }
 
 func freeze(t *lease.Task) frozen {
-	f := frozen{version: t, task: row(t), history: slices.Clone(t.History)}
+	f := frozen{version: t, deep: true, task: row(t), history: slices.Clone(t.History)}
 	if t.Cancel != nil {
 		c := *t.Cancel
 		f.task.Cancel = &c
@@ -262,7 +282,7 @@ func freeze(t *lease.Task) frozen {
 func (f frozen) intact() error {
 	t := f.version
 	switch {
-	case t == nil:
+	case !f.deep:
 		return nil
 	case !reflect.DeepEqual(row(t), f.task):
 		return fmt.Errorf("%+v became %+v", f.task, row(t))

@@ -1,6 +1,10 @@
 package lease_test
 
-import "github.com/lessor-dev/lessor/lease"
+import (
+	"bytes"
+
+	"github.com/lessor-dev/lessor/lease"
+)
 
 // say goes down the verdict table.
 func (m *model) say(c lease.Say) lease.Answer {
@@ -45,7 +49,7 @@ func (m *model) say(c lease.Say) lease.Answer {
 		a = lease.Answer{Verdict: lease.VerdictCancelled, Reason: lease.Superseded, ShouldCancel: true}
 	case t.live != l: // V10
 		a = lease.Answer{Verdict: lease.VerdictCancelled, Reason: l.cause, ShouldCancel: true}
-	case r.Result != nil && len(r.Result.Output) > m.limit: // V11
+	case r.Result != nil && len(r.Result.Output) > modelOutput: // V11
 		a = lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.ResultTooLarge}
 	default: // V12
 		return m.commit(t, r)
@@ -58,8 +62,60 @@ func (m *model) say(c lease.Say) lease.Answer {
 		if a.ShouldCancel {
 			a.CancelReason = t.cancelReason
 		}
+		if genuine && k.task == r.TaskID && (k.epoch == m.epoch || t.endedLast(l)) {
+			m.refused(t, k.attempt, r, a)
+		}
 	}
 	return a
+}
+
+// refused remembers what was not taken: once for each lease, kind and reason (T10), and the first result that came after the end (V15).
+func (m *model) refused(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
+	if r.Kind == lease.KindAck || a.Reason == lease.AlreadyReported {
+		return
+	}
+	e := modelEvent{typ: lease.EventRefused, attempt: attempt, reason: a.Reason, kind: r.Kind}
+	if m.keep(t, attempt, r, a) || !t.remembers(e) {
+		t.record(e)
+	}
+}
+
+// endedLast tells whether a lease of an older epoch is known to be one of the task: after a restore another task can have had its id.
+func (t *modelTask) endedLast(l *modelLease) bool {
+	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
+}
+
+// remembers looks for an event among those that a history has room for.
+func (t *modelTask) remembers(e modelEvent) bool {
+	for i := len(t.history) - 1; i >= 0 && i >= len(t.history)-lease.MaxHistory; i-- {
+		if t.history[i] == e {
+			return true
+		}
+	}
+	if t.live != nil {
+		for _, o := range t.live.events {
+			if o == e {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *model) keep(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) bool {
+	if r.Kind != lease.KindComplete || a.Verdict != lease.VerdictCancelled || len(r.Result.Output) > modelDiscarded {
+		return false
+	}
+	for _, k := range t.kept {
+		if k.attempt == attempt {
+			return false
+		}
+	}
+	t.kept = append(t.kept, keptResult{attempt, r.Result})
+	if len(t.kept) > lease.MaxDiscarded {
+		t.kept = t.kept[1:]
+	}
+	return true
 }
 
 // malformed knows what the random reports can have wrong.
@@ -72,7 +128,10 @@ func (m *model) leaseOf(r *lease.Report) *modelLease {
 	if t == nil {
 		return nil
 	}
-	for _, l := range t.leases {
+	if t.live != nil && t.live.id == r.LeaseID {
+		return t.live
+	}
+	for _, l := range t.ended {
 		if l.id == r.LeaseID {
 			return l
 		}
@@ -94,29 +153,41 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	case lease.KindStart:
 		if t.cancelAsked && !l.started { // T7
 			t.end(lease.TaskCancelled)
+			t.note(lease.EventLeaseEnded, lease.TaskCancelled)
 			t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
 			return lease.Answer{
 				Verdict: lease.VerdictCancelled, Reason: lease.TaskCancelled, State: lease.Cancelled,
 				ShouldCancel: true, CancelReason: t.cancelReason,
 			}
 		}
-		l.started = true
+		if !l.started {
+			t.note(lease.EventStarted, lease.NoReason)
+		}
+		l.acked, l.started = true, true
 		if !t.cancelAsked {
 			t.state = lease.Running
 		}
 		return m.renewed(t)
 	case lease.KindHeartbeat:
+		t.acknowledged()
 		return m.renewed(t)
 	case lease.KindAck:
-		l.acked = true
+		t.acknowledged()
 		return m.alive(t)
 	default:
 		return m.closed(t, r)
 	}
 }
 
+func (t *modelTask) acknowledged() {
+	if !t.live.acked {
+		t.live.acked = true
+		t.note(lease.EventAcknowledged, lease.NoReason)
+	}
+}
+
 func (m *model) renewed(t *modelTask) lease.Answer {
-	t.live.acked, t.live.stalled = true, 0
+	t.live.stalled = 0
 	m.extend(t, m.now.Serving+lease.Instant(t.spec.HeartbeatTimeout))
 	return m.alive(t)
 }
@@ -126,6 +197,10 @@ func (m *model) alive(t *modelTask) lease.Answer {
 		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: t.live.expires,
 		ShouldCancel: t.cancelAsked, CancelReason: t.cancelReason,
 	}
+}
+
+var closing = map[lease.Kind]lease.EventType{
+	lease.KindComplete: lease.EventCompleted, lease.KindFail: lease.EventFailed, lease.KindRelease: lease.EventReleased,
 }
 
 // closed commits a report that ends the attempt (V16).
@@ -142,6 +217,7 @@ func (m *model) closed(t *modelTask, r *lease.Report) lease.Answer {
 	default:
 		m.failed(t, r.Failure, m.now)
 	}
+	t.note(closing[r.Kind], lease.None)
 	l.report = r
 	l.told = lease.Answer{Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state}
 	if t.retryAt != 0 {
@@ -170,4 +246,30 @@ func (m *model) released(t *modelTask, r *lease.Report) {
 	default:
 		t.ready(m.now.Serving)
 	}
+}
+
+// sameReport is V13.
+func sameReport(a, b *lease.Report) bool {
+	if a.Kind != b.Kind {
+		return false
+	}
+	switch a.Kind {
+	case lease.KindComplete:
+		return bytes.Equal(a.Result.Output, b.Result.Output)
+	case lease.KindFail:
+		return sameFailure(a.Failure, b.Failure)
+	}
+	return true
+}
+
+func sameFailure(a, b *lease.Failure) bool {
+	sameWord := a.Retryable == nil && b.Retryable == nil ||
+		a.Retryable != nil && b.Retryable != nil && *a.Retryable == *b.Retryable
+	category := func(f *lease.Failure) lease.Category {
+		if f.Category == lease.NoCategory {
+			return lease.UserCode
+		}
+		return f.Category
+	}
+	return category(a) == category(b) && a.Message == b.Message && a.Stack == b.Stack && sameWord
 }

@@ -51,16 +51,21 @@ func (m *model) events(t *modelTask) []event {
 				t.end(lease.DeadlineExceeded)
 			}
 			t.finish(lease.Failed, lease.DeadlineExceeded, at.Wall)
+			t.note(lease.EventEnded, lease.DeadlineExceeded)
 		}})
 	}
 	switch {
 	case t.live != nil:
 		return append(all, m.leaseEvents(t)...)
 	case t.state == lease.Scheduled:
-		return append(all, event{serving: t.retryAt, wall: t.runAt, happens: func(at lease.Now) { t.ready(at.Serving) }})
+		return append(all, event{serving: t.retryAt, wall: t.runAt, happens: func(at lease.Now) {
+			t.ready(at.Serving)
+			t.note(lease.EventReady, lease.NoReason)
+		}})
 	case t.spec.StartTimeout != 0:
 		return append(all, event{serving: t.readyAt + lease.Instant(t.spec.StartTimeout), happens: func(at lease.Now) {
 			t.finish(lease.Failed, lease.StartTimeout, at.Wall)
+			t.note(lease.EventEnded, lease.StartTimeout)
 		}})
 	}
 	return all
@@ -72,6 +77,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 	if l.attemptBy != 0 && !t.cancelAsked {
 		all = append(all, event{serving: l.attemptBy, happens: func(at lease.Now) {
 			t.end(lease.DeadlineExceeded)
+			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
 			m.failed(t, &lease.Failure{Category: lease.Timeout}, at)
 			if t.state == lease.Failed {
 				t.reason = lease.DeadlineExceeded
@@ -81,6 +87,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 	if t.cancelAsked {
 		all = append(all, event{serving: l.cancelBy, happens: func(at lease.Now) {
 			t.end(lease.CancelTimeout)
+			t.note(lease.EventLeaseEnded, lease.CancelTimeout)
 			t.finish(lease.Failed, lease.CancelTimeout, at.Wall)
 		}})
 	}
@@ -93,6 +100,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 // silent ends the lease of a holder that let it go (T5, T7, W5).
 func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
 	l := t.end(cause)
+	t.note(lease.EventLeaseEnded, cause)
 	switch {
 	case t.cancelAsked:
 		t.finish(lease.Cancelled, lease.TaskCancelled, at.Wall)
@@ -119,7 +127,7 @@ func (m *model) lost(t *modelTask, at lease.Now) {
 	t.releases = 0
 	t.losses++
 	switch {
-	case t.losses >= t.spec.Retry.MaxLosses:
+	case t.losses >= t.policy.MaxLosses:
 		t.finish(lease.Failed, lease.HeartbeatTimeout, at.Wall)
 	case t.losses == 1:
 		t.ready(at.Serving)

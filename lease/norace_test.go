@@ -2,4 +2,4 @@
 
 package lease_test
 
-const histories = 150
+const quickSteps = 500_000

@@ -1,0 +1,247 @@
+package lease_test
+
+import "github.com/lessor-dev/lessor/lease"
+
+// modelQueue is what is set on a queue, and what its rate limit would let through at once.
+type modelQueue struct {
+	settings lease.Settings
+	credit   float64
+	at       lease.Instant // when credit was right
+}
+
+// govern sets what governs a queue. It begins with nothing to let through, as after a start.
+func (m *model) govern(q specKey, s lease.Settings) {
+	m.queues[q] = &modelQueue{settings: s, at: m.now.Serving}
+}
+
+// restarted forgets what is not stored.
+func (m *model) restarted() {
+	for _, q := range m.queues {
+		q.credit, q.at = 0, m.now.Serving
+	}
+}
+
+// burst is what a rate limit lets through at once.
+func (q *modelQueue) burst() float64 {
+	r := q.settings.Rate
+	switch {
+	case r.Burst > 0:
+		return float64(r.Burst)
+	case r.PerSecond < 1:
+		return 1
+	}
+	return float64(int(r.PerSecond))
+}
+
+func (q *modelQueue) refill(now lease.Instant) {
+	if now > q.at {
+		q.credit += float64(now-q.at) / 1e9 * q.settings.Rate.PerSecond
+		q.at = now
+	}
+	if q.credit > q.burst() {
+		q.credit = q.burst()
+	}
+}
+
+// grant returns the new lease, or why none is due (A1, A2, T11, T13). What the rules said decides where a rate limit is so close to its
+// next grant that it is a matter of rounding.
+func (m *model) grant(id, session string, said lease.Block) (l *modelLease, outcome string) {
+	t := m.tasks[id]
+	if t == nil || t.gone {
+		return nil, "no such task"
+	}
+	t.counted = t.live != nil
+	defer func() { t.counted = false }()
+	m.settle(t)
+	if t.gone || t.state != lease.Ready {
+		return nil, "not ready"
+	}
+	switch m.blocked(t, said) {
+	case lease.BlockedByPause:
+		return nil, "paused"
+	case lease.BlockedByInflight:
+		return nil, "max_inflight"
+	case lease.BlockedByRate:
+		return nil, "rate limit"
+	case lease.BlockedByKey:
+		t.parked = true
+		return nil, "key held"
+	}
+	return m.leased(t, session), "granted"
+}
+
+func (m *model) blocked(t *modelTask, said lease.Block) lease.Block {
+	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
+		switch s := &q.settings; {
+		case s.Paused:
+			return lease.BlockedByPause
+		case s.MaxInflight > 0 && m.inflight(t.space, t.spec.Queue) >= s.MaxInflight:
+			return lease.BlockedByInflight
+		case s.Rate.PerSecond > 0 && q.exhausted(m.now.Serving, said):
+			return lease.BlockedByRate
+		}
+	}
+	if t.spec.ConcurrencyKey != "" && !m.hasRoom(t) {
+		return lease.BlockedByKey
+	}
+	return lease.NoBlock
+}
+
+func (q *modelQueue) exhausted(now lease.Instant, said lease.Block) bool {
+	q.refill(now)
+	const rounding = 1e-6
+	if q.credit > 1-rounding && q.credit < 1+rounding {
+		return said == lease.BlockedByRate
+	}
+	return q.credit < 1
+}
+
+// holds tells whether a lease counts. One that ends by the very step that asks still does, for leases are counted before the step; whoever
+// it keeps out is let in afterwards.
+func (t *modelTask) holds() bool { return t.live != nil || t.counted }
+
+func (m *model) inflight(space uint32, queue string) (n uint32) {
+	for _, t := range m.tasks {
+		if t.holds() && t.space == space && t.spec.Queue == queue {
+			n++
+		}
+	}
+	return n
+}
+
+// hasRoom counts the leases that share a task's key; the smallest limit counts, its own included (T11).
+func (m *model) hasRoom(t *modelTask) bool {
+	n, limit := uint32(0), t.spec.ConcurrencyLimit
+	for _, o := range m.tasks {
+		if o.holds() && o.space == t.space && o.spec.ConcurrencyKey == t.spec.ConcurrencyKey {
+			n++
+			if o.spec.ConcurrencyLimit < limit {
+				limit = o.spec.ConcurrencyLimit
+			}
+		}
+	}
+	return n < limit
+}
+
+func (m *model) leased(t *modelTask, session string) *modelLease {
+	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil && q.settings.Rate.PerSecond > 0 {
+		q.credit--
+	}
+	t.attempts++
+	l := &modelLease{attempt: t.attempts, session: session}
+	if session != "" {
+		l.ackBy = m.now.Serving + lease.Instant(lease.DefaultAckWithin)
+	}
+	if t.spec.AttemptTimeout > 0 {
+		l.attemptBy = m.now.Serving + lease.Instant(t.spec.AttemptTimeout)
+	}
+	t.live, t.state, t.parked = l, lease.Leased, false
+	m.extend(t, m.now.Serving+lease.Instant(t.spec.HeartbeatTimeout))
+	t.note(lease.EventGranted, lease.NoReason)
+	return l
+}
+
+func (m *model) unpark(id string) string {
+	t := m.tasks[id]
+	if t == nil || t.gone {
+		return noEffect
+	}
+	m.settle(t)
+	if t.gone || !t.parked {
+		return noEffect
+	}
+	t.parked = false
+	return "back in line"
+}
+
+// policyOf takes what a task leaves open from its queue, and then from the defaults (T3).
+func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
+	p := t.spec.Retry
+	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
+		p = fillPolicy(p, q.settings.Retry)
+	}
+	p = fillPolicy(p, lease.RetryPolicy{
+		MaxAttempts: lease.DefaultMaxAttempts, MaxLosses: lease.DefaultMaxLosses, InitialBackoff: lease.DefaultInitialBackoff,
+		Multiplier: lease.DefaultMultiplier, MaxBackoff: lease.DefaultMaxBackoff,
+	})
+	if p.InitialBackoff > p.MaxBackoff { // the one that the task set counts
+		if t.spec.Retry.MaxBackoff != 0 {
+			p.InitialBackoff = p.MaxBackoff
+		} else {
+			p.MaxBackoff = p.InitialBackoff
+		}
+	}
+	return p
+}
+
+func fillPolicy(p, from lease.RetryPolicy) lease.RetryPolicy {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = from.MaxAttempts
+	}
+	if p.MaxLosses == 0 {
+		p.MaxLosses = from.MaxLosses
+	}
+	if p.InitialBackoff == 0 {
+		p.InitialBackoff = from.InitialBackoff
+	}
+	if p.Multiplier == 0 {
+		p.Multiplier = from.Multiplier
+	}
+	if p.MaxBackoff == 0 {
+		p.MaxBackoff = from.MaxBackoff
+	}
+	if len(p.NonRetryable) == 0 {
+		p.NonRetryable = from.NonRetryable
+	}
+	return p
+}
+
+func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
+	t := m.tasks[id]
+	if t == nil || t.gone {
+		return noEffect
+	}
+	m.settle(t)
+	if t.gone || t.live == nil || t.live.attempt != attempt {
+		return noEffect
+	}
+	t.end(cause)
+	t.note(lease.EventLeaseEnded, cause)
+	if t.cancelAsked {
+		t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
+		return "cancelled"
+	}
+	t.ready(m.now.Serving)
+	return "taken back"
+}
+
+// stall comes before what fell due meanwhile (A8).
+func (m *model) stall(id string, by lease.Instant) string {
+	t := m.tasks[id]
+	if t == nil || t.gone {
+		return noEffect
+	}
+	now := m.now
+	m.now = lease.Now{Serving: now.Serving - by, Wall: now.Wall - lease.Wall(by)}
+	m.settle(t)
+	m.now = now
+	if t.gone || t.live == nil {
+		return noEffect
+	}
+	l := t.live
+	if room := lease.Instant(t.spec.HeartbeatTimeout) - l.stalled; by > room {
+		by = room
+	}
+	if by <= 0 {
+		return noEffect
+	}
+	l.stalled += by
+	m.extend(t, l.expires+by)
+	if l.ackBy > 0 {
+		l.ackBy += by
+	}
+	if l.cancelBy > 0 {
+		l.cancelBy += by
+	}
+	return "extended"
+}

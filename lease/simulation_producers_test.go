@@ -1,0 +1,263 @@
+package lease_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What producers and operators do: submit, cancel, retry, delete, adopt, set queues.
+
+// population bounds the tasks of a world, so that they meet often.
+const population = 40
+
+func (w *world) submit() error {
+	for len(w.tasks) >= population {
+		if err := w.delete(w.tasks[0], true); err != nil {
+			return err
+		}
+		w.tasks = w.tasks[1:]
+	}
+	space := uint32(1 + w.rng.IntN(2))
+	c := lease.Submit{Space: space, Tenant: [...]string{"", "acme", "other"}[space]}
+	for range pick(w, 1, 1, 1, 3) {
+		c.Specs = append(c.Specs, w.spec())
+		c.Digests = append(c.Digests, lease.Digest{byte(w.rng.IntN(2))})
+	}
+	out, err := w.do(c)
+	if err != nil {
+		return err
+	}
+	refusal, first := w.model.refusalOf(c)
+	if got := refusalIn(out.Err); got != refusal || refusal != "" && out.ErrSpec != first {
+		return fmt.Errorf("submit is refused: %q for spec %d; the model says %q for %d", got, out.ErrSpec, refusal, first)
+	}
+	if refusal != "" {
+		return w.came("submit", refusal)
+	}
+	is := "existing"
+	for i, result := range out.Submitted {
+		if result.Created {
+			is = "created"
+		}
+		if err := w.submitted(c, i, result); err != nil {
+			return err
+		}
+	}
+	return w.came("submit", is)
+}
+
+// submitted compares the fate of one spec and tells the model the id.
+func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
+	key := specKey{c.Space, c.Specs[i].IdempotencyKey}
+	existing := w.model.existing(key)
+	if result.Created != (existing == nil) {
+		return fmt.Errorf("T1: spec %d was created: %v", i, result.Created)
+	}
+	if existing != nil {
+		if existing.id != result.Task.ID.String() {
+			return fmt.Errorf("T1: spec %d is %v, not %s", i, result.Task.ID, existing.id)
+		}
+		return nil
+	}
+	w.tasks = append(w.tasks, result.Task.ID)
+	w.model.create(result.Task.ID, c.Tenant, c.Specs[i])
+	if key.key != "" {
+		w.model.setKey(key, modelKey{result.Task.ID.String(), c.Digests[i]})
+	}
+	return nil
+}
+
+// spec is small, so that limits, budgets and timers meet often.
+func (w *world) spec() *lease.Spec {
+	ttl := pick(w, 200*time.Millisecond, time.Second, 5*time.Second, 20*time.Second)
+	spec := &lease.Spec{
+		Queue: pick(w, "q", "q", "r"), Type: pick(w, "a", "a", "b"), HeartbeatTimeout: ttl,
+		AttemptTimeout: pick(w, 0, 0, 3*time.Second, ttl),
+		StartTimeout:   pick(w, 0, 0, 0, 2*time.Second),
+		CancelGrace:    pick(w, 100*time.Millisecond, 500*time.Millisecond, ttl, time.Minute),
+		Retention:      pick(w, time.Second, time.Minute, 24*time.Hour),
+		Retry:          w.policy(),
+	}
+	if w.chance(20) {
+		spec.Deadline = w.model.now.Wall.Add(pick(w, -time.Second, time.Second, ttl, 10*time.Second))
+	}
+	if w.chance(20) && spec.Deadline == 0 {
+		spec.RunAt = w.model.now.Wall.Add(pick(w, -time.Second, 0, time.Millisecond, time.Second))
+	}
+	if w.chance(20) {
+		spec.IdempotencyKey = "k" + strconv.Itoa(w.rng.IntN(3))
+	}
+	if w.chance(30) {
+		spec.ConcurrencyKey, spec.ConcurrencyLimit = pick(w, "one", "two"), uint32(w.rng.IntN(4))
+	}
+	if err := spec.Fill(lease.DefaultLimits()); err != nil {
+		panic(err)
+	}
+	return spec
+}
+
+// policy leaves something open now and then.
+func (w *world) policy() lease.RetryPolicy {
+	p := lease.RetryPolicy{
+		MaxAttempts: pick[uint32](w, 0, 1, 2, 4, 100), MaxLosses: pick[uint32](w, 0, 1, 2, 4, 100),
+		InitialBackoff: pick(w, 1, 100*time.Millisecond, time.Second), Multiplier: pick(w, 1.0, 2, 3), MaxBackoff: 2 * time.Second,
+	}
+	if w.chance(20) {
+		p.InitialBackoff, p.Multiplier = 0, 0
+	}
+	if w.chance(20) {
+		p.MaxBackoff = 0
+	}
+	if w.chance(20) {
+		p.NonRetryable = []lease.Category{pick(w, lease.UserCode, lease.Timeout, lease.Infrastructure)}
+	}
+	return p
+}
+
+func (w *world) operate() error {
+	switch n := w.rng.IntN(100); {
+	case n < 25:
+		return w.expire(w.dueTask())
+	case n < 40:
+		return w.cancel()
+	case n < 60:
+		return w.retry()
+	case n < 68:
+		return w.delete(w.anyTask(), w.chance(50))
+	case n < 80:
+		return w.adopt()
+	case n < 88:
+		id := w.anyTask()
+		if t := w.host.Task(id); t != nil {
+			return w.requeue(id, t.Attempt()-uint32(w.rng.IntN(5)/4), lease.Revoked)
+		}
+		return w.requeue(id, 1, lease.Revoked)
+	case n < 90:
+		return w.unpark(w.anyTask())
+	case n < 95:
+		return w.forget()
+	}
+	return w.govern()
+}
+
+func (w *world) cancel() error {
+	id := w.anyTask()
+	c := lease.Cancel{Tenant: w.tenantOf(id), Task: id, Reason: pick(w, "", "mind changed")}
+	return w.ask("cancel", c, func() string { return w.model.cancel(c.Tenant, id.String(), c.Reason) })
+}
+
+func (w *world) retry() error {
+	id := w.anyTask()
+	now := w.model.now.Wall
+	c := lease.Retry{Tenant: w.tenantOf(id), Task: id, Deadline: pick(w, 0, 0, now, now+1, now.Add(time.Minute))}
+	return w.ask("retry", c, func() string { return w.model.retry(c.Tenant, id.String(), c.Deadline) })
+}
+
+func (w *world) delete(id lease.TaskID, force bool) error {
+	c := lease.Delete{Tenant: w.tenantOf(id), Task: id, Force: force}
+	return w.ask("delete", c, func() string { return w.model.delete(c.Tenant, id.String(), c.Force) })
+}
+
+// adopt looks for a task for which something is kept.
+func (w *world) adopt() error {
+	id := w.anyTask()
+	for range 5 {
+		if t := w.host.Task(id); t == nil || len(t.Discarded) == 0 {
+			id = w.anyTask()
+		}
+	}
+	c := lease.Adopt{Tenant: w.tenantOf(id), Task: id, Attempt: uint32(max(0, w.rng.IntN(8)-4))}
+	out, err := w.do(c)
+	if err != nil {
+		return err
+	}
+	result, is := w.model.adopt(c.Tenant, id.String(), c.Attempt)
+	if err := sameRefusal(out.Err, is); err != nil {
+		return err
+	}
+	if is == "adopted" && out.Changes[0].Result != result {
+		return fmt.Errorf("V15: another result is adopted than the one that was kept")
+	}
+	return w.came("adopt", is)
+}
+
+// ask compares the refusals of what an operator asks.
+func (w *world) ask(command string, c lease.Command, inModel func() string) error {
+	out, err := w.do(c)
+	if err != nil {
+		return err
+	}
+	is := inModel()
+	if err := sameRefusal(out.Err, is); err != nil {
+		return err
+	}
+	return w.came(command, is)
+}
+
+func sameRefusal(err error, is string) error {
+	switch is {
+	case refusedNotFound, refusedState, refusedField, refusedExists:
+	default:
+		is = ""
+	}
+	if got := refusalIn(err); got != is {
+		return fmt.Errorf("refused: %q; the model says %q", got, is)
+	}
+	return nil
+}
+
+func refusalIn(err error) string {
+	var state *lease.StateError
+	var field *lease.FieldError
+	var exists *lease.ExistsError
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, lease.ErrNotFound):
+		return refusedNotFound
+	case errors.As(err, &state):
+		return refusedState
+	case errors.As(err, &field):
+		return refusedField
+	case errors.As(err, &exists):
+		return refusedExists
+	}
+	return err.Error()
+}
+
+// govern sets what governs a queue; its durability is waited for at once.
+func (w *world) govern() error {
+	s := lease.Settings{Paused: w.chance(15), MaxInflight: pick[uint32](w, 0, 0, 0, 1, 3)}
+	if w.chance(40) {
+		s.Rate = lease.Rate{PerSecond: pick(w, 0.5, 3, 50), Burst: pick[uint32](w, 0, 1, 3)}
+	}
+	if w.chance(40) {
+		s.Retry = w.policy()
+	}
+	return w.set(specKey{uint32(1 + w.rng.IntN(2)), pick(w, "q", "r")}, s)
+}
+
+func (w *world) set(queue specKey, s lease.Settings) error {
+	if err := s.Check(w.host.rules.Limits); err != nil {
+		return err
+	}
+	w.host.govern(queue, &s, w.model.now.Serving)
+	w.model.govern(queue, s)
+	return w.commit()
+}
+
+// forget drops the reports of tasks that have been gone for an hour (A10).
+func (w *world) forget() error {
+	if err := w.commit(); err != nil {
+		return err
+	}
+	now := w.model.now.Serving
+	w.host.expireLedgers(now)
+	w.host.disk.expireLedgers(now)
+	w.model.forget()
+	return nil
+}

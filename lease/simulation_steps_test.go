@@ -1,0 +1,221 @@
+package lease_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What the coordinator does: it hears reports, grants, expires, commits and tells.
+
+func (w *world) deliverUp() error {
+	r, ok := receive(w, &w.net.up)
+	if !ok {
+		return nil
+	}
+	w.said = keep(w.said, r.say, 40)
+	return w.say(r.from, r.say)
+}
+
+func (w *world) deliverDown() error {
+	t, ok := receive(w, &w.net.down)
+	if ok && t.to != nil {
+		w.hear(t.to, t)
+	}
+	return nil
+}
+
+func (w *world) say(from *worker, c lease.Say) error {
+	out, err := w.do(c)
+	if err != nil {
+		return err
+	}
+	got, want := out.Answer, w.model.say(c)
+	got.Detail = ""
+	if got != want {
+		return fmt.Errorf("the rules answer %+v\nthe model answers %+v", got, want)
+	}
+	if err := checkStored(c.Report, out); err != nil {
+		return err
+	}
+	w.tell(telling{to: from, report: c.Report, answer: got}, got.ExpiresAt)
+	return w.came(c.Report.Kind.String(), nameOf(got))
+}
+
+// checkStored wants what a report carries to be stored if it was committed, and only then; or kept, if it came too late (V15).
+func checkStored(r *lease.Report, out lease.Step) error {
+	committed := out.Answer.Verdict == lease.VerdictCommitted && !out.Answer.Replayed
+	var change lease.Change
+	if len(out.Changes) > 0 {
+		change = out.Changes[0]
+	}
+	switch {
+	case (change.Result != nil) != (committed && r.Result != nil):
+		return fmt.Errorf("V12: committed: %v, result stored: %v", committed, change.Result != nil)
+	case committed && r.Failure != nil && change.Failure != r.Failure:
+		return fmt.Errorf("V12: a committed failure is not stored")
+	case (change.Checkpoint != nil) != (committed && r.Checkpoint != nil):
+		return fmt.Errorf("T10: committed: %v, checkpoint stored: %v", committed, change.Checkpoint != nil)
+	case len(change.Kept) > 0 && change.Kept[0].Result != r.Result:
+		return fmt.Errorf("V15: another result is kept than the one that came too late")
+	}
+	return nil
+}
+
+// grant offers a task to a worker that has room.
+func (w *world) grant() error {
+	if err := w.nudge(); err != nil {
+		return err
+	}
+	k := w.workers[w.rng.IntN(len(w.workers))]
+	id := w.anyTask()
+	for range 4 {
+		if t := w.host.Task(id); w.chance(90) && (t == nil || t.State() != lease.Ready || t.Parked) {
+			id = w.anyTask()
+		}
+	}
+	return w.grantTo(k, id)
+}
+
+func (w *world) grantTo(k *worker, id lease.TaskID) error {
+	out, err := w.do(lease.Grant{Task: id, Worker: k.name, Session: k.session})
+	if err != nil {
+		return err
+	}
+	l, is := w.model.grant(id.String(), k.session, out.Blocked)
+	t := w.host.Task(id)
+	if granted := len(out.Changes) > 0 && t != nil && t.Lease != nil && t.Lease.Attempt != out.Changes[0].Old.Attempt(); granted != (l != nil) {
+		return fmt.Errorf("granted: %v (block %d); the model says %q", granted, out.Blocked, is)
+	}
+	if l == nil {
+		return w.came("grant", is)
+	}
+	if err := w.checkLimits(t); err != nil {
+		return err
+	}
+	w.host.granted(t, w.model.now.Serving)
+	c := &claim{
+		tenant: t.Tenant, task: id.String(), attempt: l.attempt, id: id, epoch: w.model.epoch, nonce: t.Lease.Nonce, ttl: t.Spec.HeartbeatTimeout,
+	}
+	c.lease = w.host.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: c.epoch, Task: id, Attempt: c.attempt, Nonce: c.nonce})
+	l.id = c.lease
+	w.model.issued[l.id] = ticket{t.Tenant, c.task, c.attempt, c.epoch}
+	w.tell(telling{to: k, claim: c}, t.Lease.ExpiresAt)
+	return w.came("grant", is)
+}
+
+// checkLimits counts the leases that a grant is now among (T11, T13).
+func (w *world) checkLimits(t *lease.Task) error {
+	if t.Spec.ConcurrencyKey != "" {
+		if h := w.host.Holders(t.ID.Space, t.Spec.ConcurrencyKey); h.Count > h.Limit {
+			return fmt.Errorf("T11: %d leases share a key whose limit is %d", h.Count, h.Limit)
+		}
+	}
+	q := w.host.Queue(t.ID.Space, t.Spec.Queue)
+	if s := q.Settings; s != nil && (s.Paused || s.MaxInflight != 0 && q.Leased > uint64(s.MaxInflight)) {
+		return fmt.Errorf("T13: %d leases of a queue with %+v", q.Leased, *s)
+	}
+	return nil
+}
+
+// nudge brings back the first parked task of each line of a key that may have room.
+func (w *world) nudge() error {
+	for len(w.host.nudged) > 0 {
+		var key specKey
+		for k := range w.host.nudged { // the least, so that a seed always does the same
+			if key == (specKey{}) || k.space < key.space || k.space == key.space && k.key < key.key {
+				key = k
+			}
+		}
+		delete(w.host.nudged, key)
+		for _, id := range w.host.next(key) {
+			if err := w.unpark(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) unpark(id lease.TaskID) error {
+	return w.ask("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
+}
+
+func (w *world) requeue(id lease.TaskID, attempt uint32, cause lease.Reason) error {
+	c := lease.Requeue{Task: id, Attempt: attempt, Cause: cause}
+	return w.ask("requeue", c, func() string { return w.model.requeue(id.String(), attempt, cause) })
+}
+
+func (w *world) stall(id lease.TaskID, by time.Duration) error {
+	c := lease.Stall{Task: id, By: by}
+	return w.ask("stall", c, func() string { return w.model.stall(id.String(), lease.Instant(by)) })
+}
+
+func (w *world) expire(id lease.TaskID) error {
+	out, err := w.do(lease.Expire{Task: id})
+	if err != nil {
+		return err
+	}
+	if t := w.model.tasks[id.String()]; t != nil && !t.gone {
+		w.model.settle(t)
+	}
+	return w.came("expire", expired(out.Changes))
+}
+
+// expired names what time did to a task.
+func expired(changes []lease.Change) string {
+	if len(changes) == 0 {
+		return noEffect
+	}
+	switch c := &changes[0]; {
+	case c.New == nil:
+		return "removed"
+	case c.Lost != nil:
+		return c.LostTo.String()
+	case c.New.Rest.Final():
+		return c.New.Reason.String()
+	default:
+		return c.New.State().String()
+	}
+}
+
+// tell promises to tell something when the batch is durable.
+func (w *world) tell(t telling, expires lease.Instant) {
+	t.at, t.starts = w.book.uptime, w.book.starts
+	if expires != 0 {
+		t.until = t.at + expires - w.model.now.Serving
+	}
+	w.host.untold = append(w.host.untold, t)
+}
+
+// commit makes the batch durable, and tells what it decided.
+func (w *world) commit() error {
+	for _, t := range w.durable() {
+		if err := w.note(&t); err != nil {
+			return err
+		}
+		if t.claim != nil {
+			w.claims = keep(w.claims, t.claim, 40)
+		}
+		send(w, &w.net.down, t)
+	}
+	return nil
+}
+
+// durable is the first half of a commit.
+func (w *world) durable() []telling {
+	w.model.committed()
+	w.watch.committed()
+	return w.host.commit(w.model.now.Serving)
+}
+
+func (w *world) note(t *telling) error {
+	if t.claim != nil {
+		return w.book.granted(t)
+	}
+	if err := w.book.renewed(t); err != nil {
+		return err
+	}
+	return w.book.answered(t)
+}

@@ -1,0 +1,104 @@
+package lease_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+var (
+	simSeed  = flag.Uint64("simulate.seed", 0, "the seed of the one history to simulate; 0: many, of random seeds")
+	simSteps = flag.Int64("simulate.steps", quickSteps, "how many steps to simulate, all histories together")
+	simFor   = flag.Duration("simulate.for", 0, "for how long to simulate, instead of a number of steps")
+)
+
+const (
+	// historySteps is about how many steps a history has until its faults are over.
+	historySteps = 4000
+	// fullRun is from how many steps on each outcome must have been met timesMet times. From shortRun on once is enough, and fewer are
+	// too few to tell.
+	fullRun  = 20_000_000
+	timesMet = 1000
+	shortRun = 400_000
+)
+
+// TestSimulation simulates a coordinator and its workers over a bad network, and wants of every step what the model says and what always holds;
+// then that everything drains once the faults are over; and in the end that every outcome that there is has been met. See docs/testing.md.
+func TestSimulation(t *testing.T) {
+	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T10 T11 T13")
+	if *simSeed != 0 {
+		if _, err := simulate(*simSeed, newCoverage()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	seen := newCoverage()
+	steps := simulateMany(t, rand.Uint64N(1<<40)+1, seen)
+	t.Logf("%d steps", steps)
+	if t.Failed() {
+		return
+	}
+	least := int64(0)
+	switch {
+	case steps >= fullRun:
+		least = timesMet
+	case steps >= shortRun:
+		least = 1
+	}
+	seen.check(t, least)
+}
+
+// simulateMany runs history after history, as many at once as there are processors.
+func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
+	ctx, limit := t.Context(), *simSteps
+	if *simFor != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *simFor)
+		defer cancel()
+		limit = math.MaxInt64
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // a world is small, and makes much that is soon forgotten
+	var done atomic.Int64
+	var seeds atomic.Uint64
+	var merging sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			seen := newCoverage()
+			for done.Load() < limit && ctx.Err() == nil && !t.Failed() {
+				steps, err := simulate(first+seeds.Add(1), seen)
+				if err != nil {
+					t.Error(err)
+				}
+				done.Add(steps)
+			}
+			merging.Lock()
+			defer merging.Unlock()
+			all.add(seen)
+		})
+	}
+	wg.Wait()
+	return done.Load()
+}
+
+// simulate runs the history of a seed. Its error tells how to repeat it.
+func simulate(seed uint64, seen *coverage) (steps int64, err error) {
+	w := newWorld(seed, seen)
+	for err == nil && w.steps < historySteps {
+		err = w.turn()
+	}
+	if err == nil {
+		err = w.drain()
+	}
+	if err != nil {
+		err = fmt.Errorf("step %d: %w\nafter:\n%s\nrepeat: go test ./lease -run TestSimulation -simulate.seed=%d", w.steps, err, w.journal(), seed)
+	}
+	return w.steps, err
+}

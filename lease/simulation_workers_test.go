@@ -1,0 +1,216 @@
+package lease_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// worker holds leases, as far as it knows, and does with them what workers owe (K1-K6), at its own pace.
+type worker struct {
+	name    string
+	session string // empty: unary
+	habit   habit
+	holds   []*hold
+}
+
+// habit is how often in a hundred times a worker does what it should, and whether it stops when it is told to.
+type habit struct {
+	pace   int
+	zombie bool
+}
+
+var habits = []habit{
+	{pace: 100},
+	{pace: 100},
+	{pace: 15},
+	{pace: 1}, // silent
+	{pace: 60, zombie: true},
+}
+
+// hold is a lease with what its holder has done about it.
+type hold struct {
+	*claim
+	started bool
+	stop    bool          // it was told to (K6)
+	report  *lease.Report // that waits for its verdict, and is sent again unchanged (K5)
+	tries   int
+}
+
+const (
+	slots    = 3
+	maxTries = 6
+)
+
+func (w *world) newWorker(i int) *worker {
+	k := &worker{name: fmt.Sprintf("w%d", i), habit: habits[i%len(habits)]}
+	w.connect(k)
+	return k
+}
+
+// connect begins a new session, or none.
+func (w *world) connect(k *worker) {
+	k.session = pick(w, "", "", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8")
+}
+
+// work lets a worker say something, or somebody who has no business to.
+func (w *world) work() error {
+	if w.chance(35) {
+		if c, ok := w.mutter(); ok {
+			send(w, &w.net.up, request{nil, c})
+		}
+		return nil
+	}
+	k := w.workers[w.rng.IntN(len(w.workers))]
+	if len(k.holds) > 0 && w.chance(k.habit.pace) {
+		w.act(k, k.holds[w.rng.IntN(len(k.holds))])
+	}
+	return nil
+}
+
+// act takes the next step with a lease.
+func (w *world) act(k *worker, h *hold) {
+	r := h.report
+	switch {
+	case r != nil:
+		if h.tries++; h.tries > maxTries && !w.calm {
+			k.drop(h)
+			return
+		}
+	case !h.started:
+		kind := lease.KindStart
+		if k.session != "" && w.lossy(50) {
+			kind = lease.KindAck
+		}
+		r = w.report(kind)
+		h.started = kind == lease.KindStart
+	case !w.calm && !h.stop && w.chance(50):
+		r = w.report(lease.KindHeartbeat)
+	default:
+		r = w.lastWord(h)
+		h.report = r
+	}
+	c := *r
+	c.TaskID, c.LeaseID, c.Worker, c.Session = h.task, h.lease, k.name, k.session
+	if w.chance(50) {
+		c.Attempt = h.attempt
+	}
+	send(w, &w.net.up, request{k, lease.Say{Tenant: h.tenant, Report: &c}})
+}
+
+// lastWord is the report of a worker that has finished, or was told to stop.
+func (w *world) lastWord(h *hold) *lease.Report {
+	if w.calm {
+		return &lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}
+	}
+	r := w.report(pick(w, lease.KindComplete, lease.KindFail, lease.KindFail, lease.KindRelease))
+	if h.stop && r.Failure != nil {
+		r.Failure.Category = lease.CategoryCancelled
+	}
+	return r
+}
+
+// hear takes what the coordinator says.
+func (w *world) hear(k *worker, t telling) {
+	if t.claim != nil {
+		k.holds = keep(k.holds, &hold{claim: t.claim}, slots)
+		return
+	}
+	for _, h := range k.holds {
+		if h.lease == t.report.LeaseID {
+			k.obey(h, t)
+			return
+		}
+	}
+}
+
+// obey follows a verdict (K1-K3, K6).
+func (k *worker) obey(h *hold, t telling) {
+	switch a := t.answer; {
+	case a.Reason == lease.ResultTooLarge: // the lease is still live
+		h.report = nil
+	case a.Verdict == lease.VerdictCancelled && k.habit.zombie:
+	case a.Verdict != lease.VerdictCommitted || t.report.Kind.Closes():
+		k.drop(h)
+	case a.ShouldCancel:
+		h.stop = true
+	}
+}
+
+func (k *worker) drop(h *hold) {
+	for i := range k.holds {
+		if k.holds[i] == h {
+			k.holds = append(k.holds[:i], k.holds[i+1:]...)
+			return
+		}
+	}
+}
+
+// mutter is what zombies and strangers say: a report under a recent lease, live or not, now and then with something wrong, or an earlier one
+// repeated.
+func (w *world) mutter() (lease.Say, bool) {
+	if len(w.claims) == 0 {
+		return lease.Say{}, false
+	}
+	if len(w.said) > 0 && w.chance(20) {
+		return w.said[w.rng.IntN(len(w.said))], true
+	}
+	near := min(len(w.claims), pick(w, 3, 3, 40))
+	k := w.claims[len(w.claims)-1-w.rng.IntN(near)]
+	r := w.report(pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindFail, lease.KindRelease))
+	r.TaskID, r.LeaseID = k.task, k.lease
+	if w.chance(50) {
+		r.Attempt = k.attempt
+	}
+	tenant := k.tenant
+	if w.chance(15) {
+		tenant = w.spoil(r, tenant)
+	}
+	return lease.Say{Tenant: tenant, Report: r}, true
+}
+
+// spoil makes one thing wrong.
+func (w *world) spoil(r *lease.Report, tenant string) string {
+	switch w.rng.IntN(8) {
+	case 0:
+		r.TaskID = ""
+	case 1:
+		r.LeaseID = ""
+	case 2:
+		r.Invalid = &lease.FieldError{Field: "metrics", Problem: "is over the limit"}
+	case 3:
+		r.LeaseID = w.claims[w.rng.IntN(len(w.claims))].lease // mostly of another task
+	case 4:
+		r.LeaseID = "forged"
+	case 5:
+		r.TaskID = pick(w, "nonsense", w.anyTask().String())
+	case 6:
+		r.Attempt = uint32(w.rng.IntN(4))
+	case 7:
+		return pick(w, "acme", "other", "third")
+	}
+	return tenant
+}
+
+func (w *world) report(kind lease.Kind) *lease.Report {
+	r := &lease.Report{Kind: kind}
+	if w.chance(20) {
+		r.Session = pick(w, "s1", "s9")
+	}
+	switch kind {
+	case lease.KindHeartbeat:
+		r.Checkpoint = pick(w, nil, nil, []byte("half"))
+	case lease.KindComplete:
+		r.Result = &lease.Result{Output: []byte(pick(w, "", "a", "b", "1234", "12345"))}
+	case lease.KindFail:
+		yes, no := true, false
+		r.Failure = &lease.Failure{
+			Category: lease.Category(w.rng.IntN(int(lease.CategoryCancelled) + 1)), Message: pick(w, "a", "b"),
+			Retryable: pick(w, nil, nil, &yes, &no), RetryAfter: pick(w, 0, 0, time.Second),
+		}
+	case lease.KindRelease:
+		r.Delay = pick(w, 0, 0, time.Millisecond, time.Second)
+	}
+	return r
+}
