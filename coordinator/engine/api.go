@@ -76,6 +76,9 @@ type Calls interface {
 	// Submit makes tasks of one space, all or none. On refusal the error is a *lease.FieldError or *lease.ExistsError, and the int the
 	// index of the spec that it is about.
 	Submit(ctx context.Context, space Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error)
+	// SubmitEach makes tasks that are independent of each other. It does not wait: after gets the fates, in order, on the committer, or the
+	// error that means that nobody knows. It must not block.
+	SubmitEach(tenant string, all []Submission, after func([]Fate, error)) error
 	// Say judges reports of one tenant; the answers are in their order.
 	Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error)
 	// Lease grants waiting tasks, waiting for the first if asked to. If ctx ends before the hand-over, what was granted is
@@ -114,6 +117,19 @@ type Calls interface {
 	Feed(tenant string, f Feed)
 	// Volatile returns the last volatile news of a live lease.
 	Volatile(id lease.TaskID) (Feed, bool)
+}
+
+// Submission is one task to be made.
+type Submission struct {
+	Space  Space
+	Spec   *lease.Spec
+	Digest lease.Digest // of the spec as sent; needed where it has an idempotency key
+}
+
+// Fate is what became of a submission: a task, or a *lease.FieldError or *lease.ExistsError.
+type Fate struct {
+	lease.Submitted
+	Err error
 }
 
 // QueueInfo is a queue with its settings and counts; Parked of the Ready tasks wait for their concurrency key.

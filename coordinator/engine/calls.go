@@ -12,18 +12,37 @@ var _ Calls = (*Engine)(nil)
 // Submit makes tasks; see Calls.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	var out lease.Step
-	err := e.do(ctx, name.Tenant, func() {
-		s := e.spaceOf(name)
-		if out.Err = e.number(s); out.Err != nil {
-			return
-		}
-		e.settleKeys(s.number, specs)
-		out = e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
-	})
+	err := e.do(ctx, name.Tenant, func() { out = e.submit(name, specs, digests) })
 	if err != nil {
 		return nil, 0, err
 	}
 	return out.Submitted, out.ErrSpec, out.Err
+}
+
+func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
+	s := e.spaceOf(name)
+	if err := e.number(s); err != nil {
+		return lease.Step{Err: err}
+	}
+	e.settleKeys(s.number, specs)
+	return e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
+}
+
+// SubmitEach makes tasks that are independent of each other; see Calls.
+func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]Fate, error)) error {
+	fates := make([]Fate, len(all))
+	return e.inbox.put(tenant, op{
+		run: func() {
+			for i := range all {
+				s := &all[i]
+				out := e.submit(s.Space, []*lease.Spec{s.Spec}, []lease.Digest{s.Digest})
+				if fates[i].Err = out.Err; out.Err == nil {
+					fates[i].Submitted = out.Submitted[0]
+				}
+			}
+		},
+		after: func(err error) { after(fates, err) },
+	})
 }
 
 // settleKeys applies the due timers of the tasks that a submit may repeat (A3): a key is free again once its task's retention has passed.

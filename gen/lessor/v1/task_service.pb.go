@@ -355,7 +355,9 @@ type SubmitResult struct {
 	// False: the idempotency_key had made it before.
 	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	// State after the submit.
-	State         TaskState `protobuf:"varint,3,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
+	State TaskState `protobuf:"varint,3,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
+	// Why there is no task; only in a SubmitStream, absent otherwise.
+	Error         *SubmitError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +413,205 @@ func (x *SubmitResult) GetState() TaskState {
 	return TaskState_TASK_STATE_UNSPECIFIED
 }
 
+func (x *SubmitResult) GetError() *SubmitError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// SubmitError refuses one spec of a frame.
+type SubmitError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Code of gRPC, as SubmitTask would answer: 3 INVALID_ARGUMENT, 6 ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
+	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
+	// Code as in docs/protocol.md, for example E.REQUEST.INVALID.
+	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	// What is wrong, for people.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Path of the field within the spec, where it is about one.
+	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
+	// Wait before a repeat. Absent: a repeat does not help.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitError) Reset() {
+	*x = SubmitError{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitError) ProtoMessage() {}
+
+func (x *SubmitError) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitError.ProtoReflect.Descriptor instead.
+func (*SubmitError) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SubmitError) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *SubmitError) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *SubmitError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *SubmitError) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *SubmitError) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+// SubmitStreamRequest is a frame of specs.
+type SubmitStreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Comes back with the results. Optional; at most 256 bytes.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// What to do, in order. 1 to 1,000.
+	Tasks         []*TaskSpec `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitStreamRequest) Reset() {
+	*x = SubmitStreamRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitStreamRequest) ProtoMessage() {}
+
+func (x *SubmitStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitStreamRequest.ProtoReflect.Descriptor instead.
+func (*SubmitStreamRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SubmitStreamRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SubmitStreamRequest) GetTasks() []*TaskSpec {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// SubmitStreamResponse answers a frame.
+type SubmitStreamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// request_id of the frame.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// One result per spec, in order.
+	Results       []*SubmitResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitStreamResponse) Reset() {
+	*x = SubmitStreamResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitStreamResponse) ProtoMessage() {}
+
+func (x *SubmitStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitStreamResponse.ProtoReflect.Descriptor instead.
+func (*SubmitStreamResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SubmitStreamResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SubmitStreamResponse) GetResults() []*SubmitResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 // GetTaskRequest names a task.
 type GetTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -422,7 +623,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[5]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +635,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[5]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +648,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTaskRequest) GetTaskId() string {
@@ -468,7 +669,7 @@ type GetTaskResponse struct {
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[6]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +681,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[6]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +694,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{6}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -524,7 +725,7 @@ type TaskFilter struct {
 
 func (x *TaskFilter) Reset() {
 	*x = TaskFilter{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +737,7 @@ func (x *TaskFilter) String() string {
 func (*TaskFilter) ProtoMessage() {}
 
 func (x *TaskFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +750,7 @@ func (x *TaskFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFilter.ProtoReflect.Descriptor instead.
 func (*TaskFilter) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TaskFilter) GetWorkspaceId() string {
@@ -609,7 +810,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +822,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +835,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{8}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTasksRequest) GetFilter() *TaskFilter {
@@ -671,7 +872,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[9]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +884,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[9]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +897,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{9}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -728,7 +929,7 @@ type CancelTaskRequest struct {
 
 func (x *CancelTaskRequest) Reset() {
 	*x = CancelTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[10]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +941,7 @@ func (x *CancelTaskRequest) String() string {
 func (*CancelTaskRequest) ProtoMessage() {}
 
 func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[10]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +954,7 @@ func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
 func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{10}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CancelTaskRequest) GetTaskId() string {
@@ -788,7 +989,7 @@ type CancelTaskResponse struct {
 
 func (x *CancelTaskResponse) Reset() {
 	*x = CancelTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[11]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1001,7 @@ func (x *CancelTaskResponse) String() string {
 func (*CancelTaskResponse) ProtoMessage() {}
 
 func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[11]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1014,7 @@ func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
 func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{11}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelTaskResponse) GetTask() *Task {
@@ -838,7 +1039,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[12]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1051,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[12]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1064,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{12}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -898,7 +1099,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[13]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1111,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[13]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1124,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{13}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -948,7 +1149,7 @@ type DeleteTaskRequest struct {
 
 func (x *DeleteTaskRequest) Reset() {
 	*x = DeleteTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[14]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1161,7 @@ func (x *DeleteTaskRequest) String() string {
 func (*DeleteTaskRequest) ProtoMessage() {}
 
 func (x *DeleteTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[14]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1174,7 @@ func (x *DeleteTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTaskRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{14}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteTaskRequest) GetTaskId() string {
@@ -1006,7 +1207,7 @@ type DeleteTaskResponse struct {
 
 func (x *DeleteTaskResponse) Reset() {
 	*x = DeleteTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[15]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1219,7 @@ func (x *DeleteTaskResponse) String() string {
 func (*DeleteTaskResponse) ProtoMessage() {}
 
 func (x *DeleteTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[15]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1232,7 @@ func (x *DeleteTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTaskResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{15}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{18}
 }
 
 // AdoptResultRequest names a discarded result.
@@ -1049,7 +1250,7 @@ type AdoptResultRequest struct {
 
 func (x *AdoptResultRequest) Reset() {
 	*x = AdoptResultRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1262,7 @@ func (x *AdoptResultRequest) String() string {
 func (*AdoptResultRequest) ProtoMessage() {}
 
 func (x *AdoptResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[16]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1275,7 @@ func (x *AdoptResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResultRequest.ProtoReflect.Descriptor instead.
 func (*AdoptResultRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{16}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AdoptResultRequest) GetTaskId() string {
@@ -1109,7 +1310,7 @@ type AdoptResultResponse struct {
 
 func (x *AdoptResultResponse) Reset() {
 	*x = AdoptResultResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1322,7 @@ func (x *AdoptResultResponse) String() string {
 func (*AdoptResultResponse) ProtoMessage() {}
 
 func (x *AdoptResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1335,7 @@ func (x *AdoptResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResultResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResultResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AdoptResultResponse) GetTask() *Task {
@@ -1155,7 +1356,7 @@ type ExplainTaskRequest struct {
 
 func (x *ExplainTaskRequest) Reset() {
 	*x = ExplainTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1368,7 @@ func (x *ExplainTaskRequest) String() string {
 func (*ExplainTaskRequest) ProtoMessage() {}
 
 func (x *ExplainTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1381,7 @@ func (x *ExplainTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainTaskRequest.ProtoReflect.Descriptor instead.
 func (*ExplainTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainTaskRequest) GetTaskId() string {
@@ -1211,7 +1412,7 @@ type ExplainTaskResponse struct {
 
 func (x *ExplainTaskResponse) Reset() {
 	*x = ExplainTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1424,7 @@ func (x *ExplainTaskResponse) String() string {
 func (*ExplainTaskResponse) ProtoMessage() {}
 
 func (x *ExplainTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1437,7 @@ func (x *ExplainTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainTaskResponse.ProtoReflect.Descriptor instead.
 func (*ExplainTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainTaskResponse) GetTaskId() string {
@@ -1300,7 +1501,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1513,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[20]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1526,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{20}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Finding) GetCode() FindingCode {
@@ -1390,7 +1591,7 @@ type LeaseStory struct {
 
 func (x *LeaseStory) Reset() {
 	*x = LeaseStory{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1603,7 @@ func (x *LeaseStory) String() string {
 func (*LeaseStory) ProtoMessage() {}
 
 func (x *LeaseStory) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[21]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1616,7 @@ func (x *LeaseStory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseStory.ProtoReflect.Descriptor instead.
 func (*LeaseStory) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{21}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaseStory) GetAttempt() uint32 {
@@ -1506,7 +1707,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1719,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[22]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1732,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{22}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetAt() *timestamppb.Timestamp {
@@ -1609,7 +1810,7 @@ type BatchCancelTasksRequest struct {
 
 func (x *BatchCancelTasksRequest) Reset() {
 	*x = BatchCancelTasksRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1822,7 @@ func (x *BatchCancelTasksRequest) String() string {
 func (*BatchCancelTasksRequest) ProtoMessage() {}
 
 func (x *BatchCancelTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[23]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1835,7 @@ func (x *BatchCancelTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCancelTasksRequest.ProtoReflect.Descriptor instead.
 func (*BatchCancelTasksRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{23}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BatchCancelTasksRequest) GetFilter() *TaskFilter {
@@ -1683,7 +1884,7 @@ type BatchCancelTasksResponse struct {
 
 func (x *BatchCancelTasksResponse) Reset() {
 	*x = BatchCancelTasksResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1896,7 @@ func (x *BatchCancelTasksResponse) String() string {
 func (*BatchCancelTasksResponse) ProtoMessage() {}
 
 func (x *BatchCancelTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[24]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1909,7 @@ func (x *BatchCancelTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchCancelTasksResponse.ProtoReflect.Descriptor instead.
 func (*BatchCancelTasksResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{24}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BatchCancelTasksResponse) GetResult() *BatchResult {
@@ -1737,7 +1938,7 @@ type BatchRetryTasksRequest struct {
 
 func (x *BatchRetryTasksRequest) Reset() {
 	*x = BatchRetryTasksRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1950,7 @@ func (x *BatchRetryTasksRequest) String() string {
 func (*BatchRetryTasksRequest) ProtoMessage() {}
 
 func (x *BatchRetryTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[25]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1963,7 @@ func (x *BatchRetryTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRetryTasksRequest.ProtoReflect.Descriptor instead.
 func (*BatchRetryTasksRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{25}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BatchRetryTasksRequest) GetFilter() *TaskFilter {
@@ -1811,7 +2012,7 @@ type BatchRetryTasksResponse struct {
 
 func (x *BatchRetryTasksResponse) Reset() {
 	*x = BatchRetryTasksResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +2024,7 @@ func (x *BatchRetryTasksResponse) String() string {
 func (*BatchRetryTasksResponse) ProtoMessage() {}
 
 func (x *BatchRetryTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[26]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +2037,7 @@ func (x *BatchRetryTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRetryTasksResponse.ProtoReflect.Descriptor instead.
 func (*BatchRetryTasksResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{26}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BatchRetryTasksResponse) GetResult() *BatchResult {
@@ -1865,7 +2066,7 @@ type BatchDeleteTasksRequest struct {
 
 func (x *BatchDeleteTasksRequest) Reset() {
 	*x = BatchDeleteTasksRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2078,7 @@ func (x *BatchDeleteTasksRequest) String() string {
 func (*BatchDeleteTasksRequest) ProtoMessage() {}
 
 func (x *BatchDeleteTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[27]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2091,7 @@ func (x *BatchDeleteTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchDeleteTasksRequest.ProtoReflect.Descriptor instead.
 func (*BatchDeleteTasksRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{27}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BatchDeleteTasksRequest) GetFilter() *TaskFilter {
@@ -1939,7 +2140,7 @@ type BatchDeleteTasksResponse struct {
 
 func (x *BatchDeleteTasksResponse) Reset() {
 	*x = BatchDeleteTasksResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2152,7 @@ func (x *BatchDeleteTasksResponse) String() string {
 func (*BatchDeleteTasksResponse) ProtoMessage() {}
 
 func (x *BatchDeleteTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2165,7 @@ func (x *BatchDeleteTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchDeleteTasksResponse.ProtoReflect.Descriptor instead.
 func (*BatchDeleteTasksResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{28}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
@@ -1990,7 +2191,7 @@ type BatchResult struct {
 
 func (x *BatchResult) Reset() {
 	*x = BatchResult{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2203,7 @@ func (x *BatchResult) String() string {
 func (*BatchResult) ProtoMessage() {}
 
 func (x *BatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2216,7 @@ func (x *BatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
 func (*BatchResult) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{29}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BatchResult) GetChanged() uint64 {
@@ -2056,7 +2257,7 @@ type WatchTaskRequest struct {
 
 func (x *WatchTaskRequest) Reset() {
 	*x = WatchTaskRequest{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2269,7 @@ func (x *WatchTaskRequest) String() string {
 func (*WatchTaskRequest) ProtoMessage() {}
 
 func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2282,7 @@ func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskRequest.ProtoReflect.Descriptor instead.
 func (*WatchTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{30}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchTaskRequest) GetTaskId() string {
@@ -2139,7 +2340,7 @@ type WatchTaskResponse struct {
 
 func (x *WatchTaskResponse) Reset() {
 	*x = WatchTaskResponse{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2352,7 @@ func (x *WatchTaskResponse) String() string {
 func (*WatchTaskResponse) ProtoMessage() {}
 
 func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2365,7 @@ func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskResponse.ProtoReflect.Descriptor instead.
 func (*WatchTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{31}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchTaskResponse) GetTaskId() string {
@@ -2299,7 +2500,7 @@ type Missed struct {
 
 func (x *Missed) Reset() {
 	*x = Missed{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2512,7 @@ func (x *Missed) String() string {
 func (*Missed) ProtoMessage() {}
 
 func (x *Missed) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2525,7 @@ func (x *Missed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missed.ProtoReflect.Descriptor instead.
 func (*Missed) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{32}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Missed) GetDurable() uint64 {
@@ -2350,7 +2551,7 @@ type Deleted struct {
 
 func (x *Deleted) Reset() {
 	*x = Deleted{}
-	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2563,7 @@ func (x *Deleted) String() string {
 func (*Deleted) ProtoMessage() {}
 
 func (x *Deleted) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_service_proto_msgTypes[33]
+	mi := &file_lessor_v1_task_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2576,7 @@ func (x *Deleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deleted.ProtoReflect.Descriptor instead.
 func (*Deleted) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{33}
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{36}
 }
 
 var File_lessor_v1_task_service_proto protoreflect.FileDescriptor
@@ -2395,11 +2596,27 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\"M\n" +
 	"\x18BatchSubmitTasksResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.lessor.v1.SubmitResultR\aresults\"m\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.lessor.v1.SubmitResultR\aresults\"\x9b\x01\n" +
 	"\fSubmitResult\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12*\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05state\")\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05state\x12,\n" +
+	"\x05error\x18\x04 \x01(\v2\x16.lessor.v1.SubmitErrorR\x05error\"\xa5\x01\n" +
+	"\vSubmitError\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05field\x18\x04 \x01(\tR\x05field\x12:\n" +
+	"\vretry_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\"_\n" +
+	"\x13SubmitStreamRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12)\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x13.lessor.v1.TaskSpecR\x05tasks\"h\n" +
+	"\x14SubmitStreamResponse\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x121\n" +
+	"\aresults\x18\x02 \x03(\v2\x17.lessor.v1.SubmitResultR\aresults\")\n" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
@@ -2562,11 +2779,12 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x16FINDING_CODE_COMPLETED\x10\x0e\x12\x17\n" +
 	"\x13FINDING_CODE_FAILED\x10\x0f\x12\x1a\n" +
 	"\x16FINDING_CODE_CANCELLED\x10\x10\x12\x1b\n" +
-	"\x17FINDING_CODE_TIME_LIMIT\x10\x112\x97\b\n" +
+	"\x17FINDING_CODE_TIME_LIMIT\x10\x112\xec\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
-	"\x10BatchSubmitTasks\x12\".lessor.v1.BatchSubmitTasksRequest\x1a#.lessor.v1.BatchSubmitTasksResponse\x12@\n" +
+	"\x10BatchSubmitTasks\x12\".lessor.v1.BatchSubmitTasksRequest\x1a#.lessor.v1.BatchSubmitTasksResponse\x12S\n" +
+	"\fSubmitStream\x12\x1e.lessor.v1.SubmitStreamRequest\x1a\x1f.lessor.v1.SubmitStreamResponse(\x010\x01\x12@\n" +
 	"\aGetTask\x12\x19.lessor.v1.GetTaskRequest\x1a\x1a.lessor.v1.GetTaskResponse\x12F\n" +
 	"\tListTasks\x12\x1b.lessor.v1.ListTasksRequest\x1a\x1c.lessor.v1.ListTasksResponse\x12I\n" +
 	"\n" +
@@ -2594,7 +2812,7 @@ func file_lessor_v1_task_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_task_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_lessor_v1_task_service_proto_goTypes = []any{
 	(FindingCode)(0),                 // 0: lessor.v1.FindingCode
 	(*SubmitTaskRequest)(nil),        // 1: lessor.v1.SubmitTaskRequest
@@ -2602,125 +2820,134 @@ var file_lessor_v1_task_service_proto_goTypes = []any{
 	(*BatchSubmitTasksRequest)(nil),  // 3: lessor.v1.BatchSubmitTasksRequest
 	(*BatchSubmitTasksResponse)(nil), // 4: lessor.v1.BatchSubmitTasksResponse
 	(*SubmitResult)(nil),             // 5: lessor.v1.SubmitResult
-	(*GetTaskRequest)(nil),           // 6: lessor.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),          // 7: lessor.v1.GetTaskResponse
-	(*TaskFilter)(nil),               // 8: lessor.v1.TaskFilter
-	(*ListTasksRequest)(nil),         // 9: lessor.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 10: lessor.v1.ListTasksResponse
-	(*CancelTaskRequest)(nil),        // 11: lessor.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),       // 12: lessor.v1.CancelTaskResponse
-	(*RetryTaskRequest)(nil),         // 13: lessor.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),        // 14: lessor.v1.RetryTaskResponse
-	(*DeleteTaskRequest)(nil),        // 15: lessor.v1.DeleteTaskRequest
-	(*DeleteTaskResponse)(nil),       // 16: lessor.v1.DeleteTaskResponse
-	(*AdoptResultRequest)(nil),       // 17: lessor.v1.AdoptResultRequest
-	(*AdoptResultResponse)(nil),      // 18: lessor.v1.AdoptResultResponse
-	(*ExplainTaskRequest)(nil),       // 19: lessor.v1.ExplainTaskRequest
-	(*ExplainTaskResponse)(nil),      // 20: lessor.v1.ExplainTaskResponse
-	(*Finding)(nil),                  // 21: lessor.v1.Finding
-	(*LeaseStory)(nil),               // 22: lessor.v1.LeaseStory
-	(*Refusal)(nil),                  // 23: lessor.v1.Refusal
-	(*BatchCancelTasksRequest)(nil),  // 24: lessor.v1.BatchCancelTasksRequest
-	(*BatchCancelTasksResponse)(nil), // 25: lessor.v1.BatchCancelTasksResponse
-	(*BatchRetryTasksRequest)(nil),   // 26: lessor.v1.BatchRetryTasksRequest
-	(*BatchRetryTasksResponse)(nil),  // 27: lessor.v1.BatchRetryTasksResponse
-	(*BatchDeleteTasksRequest)(nil),  // 28: lessor.v1.BatchDeleteTasksRequest
-	(*BatchDeleteTasksResponse)(nil), // 29: lessor.v1.BatchDeleteTasksResponse
-	(*BatchResult)(nil),              // 30: lessor.v1.BatchResult
-	(*WatchTaskRequest)(nil),         // 31: lessor.v1.WatchTaskRequest
-	(*WatchTaskResponse)(nil),        // 32: lessor.v1.WatchTaskResponse
-	(*Missed)(nil),                   // 33: lessor.v1.Missed
-	(*Deleted)(nil),                  // 34: lessor.v1.Deleted
-	nil,                              // 35: lessor.v1.TaskFilter.LabelsEntry
-	(*TaskSpec)(nil),                 // 36: lessor.v1.TaskSpec
-	(*Task)(nil),                     // 37: lessor.v1.Task
-	(TaskState)(0),                   // 38: lessor.v1.TaskState
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
-	(Reason)(0),                      // 40: lessor.v1.Reason
-	(RefusedKind)(0),                 // 41: lessor.v1.RefusedKind
-	(Verdict)(0),                     // 42: lessor.v1.Verdict
-	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
-	(*HistoryEvent)(nil),             // 44: lessor.v1.HistoryEvent
-	(*Progress)(nil),                 // 45: lessor.v1.Progress
-	(*FeedbackChunk)(nil),            // 46: lessor.v1.FeedbackChunk
+	(*SubmitError)(nil),              // 6: lessor.v1.SubmitError
+	(*SubmitStreamRequest)(nil),      // 7: lessor.v1.SubmitStreamRequest
+	(*SubmitStreamResponse)(nil),     // 8: lessor.v1.SubmitStreamResponse
+	(*GetTaskRequest)(nil),           // 9: lessor.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),          // 10: lessor.v1.GetTaskResponse
+	(*TaskFilter)(nil),               // 11: lessor.v1.TaskFilter
+	(*ListTasksRequest)(nil),         // 12: lessor.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 13: lessor.v1.ListTasksResponse
+	(*CancelTaskRequest)(nil),        // 14: lessor.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 15: lessor.v1.CancelTaskResponse
+	(*RetryTaskRequest)(nil),         // 16: lessor.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),        // 17: lessor.v1.RetryTaskResponse
+	(*DeleteTaskRequest)(nil),        // 18: lessor.v1.DeleteTaskRequest
+	(*DeleteTaskResponse)(nil),       // 19: lessor.v1.DeleteTaskResponse
+	(*AdoptResultRequest)(nil),       // 20: lessor.v1.AdoptResultRequest
+	(*AdoptResultResponse)(nil),      // 21: lessor.v1.AdoptResultResponse
+	(*ExplainTaskRequest)(nil),       // 22: lessor.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),      // 23: lessor.v1.ExplainTaskResponse
+	(*Finding)(nil),                  // 24: lessor.v1.Finding
+	(*LeaseStory)(nil),               // 25: lessor.v1.LeaseStory
+	(*Refusal)(nil),                  // 26: lessor.v1.Refusal
+	(*BatchCancelTasksRequest)(nil),  // 27: lessor.v1.BatchCancelTasksRequest
+	(*BatchCancelTasksResponse)(nil), // 28: lessor.v1.BatchCancelTasksResponse
+	(*BatchRetryTasksRequest)(nil),   // 29: lessor.v1.BatchRetryTasksRequest
+	(*BatchRetryTasksResponse)(nil),  // 30: lessor.v1.BatchRetryTasksResponse
+	(*BatchDeleteTasksRequest)(nil),  // 31: lessor.v1.BatchDeleteTasksRequest
+	(*BatchDeleteTasksResponse)(nil), // 32: lessor.v1.BatchDeleteTasksResponse
+	(*BatchResult)(nil),              // 33: lessor.v1.BatchResult
+	(*WatchTaskRequest)(nil),         // 34: lessor.v1.WatchTaskRequest
+	(*WatchTaskResponse)(nil),        // 35: lessor.v1.WatchTaskResponse
+	(*Missed)(nil),                   // 36: lessor.v1.Missed
+	(*Deleted)(nil),                  // 37: lessor.v1.Deleted
+	nil,                              // 38: lessor.v1.TaskFilter.LabelsEntry
+	(*TaskSpec)(nil),                 // 39: lessor.v1.TaskSpec
+	(*Task)(nil),                     // 40: lessor.v1.Task
+	(TaskState)(0),                   // 41: lessor.v1.TaskState
+	(*durationpb.Duration)(nil),      // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 43: google.protobuf.Timestamp
+	(Reason)(0),                      // 44: lessor.v1.Reason
+	(RefusedKind)(0),                 // 45: lessor.v1.RefusedKind
+	(Verdict)(0),                     // 46: lessor.v1.Verdict
+	(*HistoryEvent)(nil),             // 47: lessor.v1.HistoryEvent
+	(*Progress)(nil),                 // 48: lessor.v1.Progress
+	(*FeedbackChunk)(nil),            // 49: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_task_service_proto_depIdxs = []int32{
-	36, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
-	37, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
-	36, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
+	39, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
+	40, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
+	39, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
 	5,  // 3: lessor.v1.BatchSubmitTasksResponse.results:type_name -> lessor.v1.SubmitResult
-	38, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
-	37, // 5: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
-	38, // 6: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
-	35, // 7: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
-	8,  // 8: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	37, // 9: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	37, // 10: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	39, // 11: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	37, // 12: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	37, // 13: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	38, // 14: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
-	21, // 15: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
-	22, // 16: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
-	23, // 17: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
-	0,  // 18: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	39, // 19: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	39, // 20: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	39, // 21: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	39, // 22: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	39, // 23: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	39, // 24: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	39, // 25: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	40, // 26: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	39, // 27: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	41, // 28: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	42, // 29: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	40, // 30: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	43, // 31: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
-	8,  // 32: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	30, // 33: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
-	8,  // 34: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	39, // 35: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
-	30, // 36: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
-	8,  // 37: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	30, // 38: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	38, // 39: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	44, // 40: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	45, // 41: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	46, // 42: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	33, // 43: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	34, // 44: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	1,  // 45: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 46: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	6,  // 47: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	9,  // 48: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	11, // 49: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	13, // 50: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	15, // 51: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	17, // 52: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	19, // 53: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	24, // 54: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	26, // 55: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	28, // 56: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	31, // 57: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	2,  // 58: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 59: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	7,  // 60: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	10, // 61: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	12, // 62: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	14, // 63: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	16, // 64: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	18, // 65: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	20, // 66: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	25, // 67: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	27, // 68: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	29, // 69: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	32, // 70: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	58, // [58:71] is the sub-list for method output_type
-	45, // [45:58] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	41, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
+	6,  // 5: lessor.v1.SubmitResult.error:type_name -> lessor.v1.SubmitError
+	42, // 6: lessor.v1.SubmitError.retry_after:type_name -> google.protobuf.Duration
+	39, // 7: lessor.v1.SubmitStreamRequest.tasks:type_name -> lessor.v1.TaskSpec
+	5,  // 8: lessor.v1.SubmitStreamResponse.results:type_name -> lessor.v1.SubmitResult
+	40, // 9: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
+	41, // 10: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
+	38, // 11: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
+	11, // 12: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	40, // 13: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	40, // 14: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	43, // 15: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	40, // 16: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	40, // 17: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	41, // 18: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	24, // 19: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	25, // 20: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	26, // 21: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 22: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	43, // 23: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	43, // 24: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	43, // 25: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	43, // 26: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	43, // 27: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	43, // 28: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	43, // 29: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	44, // 30: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	43, // 31: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	45, // 32: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	46, // 33: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	44, // 34: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	42, // 35: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	11, // 36: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 37: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 38: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	43, // 39: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	33, // 40: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 41: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 42: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	41, // 43: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	47, // 44: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	48, // 45: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	49, // 46: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	36, // 47: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	37, // 48: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	1,  // 49: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 50: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 51: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 52: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 53: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 54: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 55: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 56: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 57: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 58: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 59: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 60: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 61: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 62: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	2,  // 63: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 64: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 65: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 66: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 67: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 68: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 69: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 70: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 71: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 72: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 73: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 74: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 75: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 76: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	63, // [63:77] is the sub-list for method output_type
+	49, // [49:63] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
@@ -2729,7 +2956,7 @@ func file_lessor_v1_task_service_proto_init() {
 		return
 	}
 	file_lessor_v1_task_proto_init()
-	file_lessor_v1_task_service_proto_msgTypes[31].OneofWrappers = []any{
+	file_lessor_v1_task_service_proto_msgTypes[34].OneofWrappers = []any{
 		(*WatchTaskResponse_History)(nil),
 		(*WatchTaskResponse_Progress)(nil),
 		(*WatchTaskResponse_Chunk)(nil),
@@ -2742,7 +2969,7 @@ func file_lessor_v1_task_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_service_proto_rawDesc), len(file_lessor_v1_task_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	TaskService_SubmitTask_FullMethodName       = "/lessor.v1.TaskService/SubmitTask"
 	TaskService_BatchSubmitTasks_FullMethodName = "/lessor.v1.TaskService/BatchSubmitTasks"
+	TaskService_SubmitStream_FullMethodName     = "/lessor.v1.TaskService/SubmitStream"
 	TaskService_GetTask_FullMethodName          = "/lessor.v1.TaskService/GetTask"
 	TaskService_ListTasks_FullMethodName        = "/lessor.v1.TaskService/ListTasks"
 	TaskService_CancelTask_FullMethodName       = "/lessor.v1.TaskService/CancelTask"
@@ -46,6 +47,11 @@ type TaskServiceClient interface {
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
 	// BatchSubmitTasks makes many tasks of one workspace, all or none.
 	BatchSubmitTasks(ctx context.Context, in *BatchSubmitTasksRequest, opts ...grpc.CallOption) (*BatchSubmitTasksResponse, error)
+	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
+	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
+	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
+	// send such a spec again.
+	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task, whole.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
 	// ListTasks shows the tasks of a workspace, oldest first.
@@ -98,6 +104,19 @@ func (c *taskServiceClient) BatchSubmitTasks(ctx context.Context, in *BatchSubmi
 	}
 	return out, nil
 }
+
+func (c *taskServiceClient) SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[0], TaskService_SubmitStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubmitStreamRequest, SubmitStreamResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_SubmitStreamClient = grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse]
 
 func (c *taskServiceClient) GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -201,7 +220,7 @@ func (c *taskServiceClient) BatchDeleteTasks(ctx context.Context, in *BatchDelet
 
 func (c *taskServiceClient) WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[0], TaskService_WatchTask_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[1], TaskService_WatchTask_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +249,11 @@ type TaskServiceServer interface {
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)
 	// BatchSubmitTasks makes many tasks of one workspace, all or none.
 	BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error)
+	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
+	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
+	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
+	// send such a spec again.
+	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task, whole.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
 	// ListTasks shows the tasks of a workspace, oldest first.
@@ -268,6 +292,9 @@ func (UnimplementedTaskServiceServer) SubmitTask(context.Context, *SubmitTaskReq
 }
 func (UnimplementedTaskServiceServer) BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchSubmitTasks not implemented")
+}
+func (UnimplementedTaskServiceServer) SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method SubmitStream not implemented")
 }
 func (UnimplementedTaskServiceServer) GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTask not implemented")
@@ -358,6 +385,13 @@ func _TaskService_BatchSubmitTasks_Handler(srv interface{}, ctx context.Context,
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _TaskService_SubmitStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(TaskServiceServer).SubmitStream(&grpc.GenericServerStream[SubmitStreamRequest, SubmitStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_SubmitStreamServer = grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]
 
 func _TaskService_GetTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetTaskRequest)
@@ -607,6 +641,12 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "SubmitStream",
+			Handler:       _TaskService_SubmitStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "WatchTask",
 			Handler:       _TaskService_WatchTask_Handler,

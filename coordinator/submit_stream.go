@@ -1,0 +1,169 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// submitWindow is how many frames of a stream may wait for their answers. A producer that sends more is not read until one is answered.
+const submitWindow = 8
+
+// SubmitStream makes tasks frame by frame. Frames are read and stepped while earlier ones are being committed; answers keep their order.
+func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	ctx, cancel := s.until(stream.Context())
+	defer cancel()
+	answers := make(chan chan submitAnswer, submitWindow)
+	read := make(chan error, 1)
+	go func() {
+		defer close(answers)
+		read <- s.readSubmits(ctx, stream, answers)
+	}()
+	for {
+		a, err := nextAnswer(ctx, answers)
+		switch {
+		case errors.Is(err, io.EOF):
+			return toStatus(<-read)
+		case err == nil:
+			err = stream.Send(a)
+		}
+		if err != nil {
+			return toStatus(err)
+		}
+	}
+}
+
+// nextAnswer waits for the answer whose turn it is; io.EOF when no more frames come.
+func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
+	select {
+	case answer, ok := <-answers:
+		if !ok {
+			return nil, io.EOF
+		}
+		select {
+		case a := <-answer:
+			return a.response, a.err
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+	return nil, context.Cause(ctx)
+}
+
+// submitAnswer is an answer on its way, or the error that ends the stream.
+type submitAnswer struct {
+	response *lessorv1.SubmitStreamResponse
+	err      error
+}
+
+// readSubmits takes frames until the producer has no more, and puts the place of each answer into answers.
+func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
+	answers chan<- chan submitAnswer,
+) error {
+	for {
+		req, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		answer := make(chan submitAnswer, 1)
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		s.submitFrame(ctx, req, answer)
+	}
+}
+
+// submitFrame has the good specs of a frame made. What is wrong with the frame as a whole ends the stream.
+func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
+	f := s.fields()
+	f.id("request_id", req.GetRequestId())
+	if len(req.GetTasks()) == 0 {
+		f.fail("tasks", "is empty")
+	}
+	f.count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
+	if f.err != nil {
+		answer <- submitAnswer{err: f.err}
+		return
+	}
+	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
+	all, at := s.submissions(ctx, req, res)
+	err := s.engine.SubmitEach(identify(ctx).Tenant, all, func(fates []engine.Fate, err error) {
+		for i := range fates {
+			res.Results[at[i]] = submitResult(&fates[i], err)
+		}
+		answer <- submitAnswer{response: res}
+	})
+	if err != nil {
+		for _, i := range at {
+			res.Results[i] = &lessorv1.SubmitResult{Error: submitError(err)}
+		}
+		answer <- submitAnswer{response: res}
+	}
+}
+
+// submissions reads the specs of a frame; at tells which of the frame each is. The bad ones have their results at once.
+func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
+	tenant, trace := identify(ctx).Tenant, traceparent(ctx)
+	for i, m := range req.GetTasks() {
+		sub, err := s.submission(m)
+		if err != nil {
+			res.Results[i] = &lessorv1.SubmitResult{Error: submitError(err)}
+			continue
+		}
+		sub.Space.Tenant, sub.Spec.Traceparent = tenant, trace
+		all, at = append(all, sub), append(at, i)
+	}
+	return all, at
+}
+
+func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, err error) {
+	w, bad := workspace("workspace_id", m.GetWorkspaceId(), s.cfg.Limits)
+	if bad != nil {
+		return sub, bad
+	}
+	sub.Space.Workspace = w
+	if sub.Spec, err = parseSpec(m, s.cfg.Limits); err == nil && sub.Spec.IdempotencyKey != "" {
+		sub.Digest = digestOf(m)
+	}
+	return sub, err
+}
+
+func submitResult(fate *engine.Fate, err error) *lessorv1.SubmitResult {
+	if err = errors.Join(err, fate.Err); err != nil {
+		return &lessorv1.SubmitResult{Error: submitError(err)}
+	}
+	return &lessorv1.SubmitResult{TaskId: fate.Task.ID.String(), Created: fate.Created, State: lessorv1.TaskState(fate.Task.State())}
+}
+
+// submitError says of one spec what the status of a SubmitTask would have said.
+func submitError(err error) *lessorv1.SubmitError {
+	st := status.Convert(toStatus(err))
+	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: errorCode(st.Err()), Message: st.Message()}
+	for _, d := range st.Details() {
+		if wait, ok := d.(*errdetails.RetryInfo); ok {
+			m.RetryAfter = wait.GetRetryDelay()
+		}
+	}
+	var field *lease.FieldError
+	var exists *lease.ExistsError
+	switch {
+	case errors.As(err, &field):
+		m.Field = field.Field
+	case errors.As(err, &exists):
+		m.Field = exists.Field
+	}
+	return m
+}

@@ -1,0 +1,148 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// S1: frames of independent specs are answered in order; a bad spec has its error beside the others' results; repeats are told (T1).
+func TestSubmitStream(t *testing.T) {
+	t.Attr("rules", "S1 T1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}
+		for id, specs := range map[string][]*lessorv1.TaskSpec{
+			"mixed":  {good, {}, {Queue: "q", WorkspaceId: "other"}, good, {Queue: "other", IdempotencyKey: "k"}},
+			"single": {{Queue: "q"}},
+		} {
+			if err := stream.Send(&lessorv1.SubmitStreamRequest{RequestId: id, Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+			res, err := stream.Recv()
+			if err != nil || res.GetRequestId() != id || len(res.GetResults()) != len(specs) {
+				t.Fatalf("%s: %v, %v", id, res, err)
+			}
+			if id == "mixed" {
+				wantMixed(t, res.GetResults())
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("the end: %v", err)
+		}
+	})
+}
+
+func wantMixed(t *testing.T, got []*lessorv1.SubmitResult) {
+	t.Helper()
+	if !got[0].GetCreated() || got[3].GetCreated() || got[3].GetTaskId() != got[0].GetTaskId() || !got[2].GetCreated() {
+		t.Errorf("created: %v", got)
+	}
+	if e := got[1].GetError(); codes.Code(e.GetStatus()) != codes.InvalidArgument || e.GetField() != "queue" || e.GetCode() != "E.REQUEST.INVALID" {
+		t.Errorf("the bad spec: %v", e)
+	}
+	if e := got[4].GetError(); codes.Code(e.GetStatus()) != codes.AlreadyExists || e.GetField() != "idempotency_key" {
+		t.Errorf("the other spec of the key: %v", e)
+	}
+}
+
+// S7: a frame that is bad as a whole ends the stream with the path of the field, after the answers to those before it.
+func TestBadFrameEndsTheSubmitStream(t *testing.T) {
+	t.Attr("rules", "S7 S4")
+	for field, frame := range map[string]*lessorv1.SubmitStreamRequest{
+		"tasks":      {},
+		"request_id": {RequestId: text(257), Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}},
+	} {
+		serve(t, nil, func(t *testing.T, r *rig) {
+			stream, err := r.tasks.SubmitStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range []*lessorv1.SubmitStreamRequest{{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}, frame} {
+				if err := stream.Send(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if first, err := stream.Recv(); err != nil || !first.GetResults()[0].GetCreated() {
+				t.Errorf("%s: first %v, %v", field, first, err)
+			}
+			if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || errorCode(err) != "E.REQUEST.INVALID" {
+				t.Errorf("%s: %v", field, err)
+			}
+		})
+	}
+}
+
+// A6: what a frame's answer tells is durable; a producer that sends ahead without reading is held up, and everybody else is not.
+func TestSubmitStreamWindow(t *testing.T) {
+	t.Attr("rules", "A6")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stream, err := r.tasks.SubmitStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const frames = 10 * submitWindow
+		sent := make(chan error, 1)
+		go func() {
+			for i := range frames {
+				f := &lessorv1.SubmitStreamRequest{RequestId: strconv.Itoa(i), Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}}}
+				if err := stream.Send(f); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- stream.CloseSend()
+		}()
+		r.submit(t, nil) // is answered all the same
+		for i := range frames {
+			res, err := stream.Recv()
+			if err != nil || res.GetRequestId() != strconv.Itoa(i) {
+				t.Fatalf("answer %d: %v, %v", i, res, err)
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		if err != nil || q.GetQueue().GetReady() != 2*frames+1 {
+			t.Errorf("queue: %v, %v", q, err)
+		}
+	})
+}
+
+// A stop ends the stream with a status that says so.
+func TestStopEndsTheSubmitStream(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || errorCode(err) != "E.COORDINATOR.STOPPING" {
+			t.Errorf("after the stop: %v", err)
+		}
+	})
+}
