@@ -1,0 +1,154 @@
+package producer
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Bounds of a frame: specs, and their bytes, well below the largest message that a coordinator takes.
+const (
+	maxSpecs   = 500
+	maxBytes   = 1 << 20
+	maxMessage = 4<<20 - 1<<10 // of a single spec; larger messages are not read (S7)
+)
+
+// Client submits tasks over one stream, which it opens with the first Submit and again after each loss. It is safe for concurrent use.
+type Client struct {
+	tasks lessorv1.TaskServiceClient
+
+	mu      sync.Mutex
+	waiting []*call // not yet sent
+	closed  bool
+
+	wake chan struct{} // holds one token while there is something new for the sender
+	stop context.CancelFunc
+	done chan struct{} // closed when the sender has ended
+}
+
+// call is one Submit under way.
+type call struct {
+	ctx   context.Context //nolint:containedctx // a call that has ended is not sent any more
+	spec  *lessorv1.TaskSpec
+	size  int
+	reply chan reply // holds one
+}
+
+type reply struct {
+	result *lessorv1.SubmitResult
+	err    error
+}
+
+// New makes a client on a connection, which stays the caller's to close, after the client.
+func New(conn grpc.ClientConnInterface) *Client {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Client{tasks: lessorv1.NewTaskServiceClient(conn), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	go (&sender{client: c}).run(ctx)
+	return c
+}
+
+// Submit makes one task and returns when it is durable. created of the result is false where its idempotency_key had made it before. The
+// error is a status, with the code and field that SubmitTask would have given; see the package comment for which of them mean that the
+// outcome is unknown. The spec must not be changed until Submit has returned.
+func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
+	one := &call{ctx: ctx, spec: spec, reply: make(chan reply, 1)}
+	if err := one.check(); err != nil {
+		return nil, err
+	}
+	if !c.put(one) {
+		return nil, errClosed
+	}
+	select {
+	case r := <-one.reply:
+		return r.result, r.err
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// check refuses a spec that would take the others of its frame with it.
+func (c *call) check() error {
+	raw, err := proto.Marshal(c.spec)
+	if err != nil { // a string that is no UTF-8
+		return status.Errorf(codes.InvalidArgument, "task: %v", err)
+	}
+	if c.size = len(raw); c.size > maxMessage {
+		return status.Errorf(codes.InvalidArgument, "task: has %d bytes; the limit is %d", c.size, maxMessage)
+	}
+	return nil
+}
+
+var errClosed = status.Error(codes.Canceled, "the producer is closed")
+
+// Close ends the client. Calls of Submit that are under way return UNAVAILABLE or CANCELLED.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	<-c.done
+	for _, one := range c.take(0) {
+		one.reply <- reply{err: errClosed}
+	}
+	return nil
+}
+
+func (c *Client) put(all ...*call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.waiting = append(c.waiting, all...)
+	c.poke()
+	return true
+}
+
+// putBack is put for calls whose frame got no answer; they go first.
+func (c *Client) putBack(all []*call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(all, c.waiting...)
+	c.poke()
+}
+
+// poke wakes the sender.
+func (c *Client) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take removes the calls of the next frame, at most n; 0 is all that wait. Those whose callers have gone are dropped.
+func (c *Client) take(n int) (frame []*call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	used, bytes := 0, 0
+	for _, one := range c.waiting {
+		if n > 0 && (len(frame) == n || len(frame) > 0 && bytes+one.size > maxBytes) {
+			break
+		}
+		used++
+		if one.ctx.Err() == nil {
+			frame = append(frame, one)
+			bytes += one.size
+		}
+	}
+	left := copy(c.waiting, c.waiting[used:])
+	clear(c.waiting[left:])
+	c.waiting = c.waiting[:left]
+	return frame
+}
+
+func (c *Client) empty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting) == 0
+}

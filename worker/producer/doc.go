@@ -1,0 +1,21 @@
+// Package producer submits tasks. Calls of Submit that run at the same time share frames of one stream, without a timer: a lone call leaves at
+// once, and while frames are on their way the next ones fill up. So plain Submit from many goroutines costs little more than a batch.
+//
+//	conn, err := worker.Dial("localhost:7420")
+//	...
+//	p := producer.New(conn)
+//	defer p.Close()
+//	result, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "images", Payload: png, IdempotencyKey: name})
+//
+// # What a result means
+//
+// When Submit returns a result, the task is durable. When it returns an error with the code UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, nobody
+// knows whether the task was made: the stream may have broken after the commit. A spec with an idempotency_key is sent again by itself, since
+// a repeat finds the first task (T1), until ctx ends. Any other code is a refusal, and nothing was made.
+//
+// # Goroutines
+//
+//	name      owns                              woken by                       stops
+//	sender    the stream, and what fills up     Submit, an answered frame      with Close
+//	receiver  the frames that wait for answers  the stream                     with its stream
+package producer

@@ -1,0 +1,41 @@
+package producer
+
+import (
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// replyOf turns a result into what Submit returns.
+func replyOf(r *lessorv1.SubmitResult) reply {
+	if r.GetError() == nil {
+		return reply{result: r}
+	}
+	return reply{err: statusOf(r.GetError())}
+}
+
+// statusOf is the status that SubmitTask would have answered, with the same details.
+func statusOf(e *lessorv1.SubmitError) error {
+	st := status.New(codes.Code(e.GetStatus()), e.GetMessage())
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{
+		Reason: strings.ReplaceAll(strings.TrimPrefix(e.GetCode(), "E."), ".", "_"), Domain: "lessor",
+		Metadata: map[string]string{"code": e.GetCode()},
+	}}
+	if e.GetField() != "" {
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+			{Field: e.GetField(), Description: strings.TrimPrefix(e.GetMessage(), e.GetField()+": ")},
+		}})
+	}
+	if e.GetRetryAfter() != nil {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: e.GetRetryAfter()})
+	}
+	if detailed, err := st.WithDetails(details...); err == nil {
+		st = detailed
+	}
+	return st.Err()
+}

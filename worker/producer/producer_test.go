@@ -1,0 +1,195 @@
+package producer_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker/producer"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// counting counts the frames that a client sends.
+type counting struct {
+	grpc.ClientConnInterface
+	mu     sync.Mutex
+	frames int
+}
+
+func (c *counting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	return &countingStream{s, c}, err
+}
+
+type countingStream struct {
+	grpc.ClientStream
+	c *counting
+}
+
+func (s *countingStream) SendMsg(m any) error {
+	s.c.mu.Lock()
+	s.c.frames++
+	s.c.mu.Unlock()
+	return s.ClientStream.SendMsg(m)
+}
+
+// S1: calls of many goroutines share frames; each gets its own result, durable, once.
+func TestConcurrentSubmitsShareFrames(t *testing.T) {
+	t.Attr("rules", "S1")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		conn := &counting{ClientConnInterface: c.Conn()}
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		const n = 800
+		ids := make([]string, n)
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				r, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", TaskKey: strconv.Itoa(i)})
+				if err != nil {
+					t.Error(err)
+				}
+				ids[i] = r.GetTaskId()
+			})
+		}
+		wg.Wait()
+		seen := map[string]bool{}
+		for i, id := range ids {
+			if seen[id] {
+				t.Fatalf("two calls got task %s", id)
+			}
+			seen[id] = true
+			if key := c.Task(id).GetSpec().GetTaskKey(); i%100 == 0 && key != strconv.Itoa(i) {
+				t.Errorf("call %d got the task of call %s", i, key)
+			}
+		}
+		if conn.frames > n/10 {
+			t.Errorf("%d calls took %d frames", n, conn.frames)
+		}
+	})
+}
+
+// S4: a refusal is that of the call alone, with the code, the field and the details that SubmitTask would have given.
+func TestRefusalsAreTheCallsOwn(t *testing.T) {
+	t.Attr("rules", "S4 T1")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		first, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+		if err != nil || !first.GetCreated() {
+			t.Fatalf("first: %v, %v", first, err)
+		}
+		again, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+		if err != nil || again.GetCreated() || again.GetTaskId() != first.GetTaskId() {
+			t.Errorf("again: %v, %v", again, err)
+		}
+		for name, test := range map[string]struct {
+			spec  *lessorv1.TaskSpec
+			code  codes.Code
+			field string
+		}{
+			"no queue":      {&lessorv1.TaskSpec{}, codes.InvalidArgument, "queue"},
+			"another spec":  {&lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Type: "x"}, codes.AlreadyExists, "idempotency_key"},
+			"no UTF-8":      {&lessorv1.TaskSpec{Queue: "\xff"}, codes.InvalidArgument, ""},
+			"far too large": {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 5<<20)}, codes.InvalidArgument, ""},
+			"too large":     {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 2<<20)}, codes.InvalidArgument, "payload"},
+		} {
+			_, err := p.Submit(t.Context(), test.spec)
+			st := status.Convert(err)
+			if st.Code() != test.code || test.field != "" && fieldOf(st) != test.field {
+				t.Errorf("%s: %v of field %q", name, err, fieldOf(st))
+			}
+		}
+	})
+}
+
+func fieldOf(st *status.Status) string {
+	for _, d := range st.Details() {
+		if bad, ok := d.(*errdetails.BadRequest); ok {
+			return bad.GetFieldViolations()[0].GetField()
+		}
+	}
+	return ""
+}
+
+// T1, A6: over restarts of the coordinator, specs with an idempotency key are made exactly once; those without are made or unknown, and never
+// said to be made when they are not.
+func TestRestartsLoseAndDoubleNothing(t *testing.T) {
+	t.Attr("rules", "A6 T1")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		made := map[string]string{}
+		for i := range 400 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				key := ""
+				if i%2 == 0 {
+					key = "k" + strconv.Itoa(i)
+				}
+				r, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key, TaskKey: strconv.Itoa(i)})
+				switch {
+				case err == nil:
+					mu.Lock()
+					made[r.GetTaskId()] = strconv.Itoa(i)
+					mu.Unlock()
+				case key != "" || status.Code(err) != codes.Unavailable:
+					t.Errorf("call %d: %v", i, err)
+				}
+			})
+		}
+		for range 5 {
+			time.Sleep(60 * time.Millisecond)
+			c.Restart()
+		}
+		wg.Wait()
+		for id, key := range made {
+			if got := c.Task(id).GetSpec().GetTaskKey(); got != key {
+				t.Errorf("task %s is of call %s, not %s", id, got, key)
+			}
+		}
+		if len(made) < 200 {
+			t.Errorf("%d tasks were made", len(made))
+		}
+	})
+}
+
+// A caller who has gone gets his own error at once; the others go on. Nothing is taken after Close.
+func TestCallersAndCloseEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := p.Submit(gone, &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Canceled {
+			t.Errorf("a caller who has gone: %v", err)
+		}
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(p.Close(), p.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Canceled {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}

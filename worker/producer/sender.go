@@ -1,0 +1,207 @@
+package producer
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// window is how many frames may wait for their answers: one is being committed while the next one is on its way and a third fills up.
+const window = 2
+
+// Waits before another stream is opened after a loss.
+const (
+	leastWait = 50 * time.Millisecond
+	mostWait  = 5 * time.Second
+)
+
+// sender turns waiting calls into frames, as long as there is room in the window.
+type sender struct {
+	client   *Client
+	stream   *stream // nil between a loss and the next frame
+	failures int     // in a row
+}
+
+func (s *sender) run(ctx context.Context) {
+	defer close(s.client.done)
+	for {
+		select {
+		case <-ctx.Done():
+			s.lose(errClosed)
+			return
+		case <-s.client.wake:
+		case <-s.stream.lost():
+			s.lose(s.stream.err)
+			s.rest(ctx)
+		case <-s.stream.answered():
+		}
+		for s.stream.room() && !s.client.empty() {
+			s.sendNext(ctx)
+		}
+	}
+}
+
+// sendNext sends one frame, over a new stream if need be.
+func (s *sender) sendNext(ctx context.Context) {
+	frame := s.client.take(maxSpecs)
+	if len(frame) == 0 {
+		return
+	}
+	if s.stream == nil {
+		opened, err := openStream(ctx, s.client.tasks)
+		if err != nil {
+			s.giveBack(frame, err)
+			s.rest(ctx)
+			return
+		}
+		s.stream = opened
+	}
+	s.stream.send(frame)
+}
+
+// lose deals with the frames of a stream that has ended.
+func (s *sender) lose(err error) {
+	if s.stream == nil {
+		return
+	}
+	s.stream.close()
+	for frame := range s.stream.unanswered {
+		s.giveBack(frame, err)
+	}
+	if s.stream.useful {
+		s.failures = 0
+	}
+	s.stream = nil
+}
+
+// giveBack sends again what may be sent again, and tells the others that nobody knows.
+func (s *sender) giveBack(frame []*call, err error) {
+	var again []*call
+	for _, one := range frame {
+		if one.spec.GetIdempotencyKey() != "" && repeatable(err) {
+			again = append(again, one)
+			continue
+		}
+		one.reply <- reply{err: err}
+	}
+	if len(again) > 0 {
+		s.client.putBack(again)
+	}
+}
+
+// repeatable reports whether another try can end otherwise: the line was lost, or the coordinator is about to stop.
+func repeatable(err error) bool { return status.Code(err) == codes.Unavailable }
+
+// rest waits before the next stream is opened.
+func (s *sender) rest(ctx context.Context) {
+	span := min(leastWait<<min(s.failures, 10), mostWait)
+	s.failures++
+	select {
+	case <-time.After(span/2 + rand.N(span/2)):
+	case <-ctx.Done():
+	}
+	s.client.poke()
+}
+
+// stream is one stream with the frames that wait for their answers.
+type stream struct {
+	frames grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
+	cancel context.CancelFunc
+	// unanswered holds the frames in the order of their answers. The receiver takes the first when its answer comes; once ended is closed
+	// the rest is the sender's.
+	unanswered chan []*call
+	more       chan struct{} // holds one token after an answer
+	ended      chan struct{} // closed by the receiver
+	err        error         // why; valid once ended is closed
+	useful     bool          // a frame was answered; valid once ended is closed
+}
+
+func openStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (*stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	frames, err := tasks.SubmitStream(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &stream{
+		frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	go s.receive()
+	return s, nil
+}
+
+// The three are asked by the sender whether or not there is a stream.
+
+func (s *stream) lost() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.ended
+}
+
+func (s *stream) answered() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.more
+}
+
+func (s *stream) room() bool { return s == nil || len(s.unanswered) < cap(s.unanswered) }
+
+// send sends a frame. If that fails the receiver learns why.
+func (s *stream) send(frame []*call) {
+	req := &lessorv1.SubmitStreamRequest{Tasks: make([]*lessorv1.TaskSpec, len(frame))}
+	for i, one := range frame {
+		req.Tasks[i] = one.spec
+	}
+	s.unanswered <- frame // has room; before the answer can come
+	_ = s.frames.Send(req)
+}
+
+// receive hands out answers until the stream ends.
+func (s *stream) receive() {
+	defer close(s.ended)
+	for {
+		res, err := s.frames.Recv()
+		if err != nil {
+			s.err = status.Convert(err).Err()
+			if s.err == nil { // the coordinator closed it without a word
+				s.err = status.Error(codes.Unavailable, "the stream ended")
+			}
+			return
+		}
+		var frame []*call
+		select {
+		case frame = <-s.unanswered:
+		default:
+		}
+		if len(frame) != len(res.GetResults()) {
+			s.err = status.Errorf(codes.Internal, "an answer has %d results, the frame has %d specs", len(res.GetResults()), len(frame))
+			for _, one := range frame {
+				one.reply <- reply{err: s.err}
+			}
+			return
+		}
+		for i, one := range frame {
+			one.reply <- replyOf(res.GetResults()[i])
+		}
+		s.useful = true
+		select {
+		case s.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// close ends a stream and waits for its receiver; no frame is added any more.
+func (s *stream) close() {
+	s.cancel()
+	<-s.ended
+	close(s.unanswered)
+}
