@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"hash"
+	"sync"
 	"time"
 )
 
@@ -94,11 +96,15 @@ type Ticket struct {
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
-	key   []byte
+	macs  sync.Pool // of hash.Hash, keyed: making one costs more than using it
 }
 
-// NewAuthority returns an authority with the store's secret key.
-func NewAuthority(epoch uint32, key []byte) *Authority { return &Authority{Epoch: epoch, key: key} }
+// NewAuthority returns an authority with the store's secret key. It is safe for concurrent use.
+func NewAuthority(epoch uint32, key []byte) *Authority {
+	a := &Authority{Epoch: epoch}
+	a.macs.New = func() any { return hmac.New(sha256.New, key) }
+	return a
+}
 
 const (
 	ticketLen = 4 + 10 + 4 + 8
@@ -112,7 +118,7 @@ func (a *Authority) Issue(tenant string, t Ticket) string {
 	t.Task.put(raw[4:])
 	binary.BigEndian.PutUint32(raw[14:], t.Attempt)
 	binary.BigEndian.PutUint64(raw[18:], t.Nonce)
-	return base64.RawURLEncoding.EncodeToString(append(raw, a.mac(tenant, raw)...))
+	return base64.RawURLEncoding.EncodeToString(a.appendMAC(raw, tenant, raw))
 }
 
 // Open returns what leaseID says, and whether this authority issued it for the tenant.
@@ -124,7 +130,8 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	if err != nil || len(raw) != ticketLen+macLen { // the decoder skips line ends
 		return Ticket{}, false
 	}
-	if !hmac.Equal(raw[ticketLen:], a.mac(tenant, raw[:ticketLen])) { // constant time
+	var space [sha256.Size]byte
+	if !hmac.Equal(raw[ticketLen:], a.appendMAC(space[:0], tenant, raw[:ticketLen])) { // constant time
 		return Ticket{}, false
 	}
 	return Ticket{
@@ -135,9 +142,12 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	}, true
 }
 
-func (a *Authority) mac(tenant string, ticket []byte) []byte {
-	h := hmac.New(sha256.New, a.key)
+// appendMAC appends the MAC of a ticket to dst.
+func (a *Authority) appendMAC(dst []byte, tenant string, ticket []byte) []byte {
+	h := a.macs.Get().(hash.Hash)
+	defer a.macs.Put(h)
+	h.Reset()
 	h.Write(ticket) // of fixed length, so that ticket and tenant can not run into each other
 	h.Write([]byte(tenant))
-	return h.Sum(nil)[:macLen]
+	return h.Sum(dst)[:len(dst)+macLen]
 }

@@ -274,6 +274,9 @@ func (p *RetryPolicy) check() *FieldError {
 }
 
 func checkLabels(labels map[string]string, l Limits) *FieldError {
+	if len(labels) == 0 {
+		return nil
+	}
 	if len(labels) > l.Labels {
 		return bad("labels", "has %d entries; the limit is %d", len(labels), l.Labels)
 	}

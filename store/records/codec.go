@@ -146,6 +146,9 @@ func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	n := uint64(len(*v))
 	if num(c, &n); !c.reading {
+		if n == 0 {
+			return
+		}
 		var x V
 		for k := range *v {
 			x = (*v)[k]
