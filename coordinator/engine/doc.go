@@ -22,9 +22,19 @@
 //
 // Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit and must not block.
 //
+// # Who gets what
+//
+//	tenant ──lanes──> queue ──hungry──> taker           queues take turns by tenant, takers within a queue (match.go)
+//	                    │
+//	                    ├─ flow (fairness key), turns by weight (flow.go)
+//	                    │    └─ line (type): tasks that are alike, the next one first (space.go)
+//	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queues.go)
+//
+// A task whose concurrency key has no room leaves its line and is parked under the key until there is (keyed.go).
+//
 // # What is in memory
 //
 // The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the head of the
-// lines. The lines and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
+// lines. The lines, the parked tasks and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
 // memory; when it runs dry the loop waits for the commits under way and reads on. Memory and start time do not grow with the backlog.
 package engine

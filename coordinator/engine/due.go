@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// look reads the clocks. Where the loop itself stood still since it last did, it heard nobody in that time: live leases get it back
+// before anything else is decided (A8).
+func (e *Engine) look() {
+	before := e.now.Serving
+	e.now = e.clock.now()
+	gap := e.now.Serving.Sub(before)
+	if gap < standstill || e.set.live == 0 {
+		return
+	}
+	e.stalled = true
+	e.giveBack(gap)
+}
+
+// giveBack extends the live leases by a stall.
+func (e *Engine) giveBack(d time.Duration) {
+	e.lost += d
+	for id, h := range e.set.tasks {
+		if h.task != nil && h.task.Lease != nil {
+			e.step(e.now, lease.Stall{Task: id, By: d})
+		}
+	}
+	e.cfg.Events.Stalled(d, e.set.live)
+}
+
+// lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
+func (e *Engine) lagging() bool {
+	return e.inflight != nil && e.now.Serving.Sub(e.inflight.serving) >= slowCommit
+}
+
+// afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard
+// of grants and renewals, so that nobody could acknowledge them (A8).
+func (e *Engine) afterCommit(b *batch) {
+	e.look()
+	if d := e.now.Serving.Sub(b.serving) - (e.lost - b.lost); d >= slowCommit && e.set.live > 0 {
+		e.giveBack(d)
+	}
+}
+
+// expireDue applies timers that are due, without a scan (T8).
+func (e *Engine) expireDue() {
+	for range dueAtOnce {
+		k, ok := e.nextDue()
+		if !ok {
+			return
+		}
+		if e.set.task(k.task) != nil {
+			e.step(e.now, lease.Expire{Task: k.task})
+		} else {
+			e.batch.forget = append(e.batch.forget, gone{task: k.task, due: lease.Instant(k.due)})
+		}
+		e.dropStale(k)
+	}
+}
+
+// nextDue returns an entry of a timeline that is due now.
+func (e *Engine) nextDue() (timerKey, bool) {
+	for _, tl := range []*timeline{e.serving, e.wall} {
+		if tl.rest.dry() {
+			e.refillTimers(tl)
+		}
+		if k, ok := tl.next(); ok && k.due <= e.reading(tl) {
+			return k, true
+		}
+	}
+	return timerKey{}, false
+}
+
+func (e *Engine) reading(tl *timeline) int64 {
+	if tl == e.serving {
+		return int64(e.now.Serving)
+	}
+	return int64(e.now.Wall)
+}
+
+// dropStale drops a timer that has done its work or that its task did not answer to, so that it can not fire for ever.
+func (e *Engine) dropStale(k timerKey) {
+	for _, tl := range []*timeline{e.serving, e.wall} {
+		if next, ok := tl.next(); ok && next == k && k.due <= e.reading(tl) {
+			tl.leased.Delete(k)
+			tl.rest.remove(k)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package engine
+
+import "github.com/lessor-dev/lessor/lease"
+
+// step decides one command and takes its changes into the present batch.
+func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
+	out := e.rules.Step(now, view{e}, c)
+	for i := range out.Changes {
+		e.apply(&out.Changes[i])
+	}
+	return out
+}
+
+// view is what the rules may look at.
+type view struct{ e *Engine }
+
+func (v view) Task(id lease.TaskID) *lease.Task { return v.e.set.task(id) }
+
+func (v view) Committed(id lease.TaskID, attempt uint32) *lease.Committed {
+	return v.e.set.committed(id, attempt)
+}
+
+func (v view) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool) {
+	return v.e.set.key(space, key)
+}
+
+func (v view) Queue(number uint32, name string) lease.Queue {
+	if q := v.e.spaces[number].queues[name]; q != nil {
+		return q.state()
+	}
+	return lease.Queue{}
+}
+
+func (v view) Holders(number uint32, key string) lease.Holders {
+	if k := v.e.spaces[number].keys[key]; k != nil {
+		return k.standing()
+	}
+	return lease.Holders{}
+}
+
+func (v view) Discarded(id lease.TaskID, attempt uint32) *lease.Result {
+	return v.e.set.discarded(id, attempt)
+}
+
+func (v view) NextSeq(number uint32) uint64 {
+	s := v.e.spaces[number]
+	n := s.nextSeq
+	s.nextSeq++
+	v.e.batch.spaces[s] = struct{}{}
+	return n
+}
