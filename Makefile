@@ -55,6 +55,14 @@ test-long: ## Run the quick tests, those behind the build tag `long`, and the si
 faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
 	go test -race -count=1 -v -timeout 10m -tags faults ./test/...
 
+.PHONY: prove
+prove: ## Visit every state of small worlds; see docs/testing.md
+	go test -count=1 -v -timeout 10m -run EveryState ./test/exhaustive -full
+
+.PHONY: seeded
+seeded: ## Put known mistakes into the code, and check that the test named for each fails
+	go run ./test/seeded docs/testing.md
+
 .PHONY: examples
 examples: ## Run the examples, which are tests
 	go test -race -count=1 -timeout 5m ./examples/...

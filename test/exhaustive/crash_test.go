@@ -1,0 +1,119 @@
+package exhaustive
+
+import "github.com/lessor-dev/lessor/lease"
+
+// apply takes the changes of a step into memory. What no decision depends on is left out: the history, and when things happened.
+func (d *database) apply(changes []lease.Change) {
+	for i := range changes {
+		c := &changes[i]
+		n := int(c.New.ID.Seq - 1)
+		d.tasks[n] = stripped(c.New)
+		for _, done := range c.Ledger {
+			done.At, done.RetryAt = 0, 0
+			d.ledger[n][done.Attempt-1] = &done
+		}
+		for _, k := range c.Kept {
+			d.kept[n][k.Attempt-1] = true
+		}
+	}
+}
+
+func stripped(task *lease.Task) *lease.Task {
+	t := *task
+	t.History, t.Dropped, t.ReadyAt, t.FinishedAt, t.Last.At = nil, 0, 0, now.Wall, 0
+	if t.Lease != nil {
+		l := *t.Lease
+		l.Events = nil
+		t.Lease = &l
+	}
+	return &t
+}
+
+// commit makes the batch durable, and tells what was decided in it (A10).
+func (w *world) commit() error {
+	batch := w.batch
+	w.persist()
+	for _, n := range batch {
+		if err := w.tell(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) persist() {
+	w.disk, w.batch, w.steps, w.unsaved = w.memory, nil, 0, 0
+}
+
+// crash stops the coordinator, before or after the batch reached the disk but before anything of it was told, and starts it again. The
+// serving clock goes on from where it was stored; downtime does not count (A9).
+func (w *world) crash(s *scope, written, invalidate bool) error {
+	if written {
+		w.persist()
+	}
+	w.memory, w.batch, w.steps = w.disk, nil, 0
+	w.memory.shift(w.unsaved)
+	w.disk, w.unsaved = w.memory, 0
+	w.crashes++
+	if !invalidate {
+		return nil
+	}
+	w.epoch++
+	for i, t := range w.memory.tasks {
+		if t.Lease == nil {
+			continue
+		}
+		if err := s.step(w, lease.Requeue{Task: id(i), Attempt: t.Lease.Attempt, Cause: lease.CoordinatorRecovered}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass lets a tick pass. A stored serving clock is at most one behind.
+func (w *world) pass() {
+	w.memory.shift(-tick)
+	w.disk.shift(-tick)
+	w.unsaved = tick
+	for i := range w.told {
+		for j := range w.told[i] {
+			t := &w.told[i][j]
+			t.until = max(t.until-tick, now.Serving)
+		}
+	}
+	for i := range w.batch {
+		w.batch[i].until = max(w.batch[i].until-tick, now.Serving)
+	}
+}
+
+func (d *database) shift(by lease.Instant) {
+	for i, task := range d.tasks {
+		t := *task
+		move(&t.RetryAt, by)
+		if t.Lease != nil {
+			l := *t.Lease
+			move(&l.ExpiresAt, by)
+			move(&l.AckBy, by)
+			move(&l.CancelBy, by)
+			t.Lease = &l
+		}
+		d.tasks[i] = &t
+	}
+}
+
+func move(at *lease.Instant, by lease.Instant) {
+	if *at != 0 {
+		*at += by
+	}
+}
+
+// overdue tells for how long the oldest due timer has waited; below 0: none is due.
+func (d *database) overdue() lease.Instant {
+	longest := lease.Instant(-1)
+	for _, t := range d.tasks {
+		if at, _ := t.Due(); at != 0 {
+			longest = max(longest, now.Serving-at)
+		}
+	}
+	return longest
+}

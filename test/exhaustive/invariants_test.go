@@ -1,0 +1,179 @@
+package exhaustive
+
+import (
+	"fmt"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// step gives a command to the rules, checks what they made of it, and takes it into memory.
+func (s *scope) step(w *world, c lease.Command) error {
+	_, err := s.decide(w, c)
+	return err
+}
+
+func (s *scope) decide(w *world, c lease.Command) (lease.Answer, error) {
+	s.nonce = uint64(w.crashes + 1)
+	out := s.rules[w.epoch].Step(now, &w.memory, c)
+	for i := range out.Changes {
+		if err := w.checkChange(&out.Changes[i]); err != nil {
+			return out.Answer, err
+		}
+		w.report(&out.Changes[i])
+	}
+	w.memory.apply(out.Changes)
+	w.steps++
+	w.count(c)
+	if h := w.memory.Holders(0, ""); s.keyed && h.Count > 1 {
+		return out.Answer, fmt.Errorf("T11: %d leases share a concurrency key of limit 1", h.Count)
+	}
+	return out.Answer, nil
+}
+
+func (w *world) count(c lease.Command) {
+	switch c.(type) {
+	case lease.Cancel:
+		w.cancels++
+	case lease.Adopt:
+		w.adoptions++
+	}
+}
+
+// say gives a worker's message to the rules.
+func (s *scope) say(w *world, m message, r *lease.Report) error {
+	t := w.memory.tasks[m.task]
+	ticket := w.told[m.task][m.attempt-1].ticket
+	holds := t.Lease != nil && t.Lease.Attempt == ticket.Attempt && t.Lease.Nonce == ticket.Nonce && ticket.Epoch == w.epoch
+	alive := holds && !over(t)
+	unstarted := t.Lease != nil && t.Lease.StartedAt == 0
+	a, err := s.decide(w, lease.Say{Tenant: tenant, Report: r})
+	if err != nil {
+		return err
+	}
+	committed := a.Verdict == lease.VerdictCommitted && !a.Replayed
+	refused := t.Cancel != nil && m.kind == lease.KindStart && unstarted
+	switch {
+	case committed && !alive:
+		return fmt.Errorf("A3: a %v is COMMITTED under a lease that had ended", m.kind)
+	case alive && !committed && !refused:
+		return fmt.Errorf("V12: a %v under a live lease is %v %v", m.kind, a.Verdict, a.Reason)
+	case alive && refused && a.Reason != lease.TaskCancelled:
+		return fmt.Errorf("T7: a first start after a cancel is %v %v", a.Verdict, a.Reason)
+	}
+	w.batch = append(w.batch, news{message: m, ticket: ticket, answer: a, until: a.ExpiresAt})
+	return nil
+}
+
+// over tells whether a timer has ended the lease by now, equality included (A3).
+func over(t *lease.Task) bool {
+	l := t.Lease
+	unacked := l.AckBy != 0 && l.AckedAt == 0 && l.AckBy <= now.Serving
+	return l.ExpiresAt <= now.Serving || unacked || t.Cancel != nil && l.CancelBy <= now.Serving
+}
+
+// report notes grants and losses, to be told.
+func (w *world) report(c *lease.Change) {
+	m := message{task: int(c.New.ID.Seq - 1)}
+	if l := c.Lost; l != nil {
+		m.attempt = l.Attempt
+		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostTo}})
+	}
+	if l := c.New.Lease; l != nil && (c.Old.Lease == nil || c.Old.Lease.Attempt != l.Attempt) {
+		m.attempt = l.Attempt
+		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), granted: true, until: l.ExpiresAt})
+	}
+}
+
+func ticketOf(id lease.TaskID, l *lease.Lease) lease.Ticket {
+	return lease.Ticket{Epoch: l.Epoch, Task: id, Attempt: l.Attempt, Nonce: l.Nonce}
+}
+
+// checkChange holds what must be true of the two versions of a task, whatever the command was.
+func (w *world) checkChange(c *lease.Change) error {
+	for _, check := range []func(*lease.Change) error{w.checkLease, checkBudgets, checkOutcome, checkCancel} {
+		if err := check(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLease holds A1 to A4 and A9.
+func (w *world) checkLease(c *lease.Change) error {
+	before, after := c.Old.Lease, c.New.Lease
+	switch {
+	case before != nil && after != nil && before.Attempt != after.Attempt && !over(c.Old):
+		return fmt.Errorf("A1: attempt %d is granted while attempt %d is live", after.Attempt, before.Attempt)
+	case before != nil && after != nil && before.Attempt == after.Attempt && over(c.Old):
+		return fmt.Errorf("A4: a lease that ended lives again")
+	case before != nil && after != nil && before.Attempt == after.Attempt && after.ExpiresAt < before.ExpiresAt:
+		return fmt.Errorf("A3: expires_at went back")
+	case before == nil && after != nil && after.Attempt != c.Old.Attempts+1:
+		return fmt.Errorf("A2: attempt %d follows %d", after.Attempt, c.Old.Attempts)
+	case after != nil && after.ExpiresAt > now.Serving+ttl && (before == nil || after.ExpiresAt > before.ExpiresAt):
+		return fmt.Errorf("A3: expires_at is more than a TTL away")
+	}
+	if l := c.Lost; l != nil && c.LostTo == lease.LeaseExpired {
+		if t := w.told[c.New.ID.Seq-1][l.Attempt-1]; t.ticket.Nonce == l.Nonce && t.until > now.Serving {
+			return fmt.Errorf("A9: a lease ends before its worker was told")
+		}
+	}
+	return nil
+}
+
+// checkBudgets holds T5: each failure and each loss is counted once, in the round and at the end for which it is meant.
+func checkBudgets(c *lease.Change) error {
+	var failures, losses uint32
+	if l := c.Old.Lease; l != nil && c.New.Last.Attempt == l.Attempt && c.Old.Cancel == nil {
+		switch c.New.Last.Cause {
+		case lease.Reported:
+			if c.Failure != nil {
+				failures = 1
+			}
+		case lease.LeaseExpired:
+			if l.AckedAt != 0 {
+				losses = 1
+			}
+		}
+	}
+	p := &c.New.Spec.Retry
+	switch {
+	case c.New.Failures-c.Old.Failures != failures:
+		return fmt.Errorf("T5: failures went from %d to %d", c.Old.Failures, c.New.Failures)
+	case c.New.Losses-c.Old.Losses != losses:
+		return fmt.Errorf("T5: losses went from %d to %d", c.Old.Losses, c.New.Losses)
+	case (c.New.Failures >= p.MaxAttempts || c.New.Losses >= p.MaxLosses) && !c.New.Rest.Final():
+		return fmt.Errorf("T5: a budget is used up, yet the task is %v", c.New.State())
+	}
+	return nil
+}
+
+// checkOutcome holds A5, and that a round that is over stays so.
+func checkOutcome(c *lease.Change) error {
+	before, after := c.Old, c.New
+	switch {
+	case before.Outcome != nil && (after.Outcome == nil || *after.Outcome != *before.Outcome):
+		return fmt.Errorf("A5: the outcome changed")
+	case before.Rest.Final() && after.Rest != before.Rest && (after.Outcome == nil || after.Outcome.Kind != lease.KindAdopt):
+		return fmt.Errorf("A5: %v became %v", before.Rest, after.Rest)
+	case after.Outcome != nil && !after.State().Final():
+		return fmt.Errorf("A5: there is an outcome, yet the task is %v", after.State())
+	}
+	return nil
+}
+
+// checkCancel holds T7: a cancel stands, its grace does not begin again, and the task is never tried again.
+func checkCancel(c *lease.Change) error {
+	before, after := c.Old, c.New
+	switch {
+	case before.Cancel == nil:
+		return nil
+	case after.Cancel == nil:
+		return fmt.Errorf("T7: a cancel is forgotten")
+	case after.Lease == nil && !after.Rest.Final():
+		return fmt.Errorf("T7: a task is %v after its cancel", after.Rest)
+	case after.Lease != nil && after.Lease.CancelBy != before.Lease.CancelBy:
+		return fmt.Errorf("T7: cancel_grace moved")
+	}
+	return nil
+}

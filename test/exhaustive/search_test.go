@@ -1,0 +1,80 @@
+package exhaustive
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// search visits every world of a scope, nearest first, so that what it finds broken comes with a shortest story.
+type search struct {
+	scope *scope
+	known map[key]origin
+	next  []*world
+	moves int
+	err   error
+}
+
+// origin is how a world was first come to.
+type origin struct {
+	from key
+	move string
+}
+
+func (s *scope) run(t *testing.T) (states int) {
+	f := &search{scope: s, known: map[key]origin{}}
+	start := newWorld(s)
+	f.add(key{}, "the beginning", start)
+	for len(f.next) > 0 && f.err == nil {
+		level := f.next
+		f.next = nil
+		for _, w := range level {
+			if f.visit(w); f.err != nil {
+				break
+			}
+		}
+	}
+	if f.err != nil {
+		t.Fatal(f.err)
+	}
+	t.Logf("%s: %d states, %d moves", s.name, len(f.known), f.moves)
+	return len(f.known)
+}
+
+func (f *search) add(from key, move string, w *world) {
+	k := w.key()
+	if _, seen := f.known[k]; seen {
+		return
+	}
+	f.known[k] = origin{from, move}
+	f.next = append(f.next, w)
+}
+
+func (f *search) visit(w *world) {
+	from := w.key()
+	if err := f.scope.drains(w); err != nil {
+		f.fail(from, "all fall silent, then do as they should", err)
+		return
+	}
+	f.scope.moves(w, func(move string, next *world, err error) {
+		f.moves++
+		if err != nil {
+			f.fail(from, move, err)
+			return
+		}
+		f.add(from, move, next)
+	})
+}
+
+// fail keeps the first fault, with the moves that lead to it. Names of tasks and workers may change between two of them: worlds that differ by
+// these alone are one.
+func (f *search) fail(at key, move string, err error) {
+	if f.err != nil {
+		return
+	}
+	story := []string{move}
+	for ; at != (key{}); at = f.known[at].from {
+		story = append([]string{f.known[at].move}, story...)
+	}
+	f.err = fmt.Errorf("%w, after:\n  %s", err, strings.Join(story, "\n  "))
+}

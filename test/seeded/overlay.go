@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// caught runs the tests on the code with the mistake.
+func (m *mistake) caught() error {
+	dir, err := os.MkdirTemp("", "seeded")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := m.overlay(dir)
+	if err != nil {
+		return err
+	}
+	failed, err := fails(overlay, m.pkg, m.test)
+	switch {
+	case err != nil:
+		return err
+	case !failed:
+		return fmt.Errorf("%s does not notice it", m.test)
+	case !m.exhaustive:
+		return nil
+	}
+	found, err := fails(overlay, "./test/exhaustive", "TestEveryState")
+	if err == nil && !found {
+		return errors.New("the exhaustive check does not find it")
+	}
+	return err
+}
+
+func (m *mistake) overlay(dir string) (string, error) {
+	text, err := m.seeded()
+	if err != nil {
+		return "", err
+	}
+	original, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	wrong, list := filepath.Join(dir, "wrong.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{original: wrong}})
+	if err != nil {
+		return "", err
+	}
+	return list, errors.Join(os.WriteFile(wrong, []byte(text), 0o600), os.WriteFile(list, replace, 0o600))
+}
+
+// fails reports whether the test fails. Code that does not compile, or a test that does not exist, is an error.
+func fails(overlay, pkg, test string) (bool, error) {
+	out, err := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-run", "^"+test+"$", "-v", pkg).CombinedOutput()
+	began := strings.Contains(string(out), "=== RUN   "+test+"\n")
+	if !began {
+		return false, fmt.Errorf("%s of %s did not run:\n%s", test, pkg, out)
+	}
+	return err != nil, nil
+}
