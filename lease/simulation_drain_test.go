@@ -21,8 +21,11 @@ func (w *world) drain() error {
 	for _, k := range w.workers {
 		k.habit = habits[0]
 	}
-	for key, s := range w.host.settings {
-		resumed := *s
+	for _, key := range queues {
+		resumed := lease.Settings{}
+		if s := w.host.settings[key]; s != nil {
+			resumed = *s
+		}
 		resumed.Paused = false
 		if err := w.set(key, resumed); err != nil {
 			return err

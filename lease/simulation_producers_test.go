@@ -238,8 +238,14 @@ func (w *world) govern() error {
 	if w.chance(40) {
 		s.Retry = w.policy()
 	}
-	return w.set(specKey{uint32(1 + w.rng.IntN(2)), pick(w, "q", "r")}, s)
+	if w.chance(20) { // longer than what tasks set
+		s.Retry.InitialBackoff, s.Retry.MaxBackoff = 5*time.Second, pick(w, 0, 10*time.Second)
+	}
+	return w.set(pick(w, queues...), s)
 }
+
+// queues are all that there are.
+var queues = []specKey{{1, "q"}, {1, "r"}, {2, "q"}, {2, "r"}}
 
 func (w *world) set(queue specKey, s lease.Settings) error {
 	if err := s.Check(w.host.rules.Limits); err != nil {

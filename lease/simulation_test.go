@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -53,6 +54,20 @@ func TestSimulation(t *testing.T) {
 		least = 1
 	}
 	seen.check(t, least)
+}
+
+// TestSeedDecidesAll is about the simulation itself: without it a failure could not be repeated.
+func TestSeedDecidesAll(t *testing.T) {
+	for seed := range uint64(5) {
+		once, again := newCoverage(), newCoverage()
+		steps, err := simulate(seed, once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := simulate(seed, again); err != nil || n != steps || !maps.Equal(once.seen, again.seen) {
+			t.Errorf("seed %d took %d steps, then %d (%v)", seed, steps, n, err)
+		}
+	}
 }
 
 // simulateMany runs history after history, as many at once as there are processors.

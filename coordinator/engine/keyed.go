@@ -86,7 +86,7 @@ func (e *Engine) rekey(c *lease.Change) {
 	case is && !was:
 		k.place(c.New.Line()).insert(placeOf(c.New))
 	}
-	if isLeased(c.Old) && !isLeased(c.New) || isInLine(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
+	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
 		e.nudged[k] = struct{}{}
 	}
 }

@@ -300,3 +300,22 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 		r.Fatalf("%d live leases, max_inflight is %d", len(live), inflight)
 	}
 }
+
+// T11: a parked task that needs more room than there is holds up those behind it only while it waits.
+func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
+	t.Attr("rules", "T11")
+	run(t, func(r *rig) {
+		tasks := r.submit(sharing("k", 2), sharing("k", 2), sharing("k", 1), sharing("k", 2))
+		g := r.lease(4, 0)
+		if len(g) != 2 {
+			r.Fatalf("leased %s", seqs(g))
+		}
+		r.say(lease.KindComplete, g[0])
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: tasks[2].ID}); err != nil {
+			r.Fatal(err)
+		}
+		if g := r.lease(4, 0); len(g) != 1 || g[0].Task.ID != tasks[3].ID {
+			r.Errorf("leased %s, want the one behind the cancelled one", seqs(g))
+		}
+	})
+}
