@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// TestRandomTurns draws weights, types and takers by chance (T12). Keys of which something always waits get grants in proportion to their
+// weights, and the single task of a new key waits for one turn of each other key at most, whatever types the takers want.
+func TestRandomTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	for range 10 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			run(t, func(r *rig) {
+				w := &turnsWorld{rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{}, got: map[string]int{}}
+				w.weigh()
+				w.shares()
+				for i := range 20 {
+					w.single(i)
+				}
+			})
+		})
+	}
+}
+
+// turnsWorld is a queue with some keys of which much waits, of two types each.
+type turnsWorld struct {
+	*rig
+	rng     *rand.Rand
+	weights map[string]float64
+	got     map[string]int
+}
+
+const eachWaits = 500
+
+// weigh draws the keys and their weights, and submits.
+func (w *turnsWorld) weigh() {
+	for i := range 2 + w.rng.IntN(5) {
+		w.weights[fmt.Sprint("key", i)] = math.Exp2(float64(w.rng.IntN(5) - 2))
+	}
+	w.govern(func(s *lease.Settings) { s.Weights = w.weights })
+	for key := range w.weights {
+		for _, typ := range []string{"a", "b"} {
+			specs := many(eachWaits)
+			for _, s := range specs {
+				s.FairnessKey, s.Type, s.Priority = key, typ, int32(w.rng.IntN(3))
+			}
+			w.submit(specs...)
+		}
+	}
+}
+
+// take lets a taker of some types, all if there are none, have up to n tasks, and returns their keys.
+func (w *turnsWorld) take(n int, types ...string) (keys []string) {
+	for _, g := range w.onlyType(n, types...) {
+		keys = append(keys, g.Task.Spec.FairnessKey)
+	}
+	return keys
+}
+
+// someTypes is what a taker wants.
+func (w *turnsWorld) someTypes() []string {
+	return [][]string{nil, {"a"}, {"b"}, {"a", "b"}}[w.rng.IntN(4)]
+}
+
+// shares grants some hundreds in steps of any size to any takers. However they are cut, no key is ahead of its share by more than a turn, nor
+// behind by more than what the others are ahead.
+func (w *turnsWorld) shares() {
+	total, sum := 0, 0.0
+	for _, weight := range w.weights {
+		sum += weight
+	}
+	for total < 300 {
+		keys := w.take(1+w.rng.IntN(9), w.someTypes()...)
+		total += len(keys)
+		for _, key := range keys {
+			w.got[key]++
+		}
+	}
+	for key, weight := range w.weights {
+		share := weight / sum
+		want := share * float64(total)
+		if off := float64(w.got[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
+			w.Errorf("%q with weight %v got %d of %d grants, want %.1f; all: %v %v", key, weight, w.got[key], total, want, w.got, w.weights)
+		}
+	}
+}
+
+// single submits one task of a new key. Those that want its type meet each other key once at most before it.
+func (w *turnsWorld) single(i int) {
+	typ := []string{"a", "b"}[w.rng.IntN(2)]
+	spec := work()
+	spec.Type, spec.Priority, spec.FairnessKey = typ, -1, fmt.Sprintf("%c-new%d", 'a'+w.rng.IntN(26), i)
+	w.submit(spec)
+	var before []string
+	for {
+		types := w.someTypes()
+		wanted := (&Wants{Types: types}).takes(typ)
+		for _, key := range w.take(1, types...) {
+			switch {
+			case key == spec.FairnessKey:
+				return
+			case wanted && slices.Contains(before, key):
+				w.Fatalf("key %q had a second turn before the single task of %q: %v", key, spec.FairnessKey, before)
+			case wanted:
+				before = append(before, key)
+			}
+		}
+	}
+}
