@@ -25,7 +25,7 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 		{lessorv1.HistoryEventType(0).Descriptor(), "HISTORY_EVENT_TYPE_", int(lease.EventAdopted), eventName},
 		{lessorv1.ReportKind(0).Descriptor(), "REPORT_KIND_", int(lease.KindRelease), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
 		{lessorv1.RefusedKind(0).Descriptor(), "REFUSED_KIND_", int(lease.KindHeartbeat), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
-		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundTimeLimit), findingName},
+		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundLateResult), findingName},
 	} {
 		if got := tt.wire.Values().Len(); got != tt.last+1 {
 			t.Errorf("%s has %d values, lease has %d", tt.wire.Name(), got, tt.last+1)
@@ -47,7 +47,7 @@ func findingName(n int) string {
 		lease.FoundMaxInflight: "MAX_INFLIGHT", lease.FoundRateLimit: "RATE_LIMIT", lease.FoundConcurrencyKey: "CONCURRENCY_KEY",
 		lease.FoundNoWorker: "NO_WORKER", lease.FoundNoWorkerForType: "NO_WORKER_FOR_TYPE", lease.FoundWorkersBusy: "WORKERS_BUSY",
 		lease.FoundInLine: "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED", lease.FoundCancelled: "CANCELLED",
-		lease.FoundTimeLimit: "TIME_LIMIT",
+		lease.FoundTimeLimit: "TIME_LIMIT", lease.FoundLateResult: "LATE_RESULT",
 	}[lease.FindingCode(n)]
 }
 

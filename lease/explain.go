@@ -49,6 +49,7 @@ const (
 	FoundFailed
 	FoundCancelled
 	FoundTimeLimit
+	FoundLateResult
 )
 
 // Refusal is an EventRefused with by how much it missed the end of its lease; 0 where that is not known, or not why.
@@ -74,7 +75,22 @@ func Explain(now Now, view View, t *Task) Explanation {
 		x.Findings = append(x.Findings, t.over())
 	}
 	x.Findings = append(x.Findings, t.limits(now)...)
+	x.Findings = append(x.Findings, t.adoptable()...)
 	return x
+}
+
+// adoptable tells of a result that came too late and could still be made use of (V15).
+func (t *Task) adoptable() []Finding {
+	n := len(t.Discarded)
+	if n == 0 || t.Lease != nil || t.Outcome != nil {
+		return nil
+	}
+	d := &t.Discarded[n-1]
+	return []Finding{{
+		Code: FoundLateResult, Since: d.At,
+		Message: fmt.Sprintf("the result of attempt %d came too late and is kept, %s", d.Attempt, counted(d.Size, "byte")),
+		Remedy:  "it is adopted: then the task is COMPLETED with it",
+	}}
 }
 
 func (t *Task) heldBy(now Now) Finding {
@@ -195,9 +211,6 @@ func (t *Task) over() Finding {
 			f.Remedy = "a retry with a new deadline opens a new round"
 		}
 	}
-	if n := len(t.Discarded); n > 0 && t.Outcome == nil {
-		f.Remedy += fmt.Sprintf(", or the late result of attempt %d is adopted", t.Discarded[n-1].Attempt)
-	}
 	return f
 }
 
@@ -255,7 +268,7 @@ func (t *Task) limits(now Now) (all []Finding) {
 	return all
 }
 
-const clockTime = "15:04:05.000"
+const clockTime = "2006-01-02T15:04:05.000Z"
 
 // story tells what the holder of a lease did, and how it ended.
 func (e *Ended) story() string {

@@ -32,7 +32,7 @@ func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (x
 
 // heldBack reports whether the rules keep a READY task from being granted.
 func heldBack(found []lease.Finding) bool {
-	return len(found) > 0 && found[0].Code != lease.FoundTimeLimit
+	return len(found) > 0 && found[0].Code != lease.FoundTimeLimit && found[0].Code != lease.FoundLateResult
 }
 
 // workersFor tells what the workers have to do with it that a task waits. A task that is held back anyway is not told that others are

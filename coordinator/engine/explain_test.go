@@ -83,10 +83,13 @@ func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
 		time.Sleep(lease.DefaultHeartbeatTimeout + 3*time.Second)
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		x := r.explain(id)
-		for _, words := range []string{`worker "w"`, "started at 00:00:00.000", "heartbeat at 00:00:10.000", "ended at 00:01:40.000, LEASE_EXPIRED", "after 1m30s of silence"} {
+		for _, words := range []string{`worker "w"`, "started at 2000-01-01T00:00:00.000Z", "heartbeat at 2000-01-01T00:00:10.000Z", "ended at 2000-01-01T00:01:40.000Z, LEASE_EXPIRED", "after 1m30s of silence"} {
 			if !strings.Contains(x.Story, words) {
 				r.Errorf("the story lacks %q: %s", words, x.Story)
 			}
+		}
+		if last := x.Findings[len(x.Findings)-1]; x.Findings[0].Code != lease.FoundNoWorker || last.Code != lease.FoundLateResult {
+			r.Errorf("findings: %+v", x.Findings)
 		}
 		if len(x.Refusals) != 1 || x.Refusals[0].LateBy != 3*time.Second || x.Refusals[0].Kind != lease.KindComplete {
 			r.Errorf("refusals: %+v", x.Refusals)

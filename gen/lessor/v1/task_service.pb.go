@@ -63,6 +63,8 @@ const (
 	FindingCode_FINDING_CODE_CANCELLED FindingCode = 16
 	// A limit on its time will end it (T6).
 	FindingCode_FINDING_CODE_TIME_LIMIT FindingCode = 17
+	// A result came too late and is kept; AdoptResult would take it (V15).
+	FindingCode_FINDING_CODE_LATE_RESULT FindingCode = 18
 )
 
 // Enum value maps for FindingCode.
@@ -86,6 +88,7 @@ var (
 		15: "FINDING_CODE_FAILED",
 		16: "FINDING_CODE_CANCELLED",
 		17: "FINDING_CODE_TIME_LIMIT",
+		18: "FINDING_CODE_LATE_RESULT",
 	}
 	FindingCode_value = map[string]int32{
 		"FINDING_CODE_UNSPECIFIED":        0,
@@ -106,6 +109,7 @@ var (
 		"FINDING_CODE_FAILED":             15,
 		"FINDING_CODE_CANCELLED":          16,
 		"FINDING_CODE_TIME_LIMIT":         17,
+		"FINDING_CODE_LATE_RESULT":        18,
 	}
 )
 
@@ -2759,7 +2763,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted*\x9a\x04\n" +
+	"\aDeleted*\xb8\x04\n" +
 	"\vFindingCode\x12\x1c\n" +
 	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
@@ -2779,7 +2783,8 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x16FINDING_CODE_COMPLETED\x10\x0e\x12\x17\n" +
 	"\x13FINDING_CODE_FAILED\x10\x0f\x12\x1a\n" +
 	"\x16FINDING_CODE_CANCELLED\x10\x10\x12\x1b\n" +
-	"\x17FINDING_CODE_TIME_LIMIT\x10\x112\xec\b\n" +
+	"\x17FINDING_CODE_TIME_LIMIT\x10\x11\x12\x1c\n" +
+	"\x18FINDING_CODE_LATE_RESULT\x10\x122\xec\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
