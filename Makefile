@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# How long `make test-long` simulates: at half a million steps a second, an hour is about two billion.
+# How long `make test-long` simulates. On two cores an hour is about 1.4 billion steps.
 SIMULATE_FOR ?= 1h
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 

@@ -33,7 +33,7 @@ const (
 // TestSimulation simulates a coordinator and its workers over a bad network, and wants of every step what the model says and what always holds;
 // then that everything drains once the faults are over; and in the end that every outcome that there is has been met. See docs/testing.md.
 func TestSimulation(t *testing.T) {
-	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T10 T11 T13")
+	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T5 T7 T10 T11 T13")
 	if *simSeed != 0 {
 		if _, err := simulate(*simSeed, newCoverage()); err != nil {
 			t.Fatal(err)
