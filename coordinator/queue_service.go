@@ -89,8 +89,11 @@ func update(s *lease.Settings, req *lessorv1.UpdateQueueRequest, policy lease.Re
 	if r := req.GetRateLimit(); r != nil {
 		s.Rate = lease.Rate{PerSecond: r.GetPerSecond(), Burst: r.GetBurst()}
 	}
-	if req.GetRetryPolicy() != nil {
-		s.Retry = policy
+	switch {
+	case policy.IsSet():
+		s.Retry = policy.Or(s.Retry)
+	case req.GetRetryPolicy() != nil:
+		s.Retry = lease.RetryPolicy{}
 	}
 	if changes := req.GetFairnessWeights(); len(changes) > 0 {
 		s.Weights = weights(s.Weights, changes)

@@ -30,10 +30,11 @@ func TestUpdateQueueSetsWhatItHas(t *testing.T) {
 		update(&lessorv1.UpdateQueueRequest{RateLimit: &lessorv1.RateLimit{PerSecond: 0.5, Burst: 2}})
 		update(&lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"gold": 3, "lead": 0.5}})
 		update(&lessorv1.UpdateQueueRequest{RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1, InitialBackoff: durationpb.New(7)}})
+		update(&lessorv1.UpdateQueueRequest{RetryPolicy: &lessorv1.RetryPolicy{MaxLosses: 4}})
 		q := update(&lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"lead": 0, "tin": 1}})
 		if !q.GetPaused() || q.GetMaxInflight() != 10 || q.GetRateLimit().GetPerSecond() != 0.5 || q.GetRateLimit().GetBurst() != 2 ||
-			q.GetRetryPolicy().GetMaxAttempts() != 1 || len(q.GetFairnessWeights()) != 2 || q.GetFairnessWeights()["gold"] != 3 {
-			t.Errorf("after five updates: %v", q)
+			q.GetRetryPolicy().GetMaxAttempts() != 1 || q.GetRetryPolicy().GetMaxLosses() != 4 || len(q.GetFairnessWeights()) != 2 || q.GetFairnessWeights()["gold"] != 3 {
+			t.Errorf("after six updates: %v", q)
 		}
 		q = update(&lessorv1.UpdateQueueRequest{
 			Paused: &no, MaxInflight: &none, RateLimit: &lessorv1.RateLimit{}, RetryPolicy: &lessorv1.RetryPolicy{},

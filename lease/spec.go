@@ -146,28 +146,32 @@ func (p *RetryPolicy) IsSet() bool {
 	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 || p.MaxBackoff != 0 || len(p.NonRetryable) > 0
 }
 
-// over returns p with what it does not set taken from the queue's policy, and then from the defaults (T3). A longest wait that comes from
-// there is at least as long as the first.
-func (p RetryPolicy) over(queue *RetryPolicy) RetryPolicy {
-	ownMax := p.MaxBackoff != 0
-	setDefault(&p.MaxAttempts, queue.MaxAttempts)
-	setDefault(&p.MaxAttempts, DefaultMaxAttempts)
-	setDefault(&p.MaxLosses, queue.MaxLosses)
-	setDefault(&p.MaxLosses, DefaultMaxLosses)
-	setDefault(&p.Multiplier, queue.Multiplier)
-	setDefault(&p.Multiplier, DefaultMultiplier)
-	setDefault(&p.MaxBackoff, queue.MaxBackoff)
-	setDefault(&p.InitialBackoff, queue.InitialBackoff)
-	setDefault(&p.InitialBackoff, DefaultInitialBackoff)
-	setDefault(&p.MaxBackoff, DefaultMaxBackoff)
-	if ownMax {
-		p.InitialBackoff = min(p.InitialBackoff, p.MaxBackoff)
-	}
-	p.MaxBackoff = max(p.MaxBackoff, p.InitialBackoff)
+// Or returns p with what it does not set taken from other.
+func (p RetryPolicy) Or(other RetryPolicy) RetryPolicy {
+	setDefault(&p.MaxAttempts, other.MaxAttempts)
+	setDefault(&p.MaxLosses, other.MaxLosses)
+	setDefault(&p.InitialBackoff, other.InitialBackoff)
+	setDefault(&p.Multiplier, other.Multiplier)
+	setDefault(&p.MaxBackoff, other.MaxBackoff)
 	if len(p.NonRetryable) == 0 {
-		p.NonRetryable = queue.NonRetryable
+		p.NonRetryable = other.NonRetryable
 	}
 	return p
+}
+
+var defaultPolicy = RetryPolicy{
+	MaxAttempts: DefaultMaxAttempts, MaxLosses: DefaultMaxLosses,
+	InitialBackoff: DefaultInitialBackoff, Multiplier: DefaultMultiplier, MaxBackoff: DefaultMaxBackoff,
+}
+
+// over returns p with what it does not set taken from the queue's policy, and then from the defaults (T3), so that the waits fit together.
+func (p RetryPolicy) over(queue RetryPolicy) RetryPolicy {
+	whole := p.Or(queue).Or(defaultPolicy)
+	if p.MaxBackoff != 0 {
+		whole.InitialBackoff = min(whole.InitialBackoff, p.MaxBackoff)
+	}
+	whole.MaxBackoff = max(whole.MaxBackoff, whole.InitialBackoff)
+	return whole
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -64,7 +64,7 @@ func (s *step) withPolicy(space uint32, spec *Spec) *Spec {
 		queue = settings.Retry
 	}
 	filled := *spec
-	filled.Retry = spec.Retry.over(&queue)
+	filled.Retry = spec.Retry.over(queue)
 	return &filled
 }
 

@@ -22,8 +22,8 @@ type queueUpdateCmd struct {
 
 // Help is shown below the flags.
 func (queueUpdateCmd) Help() string {
-	return `What no flag names stays as it is, but for the retry policy: its flags together replace the one before, and what they leave
-out is the default, shown in parentheses. It applies to tasks that are submitted from then on and do not set theirs.
+	return `What no flag names stays as it is. The retry policy is for tasks that are submitted from then on and do not set theirs; what it does not set,
+either, is the default, shown in parentheses.
 
 Examples:
   lessor queue update mail --max-inflight 10 --rate 300/m

@@ -406,7 +406,7 @@ type UpdateQueueRequest struct {
 	MaxInflight *uint32 `protobuf:"varint,4,opt,name=max_inflight,json=maxInflight,proto3,oneof" json:"max_inflight,omitempty"`
 	// Grants in time. A message without per_second removes the limit.
 	RateLimit *RateLimit `protobuf:"bytes,5,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
-	// For tasks that are submitted from now on and do not set theirs. An empty message goes back to the defaults.
+	// For tasks that are submitted from now on and do not set theirs. Fields that are not set stay; an empty message goes back to the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// Turns of fairness keys beside the others: 0.001 to 1,000, or 0 to forget a key. Keys that are not named stay; at most 1,000 in all.
 	FairnessWeights map[string]float64 `protobuf:"bytes,7,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
