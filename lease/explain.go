@@ -179,14 +179,19 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 		})
 	}
 	if key := t.Spec.ConcurrencyKey; key != "" {
-		if h := view.Holders(t.ID.Space, key); !h.Room(t.Spec.ConcurrencyLimit) {
-			all = append(all, Finding{
-				Code: FoundConcurrencyKey, Since: since,
-				Message: fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
-					key, counted(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit)),
-				Remedy: "one of them ends",
-			})
+		f := Finding{Code: FoundConcurrencyKey, Since: since}
+		switch h := view.Holders(t.ID.Space, key); {
+		case !h.Room(t.Spec.ConcurrencyLimit):
+			f.Message = fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
+				key, counted(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit))
+			f.Remedy = "one of them ends"
+		case t.Parked:
+			f.Message = fmt.Sprintf("a task before it waits for their concurrency_key %q", key)
+			f.Remedy = "that one is granted, or goes"
+		default:
+			return all
 		}
+		all = append(all, f)
 	}
 	return all
 }

@@ -8,7 +8,7 @@ func (s *step) grant(c Grant) {
 	if t == nil || t.State() != Ready {
 		return
 	}
-	switch s.out.Blocked = s.blocked(t); s.out.Blocked {
+	switch s.out.Blocked = s.blocked(t, c.Behind); s.out.Blocked {
 	case NoBlock:
 	case BlockedByKey:
 		s.park()

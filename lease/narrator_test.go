@@ -211,7 +211,7 @@ func (n *narrator) submit(fields []string) {
 // grant leases a task: "grant t1 w1 session=s1 request=r1 as=name".
 func (n *narrator) grant(w words) {
 	id := n.task(w)
-	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"]})
+	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"], Behind: slices.Contains(w.names, "behind")})
 	t := n.store.Task(id)
 	if t == nil || t.Lease == nil || len(out.Changes) == 0 || out.Changes[0].New.Attempt() == attemptOf(out.Changes[0].Old) {
 		n.printf("not granted%s", blockNames[out.Blocked])

@@ -102,12 +102,12 @@ const (
 )
 
 // blocked judges whether a READY task may be granted (T11, T13).
-func (s *step) blocked(t *Task) Block {
+func (s *step) blocked(t *Task, behind bool) Block {
 	q := s.view.Queue(t.ID.Space, t.Spec.Queue)
 	if b := q.Blocked(s.now.Serving); b != NoBlock {
 		return b
 	}
-	if k := t.Spec.ConcurrencyKey; k != "" && !s.view.Holders(t.ID.Space, k).Room(t.Spec.ConcurrencyLimit) {
+	if k := t.Spec.ConcurrencyKey; k != "" && (behind || !s.view.Holders(t.ID.Space, k).Room(t.Spec.ConcurrencyLimit)) {
 		return BlockedByKey
 	}
 	return NoBlock

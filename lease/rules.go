@@ -148,6 +148,9 @@ type Grant struct {
 	Worker  string
 	Session string // empty: unary, which needs no acknowledgement (W5)
 	Request string
+	// Behind is set when a task that is before this one in its line is parked under the same concurrency key. Then it is parked, too, or a
+	// task that needs the key for itself would be overtaken for ever (T2, T11).
+	Behind bool
 }
 
 // Unpark puts a parked task back in its line. The caller does so when the task's concurrency key may have room again.

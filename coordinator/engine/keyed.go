@@ -99,6 +99,27 @@ func isReady(t *lease.Task) bool { return t != nil && t.State() == lease.Ready }
 
 func isInLine(t *lease.Task) bool { return isReady(t) && !t.Parked }
 
+// behind reports whether a task that is before this one in its line is parked under the same key.
+func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
+	if len(l.queue.space.keys) == 0 {
+		return false
+	}
+	t := e.set.task(id)
+	if t == nil || t.Spec.ConcurrencyKey == "" {
+		return false
+	}
+	k := l.queue.space.keys[t.Spec.ConcurrencyKey]
+	if k == nil || k.parked[l.kind] == nil {
+		return false
+	}
+	h := k.parked[l.kind]
+	if h.dry() {
+		e.refillParked(k, l.kind, h)
+	}
+	first, ok := h.first()
+	return ok && placeLess(first, p)
+}
+
 // nudge brings back parked tasks for which there is room now: the first of each line, since any of the lines may have no taker at present.
 // What comes of them nudges the key again.
 func (e *Engine) nudge() {

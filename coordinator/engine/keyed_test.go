@@ -163,6 +163,30 @@ func TestStartBringsParkedTasksBack(t *testing.T) {
 	})
 }
 
+// T2, T11: tasks of one key in one line go in their order, whatever their limits: one that needs the key for itself is not overtaken for ever, nor
+// is the one behind it.
+func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	run(t, func(r *rig) {
+		r.submit(sharing("k", 2), sharing("k", 2))
+		live := r.lease(2, 0)
+		alone, behind := r.submit(sharing("k", 1))[0].ID, r.submit(sharing("k", 2))[0].ID
+		r.lease(2, 0) // parks them
+		var order []lease.TaskID
+		for range 10 {
+			r.submit(sharing("k", 2))
+			r.want(r.say(lease.KindComplete, live[0]), lease.VerdictCommitted, lease.None)
+			live = live[1:]
+			for _, g := range r.lease(5, 0) {
+				live, order = append(live, g), append(order, g.Task.ID)
+			}
+		}
+		if len(order) < 3 || order[0] != alone || order[1] != behind {
+			r.Errorf("granted in the order %v, want %v and %v first", order, alone, behind)
+		}
+	})
+}
+
 // T2, T11: however many tasks wait for a key, a grant looks at few of them, others pass, and memory stays bounded; after a restart they wait on.
 func TestLongParkingLine(t *testing.T) {
 	t.Attr("rules", "T2 T11")

@@ -84,7 +84,7 @@ func (t *taker) sit(q *queue) {
 func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	p, _ := l.head.first()
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
-	grant := lease.Grant{Task: id, Worker: t.wants.Worker}
+	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
 	if t.member != nil {
 		grant.Session = t.member.Session
 	} else {
