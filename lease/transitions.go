@@ -17,7 +17,6 @@ func (s *step) finish(state State, reason Reason, at Wall) {
 // wait puts the task back in its line, at once or after d.
 func (s *step) wait(at Now, d time.Duration) {
 	t := s.write()
-	t.Parked = false
 	if d <= 0 {
 		t.Rest, t.ReadyAt, t.RetryAt = Ready, at.Serving, 0
 		return
