@@ -11,8 +11,7 @@ var _ Calls = (*Engine)(nil)
 
 // Submit makes tasks; see Calls.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
-	var out lease.Step
-	err := e.do(ctx, name.Tenant, func() { out = e.submit(name, specs, digests) })
+	out, err := ask(ctx, e, name.Tenant, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -59,12 +58,7 @@ func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
 
 // Say judges reports; see Calls.
 func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
-	var answers []lease.Answer
-	err := e.do(ctx, tenant, func() { answers = e.judge(tenant, reports) })
-	if err != nil {
-		return nil, err
-	}
-	return answers, nil
+	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
 
 // Post is Say for a stream: it does not wait. after gets the answers on the committer, or the error that means no verdict.
@@ -110,23 +104,15 @@ func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) 
 }
 
 func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c lease.Command) (*lease.Task, error) {
-	var out lease.Step
-	var task *lease.Task
-	err := e.do(ctx, tenant, func() {
+	return ask(ctx, e, tenant, func() (*lease.Task, error) {
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
-			out.Err = lease.ErrNotFound
-			return
+			return nil, lease.ErrNotFound
 		}
-		out = e.step(e.now, c)
-		task = e.set.task(id)
+		if out := e.step(e.now, c); out.Err != nil {
+			return nil, out.Err
+		}
+		return e.set.task(id), nil
 	})
-	if err == nil {
-		err = out.Err
-	}
-	if err != nil {
-		return nil, err
-	}
-	return task, nil
 }
 
 // Now reads both clocks; see Calls.
@@ -139,20 +125,19 @@ func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
 // Live is the number of live leases.
-func (e *Engine) Live(ctx context.Context) (n int, err error) {
-	err = e.do(ctx, "", func() { n = e.set.live })
-	return n, err
+func (e *Engine) Live(ctx context.Context) (int, error) {
+	return ask(ctx, e, "", func() (int, error) { return e.set.live, nil })
 }
 
 // Holdings counts the live leases of each session.
 func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
-	held := map[string]int{}
-	err := e.do(ctx, "", func() {
+	return ask(ctx, e, "", func() (map[string]int, error) {
+		held := make(map[string]int, len(e.sessions))
 		for session, t := range e.sessions {
 			held[session] = len(t.leases)
 		}
+		return held, nil
 	})
-	return held, err
 }
 
 // spaceOf finds a space or makes it, for whoever waits there; it has no number and no record before its first task.

@@ -296,19 +296,25 @@ func (e *Engine) stop(err error) {
 	e.hub.close()
 }
 
-// do runs fn on the loop, in the tenant's turn, and waits until what it did is durable. If ctx ends first the outcome is unknown to the
-// caller.
-func (e *Engine) do(ctx context.Context, tenant string, fn func()) error {
+// ask runs fn on the loop, in the tenant's turn, and returns its answer once what it did is durable. If ctx ends first the outcome is
+// unknown to the caller, and fn may still run: so fn tells nothing but its answer.
+func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
+	var none, answer T
+	var refusal error
 	done := make(chan error, 1)
-	if err := e.inbox.put(tenant, op{run: fn, after: func(err error) { done <- err }}); err != nil {
-		return err
+	err := e.inbox.put(tenant, op{run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
+	if err != nil {
+		return none, err
 	}
 	select {
-	case err := <-done:
-		return err
+	case err = <-done:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
+	if err != nil {
+		return none, err
+	}
+	return answer, refusal
 }
 
 // Stopped reports whether err means that the engine has ended.

@@ -60,7 +60,7 @@ func TestBacklogBeyondMemory(t *testing.T) {
 		if more := r.lease(1, 0); len(more) != 0 {
 			r.Errorf("leased %d tasks more than were submitted", len(more))
 		}
-		if n := len(r.set.tasks) - r.set.live; n > maxIdle {
+		if n := inside(r, func() int { return len(r.set.tasks) - r.set.live }); n > maxIdle {
 			r.Errorf("%d tasks at rest in memory", n)
 		}
 	})
@@ -387,7 +387,7 @@ func TestRetentionAndLedger(t *testing.T) {
 		r.say(lease.KindComplete, g[0])
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
-		if r.set.task(task.ID) != nil {
+		if r.version(task.ID) != nil {
 			r.Fatal("the task is still there")
 		}
 		if a := r.say(lease.KindComplete, g[0]); !a.Replayed {

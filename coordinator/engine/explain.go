@@ -8,26 +8,24 @@ import (
 )
 
 // Explain tells why a task is where it is; see Calls.
-func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (x lease.Explanation, err error) {
-	found := false
-	err = e.do(ctx, tenant, func() {
-		if e.spaces[id.Space] == nil {
-			return
-		}
-		e.step(e.now, lease.Expire{Task: id})
-		t := e.set.task(id)
-		if found = t != nil && t.Tenant == tenant; !found {
-			return
-		}
-		x = lease.Explain(e.now, view{e}, t)
-		if t.State() == lease.Ready {
-			x.Findings = append(e.workersFor(t, heldBack(x.Findings)), x.Findings...)
-		}
-	})
-	if err == nil && !found {
-		err = lease.ErrNotFound
+func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (lease.Explanation, error) {
+	return ask(ctx, e, tenant, func() (lease.Explanation, error) { return e.explain(tenant, id) })
+}
+
+func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, err error) {
+	if e.spaces[id.Space] == nil {
+		return x, lease.ErrNotFound
 	}
-	return x, err
+	e.step(e.now, lease.Expire{Task: id})
+	t := e.set.task(id)
+	if t == nil || t.Tenant != tenant {
+		return x, lease.ErrNotFound
+	}
+	x = lease.Explain(e.now, view{e}, t)
+	if t.State() == lease.Ready {
+		x.Findings = append(e.workersFor(t, heldBack(x.Findings)), x.Findings...)
+	}
+	return x, nil
 }
 
 // heldBack reports whether the rules keep a READY task from being granted.

@@ -225,8 +225,8 @@ func TestLongParkingLine(t *testing.T) {
 		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
 			r.Errorf("queue: %+v", q)
 		}
-		if keys := r.spaces[free.ID.Space].keys; len(keys) != 0 {
-			r.Errorf("%d keys are remembered that nobody uses", len(keys))
+		if n := inside(r, func() int { return len(r.spaces[free.ID.Space].keys) }); n != 0 {
+			r.Errorf("%d keys are remembered that nobody uses", n)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 		time.Sleep(lease.DefaultHeartbeatTimeout)
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		r.kill()
-		if kept := r.set.discarded(id, 1); kept == nil || string(kept.Output) != "done" {
+		if kept := r.kept(id, 1); kept == nil || string(kept.Output) != "done" {
 			r.Fatalf("kept: %+v", kept)
 		}
 		task, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id, By: "ops"})
@@ -59,12 +59,12 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 		}
 		r.kill()
 		for attempt := uint32(1); attempt <= n; attempt++ {
-			kept := r.set.discarded(id, attempt)
+			kept := r.kept(id, attempt)
 			if want := attempt > n-lease.MaxDiscarded; (kept != nil) != want || kept != nil && kept.Output[0] != byte(attempt-1) {
 				r.Errorf("attempt %d: kept %+v", attempt, kept)
 			}
 		}
-		if kept := r.set.task(id).Discarded; len(kept) != lease.MaxDiscarded || kept[0].Attempt != n-lease.MaxDiscarded+1 {
+		if kept := r.version(id).Discarded; len(kept) != lease.MaxDiscarded || kept[0].Attempt != n-lease.MaxDiscarded+1 {
 			r.Errorf("the task tells of %d kept results", len(kept))
 		}
 	})
@@ -81,7 +81,7 @@ func TestRepeatedRefusalIsRecordedOnce(t *testing.T) {
 			r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		}
 		refused := 0
-		for _, e := range r.set.task(id).Events() {
+		for _, e := range r.version(id).Events() {
 			if e.Type == lease.EventRefused {
 				refused++
 			}

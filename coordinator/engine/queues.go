@@ -10,17 +10,17 @@ import (
 
 // Queues lists queues; see Calls.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
-	var all []QueueInfo
-	err := e.do(ctx, name.Tenant, func() {
+	all, err := ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
 		number, ok := e.dir.lookup(name)
 		if !ok {
-			return
+			return nil, nil
 		}
 		for _, q := range e.spaces[number].queues {
 			if q.name > after && q.createdAt != 0 {
 				all = append(all, q.info())
 			}
 		}
+		return all, nil
 	})
 	slices.SortFunc(all, func(a, b QueueInfo) int { return strings.Compare(a.Name, b.Name) })
 	return all[:min(limit, len(all))], err
@@ -28,16 +28,22 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 
 // Queue shows one queue; see Calls.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
-	err = e.do(ctx, name.Tenant, func() {
+	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		number, ok := e.dir.lookup(name)
 		if !ok {
-			return
+			return nil, nil
 		}
-		if q := e.spaces[number].queues[queue]; q != nil && q.createdAt != 0 {
-			info, found = q.info(), true
+		q := e.spaces[number].queues[queue]
+		if q == nil || q.createdAt == 0 {
+			return nil, nil
 		}
+		info := q.info()
+		return &info, nil
 	})
-	return info, found, err
+	if shown == nil {
+		return QueueInfo{}, false, err
+	}
+	return *shown, true, nil
 }
 
 func (q *queue) info() QueueInfo {
@@ -48,27 +54,22 @@ func (q *queue) info() QueueInfo {
 }
 
 // UpdateQueue sets what governs a queue; see Calls.
-func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (info QueueInfo, err error) {
-	var refusal error
-	err = e.do(ctx, name.Tenant, func() {
+func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
+	return ask(ctx, e, name.Tenant, func() (QueueInfo, error) {
 		s := e.spaceOf(name)
 		settings := lease.Settings{}
 		if q := s.queues[queue]; q != nil {
 			settings = *q.settings
 		}
 		change(&settings)
-		if refusal = settings.Check(e.rules.Limits); refusal != nil {
-			return
+		if err := settings.Check(e.rules.Limits); err != nil {
+			return QueueInfo{}, err
 		}
-		if refusal = e.number(s); refusal != nil {
-			return
+		if err := e.number(s); err != nil {
+			return QueueInfo{}, err
 		}
-		info = e.govern(e.queue(s, queue), &settings)
+		return e.govern(e.queue(s, queue), &settings), nil
 	})
-	if err == nil {
-		err = refusal
-	}
-	return info, err
 }
 
 // govern puts settings in force. Whatever they held back is looked at again.

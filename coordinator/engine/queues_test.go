@@ -261,8 +261,7 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 			}
 			r.say(lease.KindComplete, g[0])
 		}
-		number, _ := r.SpaceNumber(home)
-		if n := len(r.spaces[number].queues["q"].flows); n > keptFlows+2 {
+		if n := inside(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
 			r.Errorf("%d flows are remembered", n)
 		}
 	})

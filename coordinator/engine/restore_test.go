@@ -39,7 +39,7 @@ func TestRestoreFromABackup(t *testing.T) {
 				r.Errorf("%v: token %d after %d, %d losses", g.Task.ID, g.Token, last, g.Task.Losses)
 			}
 			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
-			if kept := len(r.set.task(g.Task.ID).Discarded); kept > 0 && g.Task.ID != open.Task.ID {
+			if kept := len(r.version(g.Task.ID).Discarded); kept > 0 && g.Task.ID != open.Task.ID {
 				r.Errorf("%v keeps %d results of a task of the lost future that had its id (V15)", g.Task.ID, kept)
 			}
 		}

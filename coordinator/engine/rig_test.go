@@ -45,6 +45,28 @@ func (r *rig) start(cfg Config) {
 	go func() { r.done <- e.Run(ctx) }()
 }
 
+// inside returns what look finds on the engine's loop, which alone may read its memory.
+func inside[T any](r *rig, look func() T) T {
+	r.Helper()
+	found, err := ask(r.Context(), r.Engine, home.Tenant, func() (T, error) { return look(), nil })
+	if err != nil {
+		r.Fatal(err)
+	}
+	return found
+}
+
+// version is the newest version of a task, nil if there is none.
+func (r *rig) version(id lease.TaskID) *lease.Task {
+	r.Helper()
+	return inside(r, func() *lease.Task { return r.set.task(id) })
+}
+
+// kept is the late result of an attempt, nil if there is none.
+func (r *rig) kept(id lease.TaskID, attempt uint32) *lease.Result {
+	r.Helper()
+	return inside(r, func() *lease.Result { return r.set.discarded(id, attempt) })
+}
+
 // end is an orderly stop.
 func (r *rig) end() {
 	r.Helper()

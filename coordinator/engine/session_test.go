@@ -241,7 +241,7 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(slow - time.Second) }})
 		time.Sleep(2 * slow)
 		synctest.Wait()
-		stalled := r.set.task(g.Task.ID).Lease.Stalled
+		stalled := r.version(g.Task.ID).Lease.Stalled
 		if d := time.Duration(stalled); d < slow-time.Second || d > slow {
 			r.Errorf("given back: %v, want at most %v", d, slow)
 		}

@@ -39,7 +39,7 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	}
 	done = Swept{After: s.After, Until: s.Until, More: true}
 	if s.Until == 0 {
-		err = e.do(ctx, s.Space.Tenant, func() { done.Until = e.spaces[number].nextSeq - 1 })
+		done.Until, err = ask(ctx, e, s.Space.Tenant, func() (uint64, error) { return e.spaces[number].nextSeq - 1, nil })
 	}
 	for looked := 0; err == nil && done.More && looked < sweepCall; looked += sweepStep {
 		err = e.sweepStep(ctx, s, number, &done)
@@ -66,14 +66,18 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 		return nil
 	}
 	done.After = ids[len(ids)-1].Seq
-	return e.do(ctx, s.Space.Tenant, func() {
+	counts, err := ask(ctx, e, s.Space.Tenant, func() (counts Swept, err error) {
 		for _, id := range ids {
-			e.sweepTask(s, id, done)
+			e.sweepTask(s, id, &counts)
 		}
+		return counts, nil
 	})
+	done.Changed += counts.Changed
+	done.Skipped += counts.Skipped
+	return err
 }
 
-func (e *Engine) sweepTask(s Sweep, id lease.TaskID, done *Swept) {
+func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) {
 	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)
 	if t == nil {
@@ -81,11 +85,11 @@ func (e *Engine) sweepTask(s Sweep, id lease.TaskID, done *Swept) {
 	}
 	switch c, skip := s.Choose(t); {
 	case skip:
-		done.Skipped++
+		counts.Skipped++
 	case c == nil:
 	case e.step(e.now, c).Err != nil:
-		done.Skipped++
+		counts.Skipped++
 	default:
-		done.Changed++
+		counts.Changed++
 	}
 }

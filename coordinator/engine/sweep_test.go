@@ -47,7 +47,7 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 			r.Fatalf("second call: %+v, %v", second, err)
 		}
 		r.kill()
-		if q := r.queueInfo(); q.Ready != n/5+1 || r.set.task(late.ID).State() != lease.Ready {
+		if q := r.queueInfo(); q.Ready != n/5+1 || r.version(late.ID).State() != lease.Ready {
 			r.Errorf("%d tasks wait, want the %d of the other type and the late one", q.Ready, n/5)
 		}
 		again, err := r.Sweep(r.Context(), cancelAll(""))

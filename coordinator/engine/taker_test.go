@@ -11,11 +11,13 @@ import (
 func (r *rig) hungry(name string) int {
 	r.Helper()
 	synctest.Wait()
-	number, ok := r.SpaceNumber(home)
-	if !ok || r.spaces[number].queues[name] == nil {
-		return 0
-	}
-	return r.spaces[number].queues[name].hungry.Len()
+	return inside(r, func() int {
+		s := r.byName[home]
+		if s == nil || s.queues[name] == nil {
+			return 0
+		}
+		return s.queues[name].hungry.Len()
+	})
 }
 
 // Whoever asked in vain, or has gone, is not remembered.
