@@ -103,7 +103,7 @@ type SessionRequest struct {
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about, for example a task id. Optional.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per frame where used; 0: not used.
+	// Rises by one per sequenced frame, from Accept.next_seq on (W7). 0: not sequenced; such a frame is told apart by (id, corr) alone (W6).
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -687,7 +687,7 @@ func (x *Sender) GetId() string {
 // Ack acknowledges, or asks to be acknowledged.
 type Ack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the frame that is acknowledged. Empty: none.
+	// Id of the frame that is acknowledged; every sequenced frame before it is, too. Empty: none.
 	For string `protobuf:"bytes,1,opt,name=for,proto3" json:"for,omitempty"`
 	// Asks the receiver to acknowledge this frame.
 	Request       bool `protobuf:"varint,2,opt,name=request,proto3" json:"request,omitempty"`
@@ -745,9 +745,14 @@ type Handshake struct {
 	// Version of this protocol; 1.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// Who connects.
-	Worker        *WorkerInfo `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Worker *WorkerInfo `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Goes on with a session whose stream was lost (W8). Absent: a new session.
+	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Instance of this worker that is no more and that this one comes instead of: its stream ends and its leases are requeued at once (W8).
+	// Empty: none.
+	ReplacesInstanceId string `protobuf:"bytes,4,opt,name=replaces_instance_id,json=replacesInstanceId,proto3" json:"replaces_instance_id,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Handshake) Reset() {
@@ -794,6 +799,84 @@ func (x *Handshake) GetWorker() *WorkerInfo {
 	return nil
 }
 
+func (x *Handshake) GetResume() *Resume {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+func (x *Handshake) GetReplacesInstanceId() string {
+	if x != nil {
+		return x.ReplacesInstanceId
+	}
+	return ""
+}
+
+// Resume names the session to go on with.
+type Resume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id of its Accept.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// session_token of its newest Accept.
+	SessionToken string `protobuf:"bytes,2,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	// seq of the last frame that was taken from the coordinator; what came after it is sent again. 0: none.
+	LastSeenSeq   uint64 `protobuf:"varint,3,opt,name=last_seen_seq,json=lastSeenSeq,proto3" json:"last_seen_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resume) Reset() {
+	*x = Resume{}
+	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resume) ProtoMessage() {}
+
+func (x *Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resume.ProtoReflect.Descriptor instead.
+func (*Resume) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Resume) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Resume) GetSessionToken() string {
+	if x != nil {
+		return x.SessionToken
+	}
+	return ""
+}
+
+func (x *Resume) GetLastSeenSeq() uint64 {
+	if x != nil {
+		return x.LastSeenSeq
+	}
+	return 0
+}
+
 // WorkerInfo describes a worker process.
 type WorkerInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -811,7 +894,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	mi := &file_lessor_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +906,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	mi := &file_lessor_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +919,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WorkerInfo) GetName() string {
@@ -880,13 +963,23 @@ type Accept struct {
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Version of the coordinator's software.
 	CoordinatorVersion string `protobuf:"bytes,5,opt,name=coordinator_version,json=coordinatorVersion,proto3" json:"coordinator_version,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Proves, in Handshake.resume, that a later stream goes on with this session. It survives a restart of the coordinator; each Accept brings
+	// a new one, and the newest wins. Keep it secret.
+	SessionToken string `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	// When session_token loses its worth, by the coordinator's wall clock.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The session that was named in Handshake.resume goes on: its leases and sequences are this stream's.
+	Resumed bool `protobuf:"varint,8,opt,name=resumed,proto3" json:"resumed,omitempty"`
+	// seq of the next sequenced frame that is expected of the worker: after a restart of the coordinator it begins anew with 1, and what the
+	// worker sends again is known by its content (V4).
+	NextSeq       uint64 `protobuf:"varint,9,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Accept) Reset() {
 	*x = Accept{}
-	mi := &file_lessor_v1_session_proto_msgTypes[6]
+	mi := &file_lessor_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +991,7 @@ func (x *Accept) String() string {
 func (*Accept) ProtoMessage() {}
 
 func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[6]
+	mi := &file_lessor_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1004,7 @@ func (x *Accept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accept.ProtoReflect.Descriptor instead.
 func (*Accept) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Accept) GetSessionId() string {
@@ -949,6 +1042,34 @@ func (x *Accept) GetCoordinatorVersion() string {
 	return ""
 }
 
+func (x *Accept) GetSessionToken() string {
+	if x != nil {
+		return x.SessionToken
+	}
+	return ""
+}
+
+func (x *Accept) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Accept) GetResumed() bool {
+	if x != nil {
+		return x.Resumed
+	}
+	return false
+}
+
+func (x *Accept) GetNextSeq() uint64 {
+	if x != nil {
+		return x.NextSeq
+	}
+	return 0
+}
+
 // Register says what the worker can do and from which queues it takes.
 type Register struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -964,7 +1085,7 @@ type Register struct {
 
 func (x *Register) Reset() {
 	*x = Register{}
-	mi := &file_lessor_v1_session_proto_msgTypes[7]
+	mi := &file_lessor_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1097,7 @@ func (x *Register) String() string {
 func (*Register) ProtoMessage() {}
 
 func (x *Register) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[7]
+	mi := &file_lessor_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1110,7 @@ func (x *Register) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Register.ProtoReflect.Descriptor instead.
 func (*Register) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Register) GetCapabilities() *Capabilities {
@@ -1028,7 +1149,7 @@ type WorkerHeartbeat struct {
 
 func (x *WorkerHeartbeat) Reset() {
 	*x = WorkerHeartbeat{}
-	mi := &file_lessor_v1_session_proto_msgTypes[8]
+	mi := &file_lessor_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1161,7 @@ func (x *WorkerHeartbeat) String() string {
 func (*WorkerHeartbeat) ProtoMessage() {}
 
 func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[8]
+	mi := &file_lessor_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1174,7 @@ func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHeartbeat.ProtoReflect.Descriptor instead.
 func (*WorkerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkerHeartbeat) GetHealthy() bool {
@@ -1088,7 +1209,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_lessor_v1_session_proto_msgTypes[9]
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1221,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[9]
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1234,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1141,7 +1262,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1274,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1287,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Report) GetReport() isReport_Report {
@@ -1255,7 +1376,7 @@ type Verdicts struct {
 
 func (x *Verdicts) Reset() {
 	*x = Verdicts{}
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1388,7 @@ func (x *Verdicts) String() string {
 func (*Verdicts) ProtoMessage() {}
 
 func (x *Verdicts) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1401,7 @@ func (x *Verdicts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdicts.ProtoReflect.Descriptor instead.
 func (*Verdicts) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Verdicts) GetVerdicts() []*ReportVerdict {
@@ -1333,7 +1454,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1466,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1479,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportVerdict) GetTaskId() string {
@@ -1495,7 +1616,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1628,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1641,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ItemError) GetCode() string {
@@ -1557,7 +1678,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1690,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1703,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeartbeatAck) GetLeases() []*LeaseAck {
@@ -1616,7 +1737,7 @@ type LeaseAck struct {
 
 func (x *LeaseAck) Reset() {
 	*x = LeaseAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1749,7 @@ func (x *LeaseAck) String() string {
 func (*LeaseAck) ProtoMessage() {}
 
 func (x *LeaseAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1762,7 @@ func (x *LeaseAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAck.ProtoReflect.Descriptor instead.
 func (*LeaseAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LeaseAck) GetTaskId() string {
@@ -1683,7 +1804,7 @@ type Dispatch struct {
 
 func (x *Dispatch) Reset() {
 	*x = Dispatch{}
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1816,7 @@ func (x *Dispatch) String() string {
 func (*Dispatch) ProtoMessage() {}
 
 func (x *Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1829,7 @@ func (x *Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dispatch.ProtoReflect.Descriptor instead.
 func (*Dispatch) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Dispatch) GetAssignments() []*Assignment {
@@ -1737,7 +1858,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1870,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1883,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cancel) GetTaskId() string {
@@ -1811,7 +1932,7 @@ type Feedback struct {
 
 func (x *Feedback) Reset() {
 	*x = Feedback{}
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1944,7 @@ func (x *Feedback) String() string {
 func (*Feedback) ProtoMessage() {}
 
 func (x *Feedback) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1957,7 @@ func (x *Feedback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feedback.ProtoReflect.Descriptor instead.
 func (*Feedback) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Feedback) GetItems() []*FeedbackItem {
@@ -1869,7 +1990,7 @@ type FeedbackItem struct {
 
 func (x *FeedbackItem) Reset() {
 	*x = FeedbackItem{}
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2002,7 @@ func (x *FeedbackItem) String() string {
 func (*FeedbackItem) ProtoMessage() {}
 
 func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2015,7 @@ func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackItem.ProtoReflect.Descriptor instead.
 func (*FeedbackItem) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeedbackItem) GetTaskId() string {
@@ -1957,7 +2078,7 @@ type Capacity struct {
 
 func (x *Capacity) Reset() {
 	*x = Capacity{}
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2090,7 @@ func (x *Capacity) String() string {
 func (*Capacity) ProtoMessage() {}
 
 func (x *Capacity) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2103,7 @@ func (x *Capacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capacity.ProtoReflect.Descriptor instead.
 func (*Capacity) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Capacity) GetMaxParallel() uint32 {
@@ -2005,7 +2126,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2138,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2151,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Drain) GetReason() string {
@@ -2058,7 +2179,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2191,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2204,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -2103,14 +2224,20 @@ type Error struct {
 	// What to do about it.
 	Remediation string `protobuf:"bytes,3,opt,name=remediation,proto3" json:"remediation,omitempty"`
 	// Wait before a repeat. Absent: a repeat does not help.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// With E.RESULT.SEQ_GAP: the seq that was expected; send again from there (W7).
+	ExpectedSeq uint64 `protobuf:"varint,5,opt,name=expected_seq,json=expectedSeq,proto3" json:"expected_seq,omitempty"`
+	// With E.CMD.CONCURRENCY_VIOLATION: the task that the worker refuses.
+	TaskId string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// With E.CMD.CONCURRENCY_VIOLATION: its lease.
+	LeaseId       string `protobuf:"bytes,7,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2249,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2262,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Error) GetCode() string {
@@ -2166,6 +2293,27 @@ func (x *Error) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *Error) GetExpectedSeq() uint64 {
+	if x != nil {
+		return x.ExpectedSeq
+	}
+	return 0
+}
+
+func (x *Error) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *Error) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
 // Reset ends a session at once.
 type Reset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2181,7 +2329,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2341,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2354,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reset) GetCode() string {
@@ -2277,17 +2425,24 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"1\n" +
 	"\x03Ack\x12\x10\n" +
 	"\x03for\x18\x01 \x01(\tR\x03for\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\bR\arequest\"V\n" +
+	"\arequest\x18\x02 \x01(\bR\arequest\"\xb3\x01\n" +
 	"\tHandshake\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
-	"\x06worker\x18\x02 \x01(\v2\x15.lessor.v1.WorkerInfoR\x06worker\"w\n" +
+	"\x06worker\x18\x02 \x01(\v2\x15.lessor.v1.WorkerInfoR\x06worker\x12)\n" +
+	"\x06resume\x18\x03 \x01(\v2\x11.lessor.v1.ResumeR\x06resume\x120\n" +
+	"\x14replaces_instance_id\x18\x04 \x01(\tR\x12replacesInstanceId\"p\n" +
+	"\x06Resume\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
+	"\rsession_token\x18\x02 \x01(\tR\fsessionToken\x12\"\n" +
+	"\rlast_seen_seq\x18\x03 \x01(\x04R\vlastSeenSeq\"w\n" +
 	"\n" +
 	"WorkerInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
 	"instanceId\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1a\n" +
-	"\bhostname\x18\x04 \x01(\tR\bhostname\"\x9d\x02\n" +
+	"\bhostname\x18\x04 \x01(\tR\bhostname\"\xb2\x03\n" +
 	"\x06Accept\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12H\n" +
@@ -2295,7 +2450,12 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\fidle_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12;\n" +
 	"\vserver_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"serverTime\x12/\n" +
-	"\x13coordinator_version\x18\x05 \x01(\tR\x12coordinatorVersion\"\x82\x01\n" +
+	"\x13coordinator_version\x18\x05 \x01(\tR\x12coordinatorVersion\x12#\n" +
+	"\rsession_token\x18\x06 \x01(\tR\fsessionToken\x129\n" +
+	"\n" +
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
+	"\aresumed\x18\b \x01(\bR\aresumed\x12\x19\n" +
+	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\x82\x01\n" +
 	"\bRegister\x12;\n" +
 	"\fcapabilities\x18\x01 \x01(\v2\x17.lessor.v1.CapabilitiesR\fcapabilities\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12!\n" +
@@ -2381,13 +2541,16 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x126\n" +
 	"\bdeadline\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"!\n" +
 	"\aGoodbye\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x93\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xea\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
 	"\vremediation\x18\x03 \x01(\tR\vremediation\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"o\n" +
+	"retryAfter\x12!\n" +
+	"\fexpected_seq\x18\x05 \x01(\x04R\vexpectedSeq\x12\x17\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12\x19\n" +
+	"\blease_id\x18\a \x01(\tR\aleaseId\"o\n" +
 	"\x05Reset\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12:\n" +
@@ -2414,7 +2577,7 @@ func file_lessor_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_lessor_v1_session_proto_goTypes = []any{
 	(ReportKind)(0),               // 0: lessor.v1.ReportKind
 	(*SessionRequest)(nil),        // 1: lessor.v1.SessionRequest
@@ -2422,108 +2585,111 @@ var file_lessor_v1_session_proto_goTypes = []any{
 	(*Sender)(nil),                // 3: lessor.v1.Sender
 	(*Ack)(nil),                   // 4: lessor.v1.Ack
 	(*Handshake)(nil),             // 5: lessor.v1.Handshake
-	(*WorkerInfo)(nil),            // 6: lessor.v1.WorkerInfo
-	(*Accept)(nil),                // 7: lessor.v1.Accept
-	(*Register)(nil),              // 8: lessor.v1.Register
-	(*WorkerHeartbeat)(nil),       // 9: lessor.v1.WorkerHeartbeat
-	(*Reports)(nil),               // 10: lessor.v1.Reports
-	(*Report)(nil),                // 11: lessor.v1.Report
-	(*Verdicts)(nil),              // 12: lessor.v1.Verdicts
-	(*ReportVerdict)(nil),         // 13: lessor.v1.ReportVerdict
-	(*ItemError)(nil),             // 14: lessor.v1.ItemError
-	(*HeartbeatAck)(nil),          // 15: lessor.v1.HeartbeatAck
-	(*LeaseAck)(nil),              // 16: lessor.v1.LeaseAck
-	(*Dispatch)(nil),              // 17: lessor.v1.Dispatch
-	(*Cancel)(nil),                // 18: lessor.v1.Cancel
-	(*Feedback)(nil),              // 19: lessor.v1.Feedback
-	(*FeedbackItem)(nil),          // 20: lessor.v1.FeedbackItem
-	(*Capacity)(nil),              // 21: lessor.v1.Capacity
-	(*Drain)(nil),                 // 22: lessor.v1.Drain
-	(*Goodbye)(nil),               // 23: lessor.v1.Goodbye
-	(*Error)(nil),                 // 24: lessor.v1.Error
-	(*Reset)(nil),                 // 25: lessor.v1.Reset
-	nil,                           // 26: lessor.v1.WorkerHeartbeat.MetricsEntry
-	nil,                           // 27: lessor.v1.FeedbackItem.MetricsEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*Capabilities)(nil),          // 30: lessor.v1.Capabilities
-	(*HeartbeatRequest)(nil),      // 31: lessor.v1.HeartbeatRequest
-	(*StartRequest)(nil),          // 32: lessor.v1.StartRequest
-	(*CompleteRequest)(nil),       // 33: lessor.v1.CompleteRequest
-	(*FailRequest)(nil),           // 34: lessor.v1.FailRequest
-	(*ReleaseRequest)(nil),        // 35: lessor.v1.ReleaseRequest
-	(Verdict)(0),                  // 36: lessor.v1.Verdict
-	(Reason)(0),                   // 37: lessor.v1.Reason
-	(TaskState)(0),                // 38: lessor.v1.TaskState
-	(*HeartbeatResponse)(nil),     // 39: lessor.v1.HeartbeatResponse
-	(*Assignment)(nil),            // 40: lessor.v1.Assignment
-	(*FeedbackChunk)(nil),         // 41: lessor.v1.FeedbackChunk
+	(*Resume)(nil),                // 6: lessor.v1.Resume
+	(*WorkerInfo)(nil),            // 7: lessor.v1.WorkerInfo
+	(*Accept)(nil),                // 8: lessor.v1.Accept
+	(*Register)(nil),              // 9: lessor.v1.Register
+	(*WorkerHeartbeat)(nil),       // 10: lessor.v1.WorkerHeartbeat
+	(*Reports)(nil),               // 11: lessor.v1.Reports
+	(*Report)(nil),                // 12: lessor.v1.Report
+	(*Verdicts)(nil),              // 13: lessor.v1.Verdicts
+	(*ReportVerdict)(nil),         // 14: lessor.v1.ReportVerdict
+	(*ItemError)(nil),             // 15: lessor.v1.ItemError
+	(*HeartbeatAck)(nil),          // 16: lessor.v1.HeartbeatAck
+	(*LeaseAck)(nil),              // 17: lessor.v1.LeaseAck
+	(*Dispatch)(nil),              // 18: lessor.v1.Dispatch
+	(*Cancel)(nil),                // 19: lessor.v1.Cancel
+	(*Feedback)(nil),              // 20: lessor.v1.Feedback
+	(*FeedbackItem)(nil),          // 21: lessor.v1.FeedbackItem
+	(*Capacity)(nil),              // 22: lessor.v1.Capacity
+	(*Drain)(nil),                 // 23: lessor.v1.Drain
+	(*Goodbye)(nil),               // 24: lessor.v1.Goodbye
+	(*Error)(nil),                 // 25: lessor.v1.Error
+	(*Reset)(nil),                 // 26: lessor.v1.Reset
+	nil,                           // 27: lessor.v1.WorkerHeartbeat.MetricsEntry
+	nil,                           // 28: lessor.v1.FeedbackItem.MetricsEntry
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*Capabilities)(nil),          // 31: lessor.v1.Capabilities
+	(*HeartbeatRequest)(nil),      // 32: lessor.v1.HeartbeatRequest
+	(*StartRequest)(nil),          // 33: lessor.v1.StartRequest
+	(*CompleteRequest)(nil),       // 34: lessor.v1.CompleteRequest
+	(*FailRequest)(nil),           // 35: lessor.v1.FailRequest
+	(*ReleaseRequest)(nil),        // 36: lessor.v1.ReleaseRequest
+	(Verdict)(0),                  // 37: lessor.v1.Verdict
+	(Reason)(0),                   // 38: lessor.v1.Reason
+	(TaskState)(0),                // 39: lessor.v1.TaskState
+	(*HeartbeatResponse)(nil),     // 40: lessor.v1.HeartbeatResponse
+	(*Assignment)(nil),            // 41: lessor.v1.Assignment
+	(*FeedbackChunk)(nil),         // 42: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_session_proto_depIdxs = []int32{
-	28, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
+	29, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
 	4,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
 	5,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
-	8,  // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
-	9,  // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
-	10, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
-	19, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
-	21, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
-	22, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
-	24, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
-	23, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
-	28, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
+	9,  // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
+	10, // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
+	11, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
+	20, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
+	22, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
+	23, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
+	25, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
+	24, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
+	29, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
 	3,  // 13: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
 	4,  // 14: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
-	7,  // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
-	17, // 16: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
-	12, // 17: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
-	15, // 18: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
-	18, // 19: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
-	22, // 20: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
-	24, // 21: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
-	25, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
-	6,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
-	29, // 24: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
-	29, // 25: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
-	28, // 26: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
-	30, // 27: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
-	26, // 28: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
-	31, // 29: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
-	11, // 30: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
-	32, // 31: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
-	33, // 32: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
-	34, // 33: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
-	35, // 34: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
-	13, // 35: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
-	0,  // 36: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
-	14, // 37: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
-	36, // 38: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
-	37, // 39: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
-	38, // 40: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
-	28, // 41: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
-	29, // 42: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
-	28, // 43: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
-	28, // 44: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
-	29, // 45: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	16, // 46: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	28, // 47: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
-	14, // 48: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	39, // 49: lessor.v1.LeaseAck.heartbeat:type_name -> lessor.v1.HeartbeatResponse
-	40, // 50: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	37, // 51: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	29, // 52: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	20, // 53: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	41, // 54: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	27, // 55: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	28, // 56: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	29, // 57: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	29, // 58: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	8,  // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
+	18, // 16: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
+	13, // 17: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
+	16, // 18: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
+	19, // 19: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
+	23, // 20: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
+	25, // 21: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
+	26, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
+	7,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
+	6,  // 24: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
+	30, // 25: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
+	30, // 26: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
+	29, // 27: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
+	29, // 28: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 29: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
+	27, // 30: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
+	32, // 31: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
+	12, // 32: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
+	33, // 33: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
+	34, // 34: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
+	35, // 35: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
+	36, // 36: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
+	14, // 37: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
+	0,  // 38: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
+	15, // 39: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
+	37, // 40: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
+	38, // 41: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
+	39, // 42: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
+	29, // 43: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 44: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
+	29, // 45: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
+	29, // 46: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
+	30, // 47: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	17, // 48: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
+	29, // 49: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	15, // 50: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
+	40, // 51: lessor.v1.LeaseAck.heartbeat:type_name -> lessor.v1.HeartbeatResponse
+	41, // 52: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	38, // 53: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	30, // 54: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	21, // 55: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	42, // 56: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	28, // 57: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	29, // 58: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	30, // 59: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	30, // 60: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }
@@ -2554,7 +2720,7 @@ func file_lessor_v1_session_proto_init() {
 		(*SessionResponse_Error)(nil),
 		(*SessionResponse_Reset_)(nil),
 	}
-	file_lessor_v1_session_proto_msgTypes[10].OneofWrappers = []any{
+	file_lessor_v1_session_proto_msgTypes[11].OneofWrappers = []any{
 		(*Report_Start)(nil),
 		(*Report_Complete)(nil),
 		(*Report_Fail)(nil),
@@ -2566,7 +2732,7 @@ func file_lessor_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_session_proto_rawDesc), len(file_lessor_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
