@@ -14,6 +14,25 @@ const (
 	maxChunkBytes = 64 << 10
 )
 
+// feedback passes volatile news of running attempts on.
+func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
+	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
+		return
+	}
+	var feeds []engine.Feed
+	for i, item := range m.GetItems() {
+		feed, err := parseFeedback(item, ss.c.cfg.Limits)
+		if err != nil {
+			ss.out.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
+			continue
+		}
+		feeds = append(feeds, feed)
+	}
+	if bytes := ss.size + answerSize; ss.out.reserve(bytes) {
+		ss.c.engine.FeedAll(ss.who.Tenant, feeds, func() { ss.out.release(bytes) })
+	}
+}
+
 // parseFeedback reads volatile news of a running attempt.
 func parseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *lease.FieldError) {
 	f := fields{limits: l}

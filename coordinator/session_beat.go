@@ -1,0 +1,41 @@
+package coordinator
+
+import (
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// heartbeat takes the worker's word on itself and renews the leases that it names, no others (W4).
+func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
+	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
+		return
+	}
+	f := fields{limits: ss.c.cfg.Limits}
+	if parseMetrics(&f, m.GetMetrics()); f.err != nil {
+		ss.out.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
+		return
+	}
+	ss.mu.Lock()
+	changed := ss.healthy != m.GetHealthy()
+	ss.healthy, ss.metrics = m.GetHealthy(), m.GetMetrics()
+	if ss.state == registered {
+		ss.state = heartbeating
+	}
+	ss.mu.Unlock()
+	reports := make([]*lease.Report, len(m.GetLeases()))
+	for i, l := range m.GetLeases() {
+		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
+		reports[i].Session = ss.id
+	}
+	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.out.renewals(corr, bytes, reports, answers, err)
+		for i, a := range answers {
+			if err == nil && a.Verdict == lease.VerdictCommitted {
+				ss.c.feedProgress(ss.who.Tenant, m.GetLeases()[i])
+			}
+		}
+	})
+	if changed {
+		ss.resize()
+	}
+}

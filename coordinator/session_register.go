@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func newInstance() string { return rand.Text() }
+
+// register says what the worker takes; the first one makes it a member of the engine, a later one replaces what was said.
+func (ss *session) register(corr string, m *lessorv1.Register) {
+	if ss.id == "" {
+		ss.out.fail(corr, codeUnknown, "register needs a handshake before it", "send handshake, then register")
+		return
+	}
+	f := fields{limits: ss.c.cfg.Limits}
+	wants := engine.Wants{
+		Worker: ss.info.GetName(),
+		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.workspace("register.workspace_id", m.GetWorkspaceId())},
+		Queues: f.queues("register.queues", m.GetQueues()),
+		Types:  f.types("register.capabilities.types", m.GetCapabilities().GetTypes()),
+	}
+	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
+	if slots < 1 || slots > maxParallel {
+		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)
+	}
+	if f.err != nil {
+		ss.out.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
+		return
+	}
+	ss.mu.Lock()
+	first := ss.state == handshaking
+	ss.caps, ss.wants, ss.slots = m.GetCapabilities(), wants, int(slots)
+	if first {
+		ss.state = registered
+	}
+	ss.mu.Unlock()
+	if first {
+		ss.enter()
+		return
+	}
+	_ = ss.c.engine.Update(ss.id, wants, ss.room()) // a stopped engine pushes nothing
+}
+
+// enter makes the session a member of the engine, unless its end has come meanwhile.
+func (ss *session) enter() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.left {
+		return
+	}
+	_ = ss.c.engine.Join(&engine.Member{ // a stopped engine pushes nothing
+		Session: ss.id, Wants: ss.wants, Slots: ss.slots,
+		Deliver: ss.out.dispatch, Notify: ss.notify,
+		Displaced: func() {
+			ss.out.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
+			ss.end(nil)
+		},
+	})
+}
+
+// room is the number of slots as the engine is to see it: none while the worker drains or is not well.
+func (ss *session) room() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.state == draining || !ss.healthy {
+		return 0
+	}
+	return ss.slots
+}
+
+func (ss *session) resize() { _ = ss.c.engine.Resize(ss.who.Tenant, ss.id, ss.room()) } // a stopped engine pushes nothing
+
+func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
+	if m.GetMaxParallel() > maxParallel {
+		ss.out.fail(corr, codeInvalid, fmt.Sprintf("capacity.max_parallel: is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel), "")
+		return
+	}
+	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it
+	caps.Concurrency.MaxParallel = m.GetMaxParallel()
+	ss.mu.Lock()
+	ss.caps, ss.slots = caps, int(m.GetMaxParallel())
+	ss.mu.Unlock()
+	ss.resize()
+}

@@ -1,0 +1,96 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// reports takes starts and outcomes; their verdicts come back in the same order.
+func (ss *session) reports(corr string, m *lessorv1.Reports) {
+	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
+		return
+	}
+	reports := make([]*lease.Report, len(m.GetReports()))
+	ids := make([]string, len(reports))
+	for i, r := range m.GetReports() {
+		reports[i] = parseReport(r, ss.c.cfg.Limits)
+		reports[i].Session = ss.id
+		ids[i] = reportID(r)
+	}
+	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
+	})
+}
+
+func reportID(m *lessorv1.Report) string {
+	switch m := m.GetReport().(type) {
+	case *lessorv1.Report_Complete:
+		return m.Complete.GetReportId()
+	case *lessorv1.Report_Fail:
+		return m.Fail.GetReportId()
+	case *lessorv1.Report_Release:
+		return m.Release.GetReportId()
+	}
+	return ""
+}
+
+func (ss *session) fits(corr, field string, n int) bool {
+	if n <= ss.c.cfg.Limits.Batch {
+		return true
+	}
+	ss.out.fail(corr, codeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
+	return false
+}
+
+// post has reports judged. The answers come on the engine's committer, which must not wait: so room for them is waited for here, where
+// only this stream stands still. after gives the bytes back.
+func (ss *session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) {
+	bytes := ss.size + (1+len(reports))*answerSize
+	if !ss.out.reserve(bytes) {
+		return // the stream is ending
+	}
+	judged := func(answers []lease.Answer, err error) { after(bytes, answers, err) }
+	if err := ss.c.engine.Post(ss.who.Tenant, reports, judged); err != nil {
+		judged(nil, err)
+	}
+}
+
+// acknowledged takes the ack of a dispatch (W5).
+func (ss *session) acknowledged(dispatch string) {
+	leases := ss.out.dispatched(dispatch)
+	reports := make([]*lease.Report, len(leases))
+	for i, l := range leases {
+		reports[i] = &lease.Report{Kind: lease.KindAck, TaskID: l.task, LeaseID: l.lease, Session: ss.id}
+	}
+	if len(reports) == 0 {
+		return
+	}
+	ss.post(reports, func(bytes int, answers []lease.Answer, _ error) { // no verdict: the worker's Start will be judged, or the lease ends
+		ss.out.release(bytes)
+		ss.out.late(reports, answers)
+	})
+}
+
+// notify gets leases to stop from the engine.
+func (ss *session) notify(notices []engine.Notice) {
+	for _, n := range notices {
+		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // one that is short expires first
+			ss.hushed.Store(true)
+		}
+		ss.out.cancel(&lessorv1.Cancel{
+			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: span(n.Grace),
+		})
+	}
+}
+
+// unhush ends the pause that follows an unacknowledged dispatch: the session has said something (W5). It goes on while the worker has
+// not even read its work (W11).
+func (ss *session) unhush() {
+	if ss.hushed.Load() && !ss.out.behind() {
+		ss.hushed.Store(false)
+		_ = ss.c.engine.Heard(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+	}
+}
