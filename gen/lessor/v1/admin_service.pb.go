@@ -9,6 +9,7 @@ package lessorv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -81,6 +82,75 @@ func (x WorkerState) Number() protoreflect.EnumNumber {
 // Deprecated: Use WorkerState.Descriptor instead.
 func (WorkerState) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{0}
+}
+
+// WorkerHealth is how a worker does, as the coordinator sees it (W9). Where several hold the gravest is shown, in this order.
+type WorkerHealth int32
+
+const (
+	// Never sent.
+	WorkerHealth_WORKER_HEALTH_UNSPECIFIED WorkerHealth = 0
+	// Nothing is wrong.
+	WorkerHealth_WORKER_HEALTH_HEALTHY WorkerHealth = 1
+	// All its slots have been in use for a minute. It is busy, not ill: more workers would help.
+	WorkerHealth_WORKER_HEALTH_SATURATED WorkerHealth = 2
+	// A heartbeat is missing.
+	WorkerHealth_WORKER_HEALTH_WARN WorkerHealth = 3
+	// Its memory or its disk is nearly full: no new work.
+	WorkerHealth_WORKER_HEALTH_SUSPENDED WorkerHealth = 4
+	// So many heartbeats are missing that the next one decides: no new work. Its session ends with the next that does not come.
+	WorkerHealth_WORKER_HEALTH_DEGRADED WorkerHealth = 5
+	// It says of itself that it is not healthy: no new work.
+	WorkerHealth_WORKER_HEALTH_UNHEALTHY WorkerHealth = 6
+)
+
+// Enum value maps for WorkerHealth.
+var (
+	WorkerHealth_name = map[int32]string{
+		0: "WORKER_HEALTH_UNSPECIFIED",
+		1: "WORKER_HEALTH_HEALTHY",
+		2: "WORKER_HEALTH_SATURATED",
+		3: "WORKER_HEALTH_WARN",
+		4: "WORKER_HEALTH_SUSPENDED",
+		5: "WORKER_HEALTH_DEGRADED",
+		6: "WORKER_HEALTH_UNHEALTHY",
+	}
+	WorkerHealth_value = map[string]int32{
+		"WORKER_HEALTH_UNSPECIFIED": 0,
+		"WORKER_HEALTH_HEALTHY":     1,
+		"WORKER_HEALTH_SATURATED":   2,
+		"WORKER_HEALTH_WARN":        3,
+		"WORKER_HEALTH_SUSPENDED":   4,
+		"WORKER_HEALTH_DEGRADED":    5,
+		"WORKER_HEALTH_UNHEALTHY":   6,
+	}
+)
+
+func (x WorkerHealth) Enum() *WorkerHealth {
+	p := new(WorkerHealth)
+	*p = x
+	return p
+}
+
+func (x WorkerHealth) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkerHealth) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_admin_service_proto_enumTypes[1].Descriptor()
+}
+
+func (WorkerHealth) Type() protoreflect.EnumType {
+	return &file_lessor_v1_admin_service_proto_enumTypes[1]
+}
+
+func (x WorkerHealth) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkerHealth.Descriptor instead.
+func (WorkerHealth) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{1}
 }
 
 // Queue is a line of tasks that workers take from.
@@ -793,8 +863,18 @@ type Worker struct {
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	// Its last own word on its health.
 	Healthy bool `protobuf:"varint,11,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Gauges of its last heartbeat.
-	Metrics       map[string]float64 `protobuf:"bytes,12,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Gauges of the last heartbeat that had any.
+	Metrics map[string]float64 `protobuf:"bytes,12,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// How it does.
+	Health WorkerHealth `protobuf:"varint,13,opt,name=health,proto3,enum=lessor.v1.WorkerHealth" json:"health,omitempty"`
+	// Why, in words; empty for HEALTHY.
+	HealthDetail string `protobuf:"bytes,14,opt,name=health_detail,json=healthDetail,proto3" json:"health_detail,omitempty"`
+	// Heartbeats in a row that did not come when they were due.
+	MissedHeartbeats uint32 `protobuf:"varint,15,opt,name=missed_heartbeats,json=missedHeartbeats,proto3" json:"missed_heartbeats,omitempty"`
+	// What an operator asked of it; absent where none has.
+	Drain *Drain `protobuf:"bytes,16,opt,name=drain,proto3" json:"drain,omitempty"`
+	// Tasks that it holds through this session, oldest first; at most 1,000, and only in GetWorker.
+	TaskIds       []string `protobuf:"bytes,17,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +993,400 @@ func (x *Worker) GetMetrics() map[string]float64 {
 	return nil
 }
 
+func (x *Worker) GetHealth() WorkerHealth {
+	if x != nil {
+		return x.Health
+	}
+	return WorkerHealth_WORKER_HEALTH_UNSPECIFIED
+}
+
+func (x *Worker) GetHealthDetail() string {
+	if x != nil {
+		return x.HealthDetail
+	}
+	return ""
+}
+
+func (x *Worker) GetMissedHeartbeats() uint32 {
+	if x != nil {
+		return x.MissedHeartbeats
+	}
+	return 0
+}
+
+func (x *Worker) GetDrain() *Drain {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+func (x *Worker) GetTaskIds() []string {
+	if x != nil {
+		return x.TaskIds
+	}
+	return nil
+}
+
+// GetWorkerRequest names a worker.
+type GetWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stable name of the worker. Required.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// One of its sessions. Empty: all of them.
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerRequest) Reset() {
+	*x = GetWorkerRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerRequest) ProtoMessage() {}
+
+func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetWorkerRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *GetWorkerRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// GetWorkerResponse is what the worker is now.
+type GetWorkerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its open sessions, at least one.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerResponse) Reset() {
+	*x = GetWorkerResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerResponse) ProtoMessage() {}
+
+func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetWorkerResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// DrainWorkerRequest names a worker and says what it is to do.
+type DrainWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stable name of the worker. Required.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// One of its sessions. Empty: all of them.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Why, told to the worker. At most 1,024 bytes.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// When the worker should have ended by itself, told to it; nothing is done to it then. Absent: no such time.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Takes a drain back: the coordinator gives work again. A worker that has begun to stop by itself goes on with that.
+	Undo          bool `protobuf:"varint,5,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerRequest) Reset() {
+	*x = DrainWorkerRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerRequest) ProtoMessage() {}
+
+func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
+func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DrainWorkerRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *DrainWorkerRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DrainWorkerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DrainWorkerRequest) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *DrainWorkerRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+// DrainWorkerResponse is the worker after it. A drain holds for the process (its instance_id) and not for the stream: it outlasts a reconnect,
+// though not a restart of the coordinator.
+type DrainWorkerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sessions that were drained, at least one.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerResponse) Reset() {
+	*x = DrainWorkerResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerResponse) ProtoMessage() {}
+
+func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
+func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DrainWorkerResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// KickWorkerRequest names a worker to throw out.
+type KickWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stable name of the worker. Required.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// One of its sessions. Empty: all of them.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Why, told to the worker. At most 1,024 bytes.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How long the worker is asked to stay away; it is not kept out. Absent: 5 s; at most 24 h.
+	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Its leases end at once, REVOKED, and their tasks are READY for others. False: they live on, for the worker to go on with when it is back,
+	// and run out if it does not come.
+	Requeue       bool `protobuf:"varint,5,opt,name=requeue,proto3" json:"requeue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KickWorkerRequest) Reset() {
+	*x = KickWorkerRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KickWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KickWorkerRequest) ProtoMessage() {}
+
+func (x *KickWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KickWorkerRequest.ProtoReflect.Descriptor instead.
+func (*KickWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KickWorkerRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *KickWorkerRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *KickWorkerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *KickWorkerRequest) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *KickWorkerRequest) GetRequeue() bool {
+	if x != nil {
+		return x.Requeue
+	}
+	return false
+}
+
+// KickWorkerResponse is what was thrown out.
+type KickWorkerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sessions as they were, at least one.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KickWorkerResponse) Reset() {
+	*x = KickWorkerResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KickWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KickWorkerResponse) ProtoMessage() {}
+
+func (x *KickWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KickWorkerResponse.ProtoReflect.Descriptor instead.
+func (*KickWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *KickWorkerResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
 // ListWorkersRequest asks for a page of workers.
 type ListWorkersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -928,7 +1402,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1414,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[11]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1427,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListWorkersRequest) GetQueue() string {
@@ -990,7 +1464,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1476,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[12]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1489,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1041,7 +1515,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1527,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[13]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1540,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 // GetStatusResponse is the coordinator as it sees itself.
@@ -1094,7 +1568,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1580,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[14]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1593,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1182,7 +1656,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -1242,7 +1716,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"f\n" +
 	"\x12ListQueuesResponse\x12(\n" +
 	"\x06queues\x18\x01 \x03(\v2\x10.lessor.v1.QueueR\x06queues\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xba\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x80\x06\n" +
 	"\x06Worker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
@@ -1258,10 +1732,40 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastSeenAt\x12\x18\n" +
 	"\ahealthy\x18\v \x01(\bR\ahealthy\x128\n" +
-	"\ametrics\x18\f \x03(\v2\x1e.lessor.v1.Worker.MetricsEntryR\ametrics\x1a:\n" +
+	"\ametrics\x18\f \x03(\v2\x1e.lessor.v1.Worker.MetricsEntryR\ametrics\x12/\n" +
+	"\x06health\x18\r \x01(\x0e2\x17.lessor.v1.WorkerHealthR\x06health\x12#\n" +
+	"\rhealth_detail\x18\x0e \x01(\tR\fhealthDetail\x12+\n" +
+	"\x11missed_heartbeats\x18\x0f \x01(\rR\x10missedHeartbeats\x12&\n" +
+	"\x05drain\x18\x10 \x01(\v2\x10.lessor.v1.DrainR\x05drain\x12\x19\n" +
+	"\btask_ids\x18\x11 \x03(\tR\ataskIds\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"N\n" +
+	"\x10GetWorkerRequest\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"@\n" +
+	"\x11GetWorkerResponse\x12+\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"\xb4\x01\n" +
+	"\x12DrainWorkerRequest\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x126\n" +
+	"\bdeadline\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x12\n" +
+	"\x04undo\x18\x05 \x01(\bR\x04undo\"B\n" +
+	"\x13DrainWorkerResponse\x12+\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"\xbd\x01\n" +
+	"\x11KickWorkerRequest\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12:\n" +
+	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x12\x18\n" +
+	"\arequeue\x18\x05 \x01(\bR\arequeue\"A\n" +
+	"\x12KickWorkerResponse\x12+\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"f\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -1288,7 +1792,15 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +
 	"\x17WORKER_STATE_REGISTERED\x10\x02\x12\x1d\n" +
 	"\x19WORKER_STATE_HEARTBEATING\x10\x03\x12\x19\n" +
-	"\x15WORKER_STATE_DRAINING\x10\x042\xcd\x03\n" +
+	"\x15WORKER_STATE_DRAINING\x10\x04*\xd3\x01\n" +
+	"\fWorkerHealth\x12\x1d\n" +
+	"\x19WORKER_HEALTH_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15WORKER_HEALTH_HEALTHY\x10\x01\x12\x1b\n" +
+	"\x17WORKER_HEALTH_SATURATED\x10\x02\x12\x16\n" +
+	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
+	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
+	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xae\x05\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -1297,6 +1809,10 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"PurgeQueue\x12\x1c.lessor.v1.PurgeQueueRequest\x1a\x1d.lessor.v1.PurgeQueueResponse\x12L\n" +
 	"\vListWorkers\x12\x1d.lessor.v1.ListWorkersRequest\x1a\x1e.lessor.v1.ListWorkersResponse\x12F\n" +
+	"\tGetWorker\x12\x1b.lessor.v1.GetWorkerRequest\x1a\x1c.lessor.v1.GetWorkerResponse\x12L\n" +
+	"\vDrainWorker\x12\x1d.lessor.v1.DrainWorkerRequest\x1a\x1e.lessor.v1.DrainWorkerResponse\x12I\n" +
+	"\n" +
+	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponseB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
@@ -1311,72 +1827,94 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_admin_service_proto_rawDescData
 }
 
-var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),              // 0: lessor.v1.WorkerState
-	(*Queue)(nil),                 // 1: lessor.v1.Queue
-	(*RateLimit)(nil),             // 2: lessor.v1.RateLimit
-	(*GetQueueRequest)(nil),       // 3: lessor.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),      // 4: lessor.v1.GetQueueResponse
-	(*UpdateQueueRequest)(nil),    // 5: lessor.v1.UpdateQueueRequest
-	(*UpdateQueueResponse)(nil),   // 6: lessor.v1.UpdateQueueResponse
-	(*PurgeQueueRequest)(nil),     // 7: lessor.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),    // 8: lessor.v1.PurgeQueueResponse
-	(*ListQueuesRequest)(nil),     // 9: lessor.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 10: lessor.v1.ListQueuesResponse
-	(*Worker)(nil),                // 11: lessor.v1.Worker
-	(*ListWorkersRequest)(nil),    // 12: lessor.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 13: lessor.v1.ListWorkersResponse
-	(*GetStatusRequest)(nil),      // 14: lessor.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 15: lessor.v1.GetStatusResponse
-	nil,                           // 16: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                           // 17: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                           // 18: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),           // 20: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),           // 21: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),            // 22: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),          // 23: lessor.v1.Capabilities
+	(WorkerHealth)(0),             // 1: lessor.v1.WorkerHealth
+	(*Queue)(nil),                 // 2: lessor.v1.Queue
+	(*RateLimit)(nil),             // 3: lessor.v1.RateLimit
+	(*GetQueueRequest)(nil),       // 4: lessor.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),      // 5: lessor.v1.GetQueueResponse
+	(*UpdateQueueRequest)(nil),    // 6: lessor.v1.UpdateQueueRequest
+	(*UpdateQueueResponse)(nil),   // 7: lessor.v1.UpdateQueueResponse
+	(*PurgeQueueRequest)(nil),     // 8: lessor.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),    // 9: lessor.v1.PurgeQueueResponse
+	(*ListQueuesRequest)(nil),     // 10: lessor.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 11: lessor.v1.ListQueuesResponse
+	(*Worker)(nil),                // 12: lessor.v1.Worker
+	(*GetWorkerRequest)(nil),      // 13: lessor.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),     // 14: lessor.v1.GetWorkerResponse
+	(*DrainWorkerRequest)(nil),    // 15: lessor.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),   // 16: lessor.v1.DrainWorkerResponse
+	(*KickWorkerRequest)(nil),     // 17: lessor.v1.KickWorkerRequest
+	(*KickWorkerResponse)(nil),    // 18: lessor.v1.KickWorkerResponse
+	(*ListWorkersRequest)(nil),    // 19: lessor.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),   // 20: lessor.v1.ListWorkersResponse
+	(*GetStatusRequest)(nil),      // 21: lessor.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 22: lessor.v1.GetStatusResponse
+	nil,                           // 23: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                           // 24: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                           // 25: lessor.v1.Worker.MetricsEntry
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),           // 27: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),           // 28: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),            // 29: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),          // 30: lessor.v1.Capabilities
+	(*Drain)(nil),                 // 31: lessor.v1.Drain
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	19, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	2,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	20, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	16, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
-	1,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
-	2,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	20, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	17, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	1,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	21, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
-	1,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	22, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	26, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
+	27, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	23, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
+	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
+	27, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	24, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
+	28, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
+	29, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	23, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	19, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	19, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	18, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
-	11, // 17: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	19, // 18: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	19, // 19: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	9,  // 20: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	3,  // 21: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	5,  // 22: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	7,  // 23: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	12, // 24: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	14, // 25: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	10, // 26: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	4,  // 27: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	6,  // 28: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	8,  // 29: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	13, // 30: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	15, // 31: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	26, // [26:32] is the sub-list for method output_type
-	20, // [20:26] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	30, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	26, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	26, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	25, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
+	31, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	12, // 19: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
+	26, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	12, // 21: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
+	32, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	12, // 23: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
+	12, // 24: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
+	26, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	26, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	10, // 27: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 28: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 29: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 30: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	19, // 31: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 32: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 33: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 34: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	21, // 35: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	11, // 36: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 37: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 38: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 39: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	20, // 40: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 41: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 42: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 43: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	22, // 44: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	36, // [36:45] is the sub-list for method output_type
+	27, // [27:36] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -1394,8 +1932,8 @@ func file_lessor_v1_admin_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   18,
+			NumEnums:      2,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

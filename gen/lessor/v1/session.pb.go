@@ -599,7 +599,7 @@ type SessionResponse_Cancel struct {
 }
 
 type SessionResponse_Drain struct {
-	// No more work will come; finish what runs, then say goodbye.
+	// No more work will come, an operator wants it so (W10): finish what runs, then say goodbye.
 	Drain *Drain `protobuf:"bytes,21,opt,name=drain,proto3,oneof"`
 }
 
@@ -1139,7 +1139,8 @@ type WorkerHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False: send me no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Gauges of the worker: cpu_pct, mem_pct, disk_pct, inflight ... At most 64.
+	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. Without any, those of before stand. Memory and disk that
+	// are nearly full keep new work away (W9).
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -1976,14 +1977,16 @@ type FeedbackItem struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Phase of the work.
 	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
-	// 0 to 1.
+	// 0 to 1; 0 says nothing, see zero_progress.
 	Progress float64 `protobuf:"fixed64,4,opt,name=progress,proto3" json:"progress,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Pieces of output, in order per channel.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
 	// Gauges of the attempt. At most 64.
-	Metrics       map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// progress is 0, again or still.
+	ZeroProgress  bool `protobuf:"varint,8,opt,name=zero_progress,json=zeroProgress,proto3" json:"zero_progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2065,6 +2068,13 @@ func (x *FeedbackItem) GetMetrics() map[string]float64 {
 		return x.Metrics
 	}
 	return nil
+}
+
+func (x *FeedbackItem) GetZeroProgress() bool {
+	if x != nil {
+		return x.ZeroProgress
+	}
+	return false
 }
 
 // Capacity changes how many tasks the worker takes.
@@ -2523,7 +2533,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x12/\n" +
 	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"9\n" +
 	"\bFeedback\x12-\n" +
-	"\x05items\x18\x01 \x03(\v2\x17.lessor.v1.FeedbackItemR\x05items\"\xbc\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x17.lessor.v1.FeedbackItemR\x05items\"\xe1\x02\n" +
 	"\fFeedbackItem\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
@@ -2531,7 +2541,8 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x01(\x01R\bprogress\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x120\n" +
 	"\x06chunks\x18\x06 \x03(\v2\x18.lessor.v1.FeedbackChunkR\x06chunks\x12>\n" +
-	"\ametrics\x18\a \x03(\v2$.lessor.v1.FeedbackItem.MetricsEntryR\ametrics\x1a:\n" +
+	"\ametrics\x18\a \x03(\v2$.lessor.v1.FeedbackItem.MetricsEntryR\ametrics\x12#\n" +
+	"\rzero_progress\x18\b \x01(\bR\fzeroProgress\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"-\n" +

@@ -1052,7 +1052,11 @@ type Progress struct {
 	// For people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Phase of the work, for example "running" or "uploading".
-	Stage         string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
+	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
+	// Gauges of the attempt. Only in answers: a heartbeat has a field of its own.
+	Metrics map[string]float64 `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Attempt that said it. Only in answers.
+	Attempt       uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1110,20 @@ func (x *Progress) GetStage() string {
 		return x.Stage
 	}
 	return ""
+}
+
+func (x *Progress) GetMetrics() map[string]float64 {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+func (x *Progress) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 // LeaseInfo is the public part of a live lease. The lease id itself is told to its holder only.
@@ -1482,7 +1500,7 @@ type Task struct {
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// Live lease; absent when nobody holds the task.
 	Lease *LeaseInfo `protobuf:"bytes,13,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Last progress of the live attempt; absent when there is none.
+	// Last progress of the live attempt, else of the last one that said anything; absent when there is none.
 	Progress *Progress `protobuf:"bytes,14,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why a cancel was asked; empty without one.
 	CancelReason string `protobuf:"bytes,15,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
@@ -1502,7 +1520,8 @@ type Task struct {
 	History []*HistoryEvent `protobuf:"bytes,22,rep,name=history,proto3" json:"history,omitempty"`
 	// Events that fell off the front of history.
 	HistoryDropped uint32 `protobuf:"varint,23,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"`
-	// Last lines of feedback of the live attempt, kept in memory only.
+	// Last lines of feedback of the live attempt, else of the last one that had any: at most 100 chunks and 64 KiB. They are in memory only until
+	// the attempt ends, and saved with its end. Lists leave them out.
 	Feedback []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
 	// Results that came too late, oldest first; the first of each lease, up to 64 KiB each, at most the newest 16.
 	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
@@ -1911,11 +1930,16 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\bmetadata\x18\a \x03(\v2!.lessor.v1.Artifact.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"V\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
 	"\bProgress\x12\x1a\n" +
 	"\bfraction\x18\x01 \x01(\x01R\bfraction\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05stage\x18\x03 \x01(\tR\x05stage\"\xad\x03\n" +
+	"\x05stage\x18\x03 \x01(\tR\x05stage\x12:\n" +
+	"\ametrics\x18\x04 \x03(\v2 .lessor.v1.Progress.MetricsEntryR\ametrics\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\rR\aattempt\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xad\x03\n" +
 	"\tLeaseInfo\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x1d\n" +
@@ -2079,7 +2103,7 @@ func file_lessor_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_lessor_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: lessor.v1.TaskState
 	(Verdict)(0),                  // 1: lessor.v1.Verdict
@@ -2099,62 +2123,64 @@ var file_lessor_v1_task_proto_goTypes = []any{
 	(*FeedbackChunk)(nil),         // 15: lessor.v1.FeedbackChunk
 	nil,                           // 16: lessor.v1.TaskSpec.LabelsEntry
 	nil,                           // 17: lessor.v1.Artifact.MetadataEntry
-	nil,                           // 18: lessor.v1.FeedbackChunk.MetadataEntry
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	nil,                           // 18: lessor.v1.Progress.MetricsEntry
+	nil,                           // 19: lessor.v1.FeedbackChunk.MetadataEntry
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_lessor_v1_task_proto_depIdxs = []int32{
-	19, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	19, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	20, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	20, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	3,  // 2: lessor.v1.RetryPolicy.non_retryable_categories:type_name -> lessor.v1.ErrorCategory
-	20, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	20, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
-	19, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
-	19, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
+	21, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	21, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
+	20, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
+	20, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
 	6,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
-	19, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
-	19, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
-	19, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
+	20, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
+	20, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
+	20, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
 	16, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
-	19, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	20, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
 	3,  // 13: lessor.v1.TaskError.category:type_name -> lessor.v1.ErrorCategory
-	19, // 14: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
-	20, // 15: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 14: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
+	21, // 15: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
 	17, // 16: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
-	20, // 17: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
-	20, // 18: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
-	20, // 19: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
-	20, // 20: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
-	20, // 21: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 22: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
-	20, // 23: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
-	2,  // 24: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
-	0,  // 25: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
-	5,  // 26: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
-	1,  // 27: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
-	20, // 28: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
-	2,  // 29: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
-	9,  // 30: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
-	7,  // 31: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
-	0,  // 32: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
-	2,  // 33: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
-	20, // 34: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	20, // 35: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
-	11, // 36: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
-	10, // 37: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
-	20, // 38: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
-	20, // 39: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
-	9,  // 40: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
-	8,  // 41: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
-	12, // 42: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
-	15, // 43: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
-	13, // 44: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
-	18, // 45: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	18, // 17: lessor.v1.Progress.metrics:type_name -> lessor.v1.Progress.MetricsEntry
+	21, // 18: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
+	21, // 19: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
+	21, // 20: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
+	21, // 21: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
+	21, // 22: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 23: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
+	21, // 24: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
+	2,  // 25: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
+	0,  // 26: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
+	5,  // 27: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
+	1,  // 28: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
+	21, // 29: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
+	2,  // 30: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
+	9,  // 31: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
+	7,  // 32: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
+	0,  // 33: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
+	2,  // 34: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
+	21, // 35: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	21, // 36: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
+	11, // 37: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
+	10, // 38: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
+	21, // 39: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
+	21, // 40: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
+	9,  // 41: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
+	8,  // 42: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
+	12, // 43: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
+	15, // 44: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
+	13, // 45: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
+	19, // 46: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_proto_init() }
@@ -2173,7 +2199,7 @@ func file_lessor_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_proto_rawDesc), len(file_lessor_v1_task_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
