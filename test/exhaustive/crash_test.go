@@ -47,7 +47,7 @@ func (w *world) persist() {
 
 // crash stops the coordinator, before or after the batch reached the disk but before anything of it was told, and starts it again. The
 // serving clock goes on from where it was stored; downtime does not count (A9).
-func (w *world) crash(s *scope, written, invalidate bool) error {
+func (w *world) crash(s *scope, written bool) error {
 	if written {
 		w.persist()
 	}
@@ -55,7 +55,7 @@ func (w *world) crash(s *scope, written, invalidate bool) error {
 	w.memory.shift(w.unsaved)
 	w.disk, w.unsaved = w.memory, 0
 	w.crashes++
-	if !invalidate {
+	if !s.invalidate {
 		return nil
 	}
 	w.epoch++

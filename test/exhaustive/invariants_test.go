@@ -16,27 +16,37 @@ func (s *scope) decide(w *world, c lease.Command) (lease.Answer, error) {
 	s.nonce = uint64(w.crashes + 1)
 	out := s.rules[w.epoch].Step(now, &w.memory, c)
 	for i := range out.Changes {
-		if err := w.checkChange(&out.Changes[i]); err != nil {
+		if err := w.checkChange(&out.Changes[i], c); err != nil {
 			return out.Answer, err
 		}
 		w.report(&out.Changes[i])
 	}
 	w.memory.apply(out.Changes)
-	w.steps++
-	w.count(c)
+	w.count(c, len(out.Changes) > 0)
 	if h := w.memory.Holders(0, ""); s.keyed && h.Count > 1 {
 		return out.Answer, fmt.Errorf("T11: %d leases share a concurrency key of limit 1", h.Count)
 	}
 	return out.Answer, nil
 }
 
-func (w *world) count(c lease.Command) {
+// count counts what is bounded. A command that did nothing leaves the world as it is; an answer to a worker is always to be told.
+func (w *world) count(c lease.Command, did bool) {
 	switch c.(type) {
+	case lease.Say:
+		did = true
 	case lease.Cancel:
-		w.cancels++
+		w.cancels += one(did)
 	case lease.Adopt:
-		w.adoptions++
+		w.adoptions += one(did)
 	}
+	w.steps += one(did)
+}
+
+func one(did bool) int {
+	if did {
+		return 1
+	}
+	return 0
 }
 
 // say gives a worker's message to the rules.
@@ -88,8 +98,12 @@ func ticketOf(id lease.TaskID, l *lease.Lease) lease.Ticket {
 	return lease.Ticket{Epoch: l.Epoch, Task: id, Attempt: l.Attempt, Nonce: l.Nonce}
 }
 
-// checkChange holds what must be true of the two versions of a task, whatever the command was.
-func (w *world) checkChange(c *lease.Change) error {
+// checkChange holds what must be true of the two versions of a task. A grant may touch no lease that is live, and nothing else depends on what
+// the command was.
+func (w *world) checkChange(c *lease.Change, command lease.Command) error {
+	if _, grants := command.(lease.Grant); grants && c.Old.Lease != nil && !over(c.Old) {
+		return fmt.Errorf("A1: a grant changes a task under a live lease")
+	}
 	for _, check := range []func(*lease.Change) error{w.checkLease, checkBudgets, checkOutcome, checkCancel} {
 		if err := check(c); err != nil {
 			return err
@@ -98,12 +112,10 @@ func (w *world) checkChange(c *lease.Change) error {
 	return nil
 }
 
-// checkLease holds A1 to A4 and A9.
+// checkLease holds A2 to A4 and A9.
 func (w *world) checkLease(c *lease.Change) error {
 	before, after := c.Old.Lease, c.New.Lease
 	switch {
-	case before != nil && after != nil && before.Attempt != after.Attempt && !over(c.Old):
-		return fmt.Errorf("A1: attempt %d is granted while attempt %d is live", after.Attempt, before.Attempt)
 	case before != nil && after != nil && before.Attempt == after.Attempt && over(c.Old):
 		return fmt.Errorf("A4: a lease that ended lives again")
 	case before != nil && after != nil && before.Attempt == after.Attempt && after.ExpiresAt < before.ExpiresAt:

@@ -1,33 +1,28 @@
 package exhaustive
 
-import (
-	"fmt"
+import "github.com/lessor-dev/lessor/lease"
 
-	"github.com/lessor-dev/lessor/lease"
-)
-
-// visit is given each world that a move leads to, or what the move broke.
-type visit func(name string, next *world, err error)
+// visit is given each world that a move leads to, or what the move broke, and the move's name as for fmt.Sprintf: few are read.
+type visit func(next *world, err error, move string, args ...any)
 
 // try makes a move on a copy of the world.
-func (w *world) try(to visit, name string, do func(*world) error) {
+func (w *world) try(to visit, do func(*world) error, move string, args ...any) {
 	next := w.clone()
 	err := do(next)
-	to(name, next, err)
+	to(next, err, move, args...)
 }
 
 // moves are all that may happen next.
 func (s *scope) moves(w *world, to visit) {
 	if s.prompt(w) {
-		w.try(to, "tick", func(n *world) error { n.pass(); return nil })
+		w.try(to, func(n *world) error { n.pass(); return nil }, "tick")
 	}
 	if w.steps > 0 {
-		w.try(to, "commit", (*world).commit)
+		w.try(to, (*world).commit, "commit")
 	}
 	if w.steps < s.batch {
 		s.decisions(w, to)
 	}
-	s.sends(w, to)
 	if w.crashes < s.crashes {
 		s.crashMoves(w, to)
 	}
@@ -39,22 +34,32 @@ func (s *scope) prompt(w *world) bool { return w.memory.overdue() < tick && w.di
 func (s *scope) decisions(w *world, to visit) {
 	for i, t := range w.memory.tasks {
 		for _, c := range s.commands(w, t) {
-			w.try(to, fmt.Sprintf("%T of task %d: %+v", c, i, c), func(n *world) error { return s.step(n, c) })
+			w.try(to, func(n *world) error { return s.step(n, c) }, "%T of task %d: %+v", c, i, c)
 		}
 	}
-	for _, m := range w.net {
-		for _, again := range []bool{false, true} {
-			w.try(to, fmt.Sprintf("deliver %v, again %v", m, again), func(n *world) error { return s.deliver(n, m, again) })
+	for i := range w.told {
+		for j := range w.told[i] {
+			if w.told[i][j].ticket.Attempt != 0 {
+				s.deliveries(w, to, i, uint32(j+1))
+			}
 		}
 	}
 }
 
-// commands that the coordinator or a client may give on a task.
+// deliveries are the messages that may come under a lease.
+func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
+	for _, kind := range s.kinds {
+		m := message{task, attempt, kind}
+		w.try(to, func(n *world) error { return s.deliver(n, m) }, "%v of attempt %d of task %d", kind, attempt, task)
+	}
+}
+
+// commands that the coordinator or a client may give on a task, in whatever state it is: the rules are to refuse them.
 func (s *scope) commands(w *world, t *lease.Task) (all []lease.Command) {
 	if at, _ := t.Due(); at != 0 && at <= now.Serving {
 		all = append(all, lease.Expire{Task: t.ID})
 	}
-	if t.State() == lease.Ready && !t.Parked && t.Attempts < s.grants {
+	if t.Attempt() < s.grants {
 		for worker := range 2 {
 			all = append(all, s.grant(t.ID, worker))
 		}
@@ -62,7 +67,7 @@ func (s *scope) commands(w *world, t *lease.Task) (all []lease.Command) {
 	if t.Parked {
 		all = append(all, lease.Unpark{Task: t.ID})
 	}
-	if w.cancels < s.cancels && !t.Rest.Final() && t.Cancel == nil {
+	if w.cancels < s.cancels || t.Cancel != nil {
 		all = append(all, lease.Cancel{Tenant: tenant, Task: t.ID})
 	}
 	if w.adoptions < s.adoptions && len(t.Discarded) > 0 {
@@ -81,31 +86,8 @@ func (s *scope) grant(task lease.TaskID, worker int) lease.Grant {
 
 var workers = [2]string{"a", "b"}
 
-func (s *scope) deliver(w *world, m message, again bool) error {
-	if !again {
-		w.lose(m)
-	}
-	report := m.report(s, w.told[m.task][m.attempt-1].ticket)
-	return s.say(w, m, report)
-}
-
-func (s *scope) sends(w *world, to visit) {
-	for _, m := range w.net {
-		w.try(to, fmt.Sprintf("lose %v", m), func(n *world) error { n.lose(m); return nil })
-	}
-	if len(w.net) == s.inFlight {
-		return
-	}
-	for i := range w.told {
-		for j := range w.told[i] {
-			for _, kind := range s.kinds {
-				m := message{i, uint32(j + 1), kind}
-				if w.told[i][j].ticket.Attempt != 0 && !w.inFlight(m) {
-					w.try(to, fmt.Sprintf("send %v", m), func(n *world) error { n.send(m); return nil })
-				}
-			}
-		}
-	}
+func (s *scope) deliver(w *world, m message) error {
+	return s.say(w, m, m.report(s, w.told[m.task][m.attempt-1].ticket))
 }
 
 func (s *scope) crashMoves(w *world, to visit) {
@@ -113,7 +95,6 @@ func (s *scope) crashMoves(w *world, to visit) {
 		if written && w.steps == 0 {
 			continue
 		}
-		name := fmt.Sprintf("crash, batch written %v, invalidate %v", written, s.invalidate)
-		w.try(to, name, func(n *world) error { return n.crash(s, written, s.invalidate) })
+		w.try(to, func(n *world) error { return n.crash(s, written) }, "crash, batch written %v", written)
 	}
 }

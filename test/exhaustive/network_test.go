@@ -1,30 +1,14 @@
 package exhaustive
 
-import (
-	"slices"
+import "github.com/lessor-dev/lessor/lease"
 
-	"github.com/lessor-dev/lessor/lease"
-)
-
-// message is what a worker says under a lease. While it is in flight it may be delivered any number of times, so that a second one like it
-// would add nothing.
+// message is what a worker says under a lease. Nothing in it depends on when it is sent. So a network that keeps any number of messages in
+// flight, for as long as it likes, loses, repeats and reorders them, delivers exactly this: under each lease that was told, every message, at any
+// time, any number of times. That is what is tried, and no message in flight is a part of the world.
 type message struct {
 	task    int
 	attempt uint32
 	kind    lease.Kind
-}
-
-func (m message) order() int { return m.task<<16 | int(m.attempt)<<8 | int(m.kind) }
-
-func (w *world) send(m message) {
-	w.net = append(w.net, m)
-	slices.SortFunc(w.net, func(a, b message) int { return a.order() - b.order() })
-}
-
-func (w *world) inFlight(m message) bool { return slices.Contains(w.net, m) }
-
-func (w *world) lose(m message) {
-	w.net = slices.DeleteFunc(w.net, func(other message) bool { return other == m })
 }
 
 // told is what is known of a lease outside of the coordinator. A worker that missed an answer knows less, and asks again; so every message

@@ -1,6 +1,7 @@
 package exhaustive
 
 import (
+	"bytes"
 	"crypto/sha256"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -10,18 +11,19 @@ import (
 // million worlds collide has a chance below 2^-88.
 type key [16]byte
 
-func (w *world) key() (least key) {
+func (w *world) key() key {
+	var least []byte
 	for tasks := range 2 {
 		for workers := range 2 {
 			e := encoder{buf: make([]byte, 0, 512), tasks: tasks, workers: workers}
 			e.world(w)
-			sum := sha256.Sum256(e.buf)
-			if k := key(sum[:16]); tasks+workers == 0 || string(k[:]) < string(least[:]) {
-				least = k
+			if least == nil || bytes.Compare(e.buf, least) < 0 {
+				least = e.buf
 			}
 		}
 	}
-	return least
+	sum := sha256.Sum256(least)
+	return key(sum[:16])
 }
 
 // encoder writes a world with tasks and workers exchanged or not.
@@ -78,12 +80,6 @@ func (e *encoder) world(w *world) {
 			e.num(int(t.ticket.Attempt), int(t.ticket.Nonce), int(t.ticket.Epoch), int(t.closed), int(t.state), int(t.because))
 			e.at(t.until)
 		}
-		for _, m := range w.net {
-			if m.task == task {
-				e.num(int(m.attempt), int(m.kind))
-			}
-		}
-		e.num(255)
 	}
 	for _, n := range w.batch {
 		e.news(&n)

@@ -14,21 +14,25 @@ var full = flag.Bool("full", false, "the whole scopes, for a minute, instead of 
 type scope struct {
 	name       string
 	kinds      []lease.Kind // that workers say
-	inFlight   int          // messages
 	batch      int          // steps between two commits
+	tasks      int          // that are done in it: 1 or 2
 	grants     uint32       // of a task
 	crashes    int
 	invalidate bool // the start after a crash has --recovery=invalidate
-	cancels    int
+	cancels    int  // in sum
 	adoptions  int
 	stream     bool // grants must be acknowledged within a tick (W5)
 	keyed      bool // the tasks share a concurrency key of limit 1 (T11)
 
 	rules [3]*lease.Rules // by epoch
 	nonce uint64
+
+	states  int
+	reached reached
 }
 
 func (s *scope) prepare() {
+	s.reached = reached{}
 	for epoch := range s.rules {
 		s.rules[epoch] = &lease.Rules{
 			Authority: lease.NewAuthority(uint32(epoch), []byte("key")), Limits: lease.DefaultLimits(), AckWithin: time.Duration(tick),
@@ -42,35 +46,54 @@ const (
 	release, heartbeat, ack = lease.KindRelease, lease.KindHeartbeat, lease.KindAck
 )
 
-// small scopes take a few seconds under the race detector.
 var small = []scope{
-	{name: "reports", kinds: []lease.Kind{complete, fail}, inFlight: 1, batch: 1, grants: 1},
-	{name: "cancel", inFlight: 0, batch: 1, grants: 1, cancels: 1},
-	{name: "crash", inFlight: 0, batch: 1, grants: 1, crashes: 1},
-	{name: "invalidate", inFlight: 0, batch: 1, grants: 1, crashes: 1, invalidate: true},
-	{name: "key", kinds: []lease.Kind{complete}, inFlight: 1, batch: 1, grants: 1, keyed: true, adoptions: 1},
+	{name: "together", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, cancels: 1},
+	{name: "again", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 2, adoptions: 1},
+	{name: "cancel", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 1, cancels: 1},
+	{name: "crash", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 1, grants: 2, crashes: 1},
+	{name: "invalidate", kinds: []lease.Kind{start, complete, fail}, batch: 1, tasks: 1, grants: 1, crashes: 1, invalidate: true},
+	{name: "stream", kinds: []lease.Kind{ack, complete, fail, release}, batch: 1, tasks: 1, grants: 2, cancels: 1, stream: true},
+	{name: "key", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, keyed: true, adoptions: 1},
 }
 
 // whole scopes together have what the small ones have, and more of it.
 var whole = []scope{
-	{name: "network", kinds: []lease.Kind{complete, fail}, inFlight: 3, batch: 1, grants: 1},
-	{name: "reports", kinds: []lease.Kind{complete, fail}, inFlight: 1, batch: 1, grants: 1, crashes: 1},
-	{name: "cancel", kinds: []lease.Kind{start, release}, inFlight: 1, batch: 1, grants: 1, cancels: 1},
-	{name: "invalidate", kinds: []lease.Kind{fail}, inFlight: 1, batch: 1, grants: 1, crashes: 1, invalidate: true},
-	{name: "stream", kinds: []lease.Kind{ack}, inFlight: 1, batch: 1, grants: 1, stream: true},
-	{name: "key", kinds: []lease.Kind{complete, fail}, inFlight: 1, batch: 1, grants: 1, keyed: true, adoptions: 1},
+	{name: "together", kinds: []lease.Kind{start, complete, heartbeat}, batch: 1, tasks: 2, grants: 1, crashes: 1, cancels: 1},
+	{name: "again", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1},
+	{name: "budgets", kinds: []lease.Kind{complete, fail, heartbeat}, batch: 1, tasks: 1, grants: 3, cancels: 1, adoptions: 1},
+	{name: "batches", kinds: []lease.Kind{complete, heartbeat}, batch: 2, tasks: 1, grants: 2, crashes: 1},
+	{name: "invalidate", kinds: []lease.Kind{start, complete, fail}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1, invalidate: true},
+	{name: "stream", kinds: []lease.Kind{ack, complete, fail, release}, batch: 1, tasks: 1, grants: 2, cancels: 1, stream: true},
+	{name: "key", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 2, grants: 2, keyed: true, adoptions: 1},
 }
 
 func TestEveryState(t *testing.T) {
-	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11")
+	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11 V4 V12")
 	scopes := small
 	if *full {
 		scopes = whole
 	}
+	t.Run("scopes", func(t *testing.T) {
+		for i := range scopes {
+			t.Run(scopes[i].name, func(t *testing.T) {
+				t.Parallel()
+				scopes[i].prepare()
+				scopes[i].run(t)
+			})
+		}
+	})
+	if t.Failed() {
+		return // the search stopped early
+	}
+	states, all := 0, reached{}
 	for i := range scopes {
-		t.Run(scopes[i].name, func(t *testing.T) {
-			scopes[i].prepare()
-			scopes[i].run(t)
-		})
+		states += scopes[i].states
+		for o, n := range scopes[i].reached {
+			all[o] += n
+		}
+	}
+	all.check(t)
+	if t.Logf("%d states", states); *full && states < 100_000 {
+		t.Error("that is too few")
 	}
 }

@@ -10,9 +10,15 @@ import (
 type search struct {
 	scope *scope
 	known map[key]origin
-	next  []*world
+	next  []found
 	moves int
 	err   error
+}
+
+// found is a world that is not yet visited.
+type found struct {
+	key   key
+	world *world
 }
 
 // origin is how a world was first come to.
@@ -21,15 +27,14 @@ type origin struct {
 	move string
 }
 
-func (s *scope) run(t *testing.T) (states int) {
+func (s *scope) run(t *testing.T) {
 	f := &search{scope: s, known: map[key]origin{}}
-	start := newWorld(s)
-	f.add(key{}, "the beginning", start)
+	f.add(key{}, newWorld(s), "the beginning")
 	for len(f.next) > 0 && f.err == nil {
 		level := f.next
 		f.next = nil
 		for _, w := range level {
-			if f.visit(w); f.err != nil {
+			if f.visit(w.key, w.world); f.err != nil {
 				break
 			}
 		}
@@ -38,31 +43,31 @@ func (s *scope) run(t *testing.T) (states int) {
 		t.Fatal(f.err)
 	}
 	t.Logf("%s: %d states, %d moves", s.name, len(f.known), f.moves)
-	return len(f.known)
+	s.states = len(f.known)
 }
 
-func (f *search) add(from key, move string, w *world) {
+func (f *search) add(from key, w *world, move string, args ...any) {
 	k := w.key()
 	if _, seen := f.known[k]; seen {
 		return
 	}
-	f.known[k] = origin{from, move}
-	f.next = append(f.next, w)
+	f.known[k] = origin{from, fmt.Sprintf(move, args...)}
+	f.next = append(f.next, found{k, w})
 }
 
-func (f *search) visit(w *world) {
-	from := w.key()
+func (f *search) visit(from key, w *world) {
 	if err := f.scope.drains(w); err != nil {
 		f.fail(from, "all fall silent, then do as they should", err)
 		return
 	}
-	f.scope.moves(w, func(move string, next *world, err error) {
+	f.scope.moves(w, func(next *world, err error, move string, args ...any) {
 		f.moves++
 		if err != nil {
-			f.fail(from, move, err)
+			f.fail(from, fmt.Sprintf(move, args...), err)
 			return
 		}
-		f.add(from, move, next)
+		f.scope.reached.note(w, next)
+		f.add(from, next, move, args...)
 	})
 }
 

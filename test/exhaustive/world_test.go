@@ -24,7 +24,6 @@ type world struct {
 	told         [taskCount][slots]told // what is known outside
 	batch        []news                 // told once the batch is durable
 	steps        int                    // in the batch
-	net          []message              // in flight, each at most once, sorted
 	unsaved      lease.Instant          // by how much the stored serving clock is behind
 	epoch        uint32
 	crashes      int
@@ -34,7 +33,7 @@ type world struct {
 
 // database is what a coordinator knows; on disk it is what survives.
 type database struct {
-	tasks  [taskCount]*lease.Task
+	tasks  [taskCount]*lease.Task // those that a scope does without are over
 	ledger [taskCount][slots]*lease.Committed
 	kept   [taskCount][slots]bool
 }
@@ -61,6 +60,9 @@ func newTask(s *scope, i int) *lease.Task {
 		spec.ConcurrencyKey, spec.ConcurrencyLimit = "key", 1
 	}
 	t := &lease.Task{ID: id(i), Tenant: tenant, Spec: spec, Round: 1, Rest: lease.Ready, Place: 1, CreatedAt: now.Wall}
+	if i >= s.tasks {
+		t.Rest, t.FinishedAt = lease.Completed, now.Wall
+	}
 	return t
 }
 
@@ -68,7 +70,6 @@ func newTask(s *scope, i int) *lease.Task {
 func (w *world) clone() *world {
 	c := *w
 	c.batch = append([]news(nil), w.batch...)
-	c.net = append([]message(nil), w.net...)
 	return &c
 }
 
