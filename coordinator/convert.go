@@ -86,6 +86,8 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 		HeartbeatInterval: span(s.HeartbeatInterval), HeartbeatTimeout: span(s.HeartbeatTimeout),
 		CancelGrace: span(s.CancelGrace), Labels: s.Labels, Retention: span(s.Retention),
 		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
+		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
+		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
 	}
 }
 

@@ -20,12 +20,13 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 	}{
 		{lessorv1.TaskState(0).Descriptor(), "TASK_STATE_", int(lease.Cancelled), func(n int) string { return lease.State(n).String() }},
 		{lessorv1.Verdict(0).Descriptor(), "VERDICT_", int(lease.VerdictRejected), func(n int) string { return lease.Verdict(n).String() }},
-		{lessorv1.Reason(0).Descriptor(), "REASON_", int(lease.Reported), func(n int) string { return lease.Reason(n).String() }},
+		{lessorv1.Reason(0).Descriptor(), "REASON_", int(lease.ResourceGone), func(n int) string { return lease.Reason(n).String() }},
 		{lessorv1.ErrorCategory(0).Descriptor(), "ERROR_CATEGORY_", int(lease.CategoryCancelled), func(n int) string { return lease.Category(n).String() }},
 		{lessorv1.HistoryEventType(0).Descriptor(), "HISTORY_EVENT_TYPE_", int(lease.EventAdopted), eventName},
 		{lessorv1.ReportKind(0).Descriptor(), "REPORT_KIND_", int(lease.KindRelease), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
 		{lessorv1.RefusedKind(0).Descriptor(), "REFUSED_KIND_", int(lease.KindHeartbeat), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
-		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundLateResult), findingName},
+		{lessorv1.AffinityMode(0).Descriptor(), "AFFINITY_MODE_", int(lease.Preferred), func(n int) string { return [...]string{"UNSPECIFIED", "STICKY", "PREFERRED"}[n] }},
+		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundSingleFlight), findingName},
 	} {
 		if got := tt.wire.Values().Len(); got != tt.last+1 {
 			t.Errorf("%s has %d values, lease has %d", tt.wire.Name(), got, tt.last+1)
@@ -48,6 +49,8 @@ func findingName(n int) string {
 		lease.FoundNoWorker: "NO_WORKER", lease.FoundNoWorkerForType: "NO_WORKER_FOR_TYPE", lease.FoundWorkersBusy: "WORKERS_BUSY",
 		lease.FoundInLine: "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED", lease.FoundCancelled: "CANCELLED",
 		lease.FoundTimeLimit: "TIME_LIMIT", lease.FoundLateResult: "LATE_RESULT",
+		lease.FoundRequirements: "REQUIREMENTS", lease.FoundPinnedWorker: "PINNED_WORKER", lease.FoundAffinity: "AFFINITY",
+		lease.FoundSingleFlight: "SINGLE_FLIGHT",
 	}[lease.FindingCode(n)]
 }
 

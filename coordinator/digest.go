@@ -14,8 +14,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// digestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields. It
-// tells a repeated submit from another one under the same idempotency key (T1), and is stored. Protobuf's own encoding promises no
+// traceField is no part of what an idempotency key stands for (T1).
+const traceField protoreflect.FullName = "lessor.v1.TaskSpec.trace_meta"
+
+// digestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, but for
+// traceField. It tells a repeated submit from another one under the same idempotency key (T1), and is stored. Protobuf's own encoding promises no
 // order, so this one is ours and never changes: fields in the order of their numbers, map entries in the order of their keys, every
 // value with its length. A field at its zero value is left out, so that fields added later leave old digests as they are.
 func digestOf(m proto.Message) lease.Digest {
@@ -40,7 +43,9 @@ func (d digester) bytes(b []byte) {
 func (d digester) message(m protoreflect.Message) {
 	var set []protoreflect.FieldDescriptor
 	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		set = append(set, f)
+		if f.FullName() != traceField {
+			set = append(set, f)
+		}
 		return true
 	})
 	slices.SortFunc(set, func(a, b protoreflect.FieldDescriptor) int { return cmp.Compare(a.Number(), b.Number()) })

@@ -151,6 +151,22 @@ func (f *fields) types(name string, list []string) []string {
 	return list
 }
 
+// typeLimits reads slots by type.
+func (f *fields) typeLimits(name string, limits map[string]uint32) map[string]uint32 {
+	f.count(name, len(limits), maxTypes)
+	for typ, slots := range limits {
+		field := fmt.Sprintf("%s[%q]", name, typ)
+		if len(typ) > f.limits.ID {
+			field = name
+		}
+		f.id(field, typ)
+		if slots > maxParallel {
+			f.fail(field, "is %d; the range is 0 to %d", slots, maxParallel)
+		}
+	}
+	return limits
+}
+
 // under puts a prefix before the path of the field that an error is about; any other error stays as it is.
 func under(prefix string, err error) error {
 	var (

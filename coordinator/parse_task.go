@@ -23,6 +23,10 @@ func parseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		CancelGrace:       f.span("cancel_grace", m.GetCancelGrace()),
 		Retention:         f.span("retention", m.GetRetention()),
 		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
+		Requirements: parseRequirements(m.GetRequirements()),
+		ResourceRefs: parseRefs(&f, m.GetResourceRefs()),
+		Affinity:     parseAffinity(&f, m.GetAffinity()),
+		Trace:        parseTrace(m.GetTraceMeta()),
 	}
 	if f.err != nil {
 		return nil, f.err
@@ -85,7 +89,7 @@ func parseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 type filter struct {
 	workspace  string
 	queue, run string
-	typ        string
+	typ, host  string
 	states     map[lease.State]bool // empty: any
 	labels     map[string]string
 	sent       *lessorv1.TaskFilter // never nil
@@ -100,6 +104,7 @@ func parseFilter(f *fields, m *lessorv1.TaskFilter) filter {
 		queue:     f.id("filter.queue", m.GetQueue()),
 		run:       f.id("filter.run_id", m.GetRunId()),
 		typ:       f.id("filter.type", m.GetType()),
+		host:      f.id("filter.host_node_id", m.GetHostNodeId()),
 		states:    parseStates(f, m.GetStates()),
 		labels:    m.GetLabels(),
 		sent:      m,
@@ -128,6 +133,7 @@ func (f *filter) matches(t *lease.Task) bool {
 	return (f.queue == "" || s.Queue == f.queue) &&
 		(f.run == "" || s.RunID == f.run) &&
 		(f.typ == "" || s.Type == f.typ) &&
+		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
 		(len(f.states) == 0 || f.states[t.State()]) &&
 		hasLabels(s.Labels, f.labels)
 }

@@ -23,8 +23,8 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 		Worker: ss.info.GetName(),
 		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.workspace("register.workspace_id", m.GetWorkspaceId())},
 		Queues: f.queues("register.queues", m.GetQueues()),
-		Types:  f.types("register.capabilities.types", m.GetCapabilities().GetTypes()),
 	}
+	parseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > maxParallel {
 		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)

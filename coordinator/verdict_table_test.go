@@ -38,7 +38,7 @@ func TestVerdicts(t *testing.T) {
 // noVerdicts are the reasons by which tasks and leases end, but that no worker is told as a verdict.
 var noVerdicts = []lessorv1.Reason{
 	lessorv1.Reason_REASON_UNSPECIFIED, lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT,
-	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_REPORTED,
+	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_REPORTED, lessorv1.Reason_REASON_RESOURCE_GONE,
 }
 
 type verdictRow struct {

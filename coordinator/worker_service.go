@@ -56,12 +56,12 @@ func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 			Worker: f.required("worker_id", m.GetWorkerId()),
 			Space:  engine.Space{Tenant: tenant, Workspace: f.workspace("workspace_id", m.GetWorkspaceId())},
 			Queues: f.queues("queues", m.GetQueues()),
-			Types:  f.types("capabilities.types", m.GetCapabilities().GetTypes()),
 		},
 		Max:     f.items("max_tasks", m.GetMaxTasks(), 1),
 		Wait:    min(f.span("wait", m.GetWait()), maxWait),
 		Request: f.id("request_id", m.GetRequestId()),
 	}
+	parseCapabilities(&f, "capabilities", m.GetCapabilities(), &r.Wants)
 	return r, f.err
 }
 

@@ -50,6 +50,10 @@ const (
 	FoundCancelled
 	FoundTimeLimit
 	FoundLateResult
+	FoundRequirements
+	FoundPinnedWorker
+	FoundAffinity
+	FoundSingleFlight
 )
 
 // Refusal is an EventRefused with by how much it missed the end of its lease; 0 where that is not known, or not why.

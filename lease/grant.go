@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // grant opens the next attempt of a task that waits (A1, A2).
 func (s *step) grant(c Grant) {
@@ -67,6 +70,15 @@ func (s *step) acknowledge() (first bool) {
 	}
 	s.writeLease().AckedAt = s.now.Wall
 	return true
+}
+
+// loseResource gives up a task whose worker is gone, and its resources with it.
+func (s *step) loseResource(c LoseResource) {
+	t := s.open(c.Task)
+	if t == nil || t.State() != Ready || c.Worker == "" || t.Spec.Pinned() != c.Worker {
+		return
+	}
+	s.giveUp(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v", c.Worker, c.After))
 }
 
 // requeue takes a lease back for no fault of the task.

@@ -209,8 +209,8 @@ func (r *Result) check(l Limits) *FieldError {
 		if a.SizeBytes < 0 {
 			return bad(field+"size_bytes", "is %d; it can not be negative", a.SizeBytes)
 		}
-		if err := checkLabels(a.Metadata, l); err != nil {
-			return &FieldError{Field: field + "metadata", Problem: err.Problem}
+		if err := checkLabels(field+"metadata", a.Metadata, l.Labels, l); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -18,11 +18,12 @@ type Rules struct {
 
 // Constants of the rules.
 const (
-	DefaultAckWithin  = 5 * time.Second // W5
-	MaxUnacked        = 6               // W5: grants in a row before a task is given up
-	FreeReleases      = 2               // T5: releases in a row that cost no wait
-	LedgerAfterDelete = time.Hour       // A10: how long COMMITTED is replayed for a task that is gone
-	Jitter            = 0.2             // T3: of a backoff, to either side
+	DefaultAckWithin    = 5 * time.Second // W5
+	DefaultResourceWait = time.Minute     // W12: how long a task waits for the worker that holds its resources
+	MaxUnacked          = 6               // W5: grants in a row before a task is given up
+	FreeReleases        = 2               // T5: releases in a row that cost no wait
+	LedgerAfterDelete   = time.Hour       // A10: how long COMMITTED is replayed for a task that is gone
+	Jitter              = 0.2             // T3: of a backoff, to either side
 )
 
 // View is what the rules may look at: tasks, and the indexes that can not be computed from one task.
@@ -128,7 +129,7 @@ func (notFoundError) Error() string { return "no such task" }
 // ErrNotFound refuses a command on a task that the tenant does not have, whether or not another tenant does.
 var ErrNotFound error = notFoundError{}
 
-// Command is one of Submit, Grant, Unpark, Say, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
+// Command is one of Submit, Grant, Unpark, LoseResource, Say, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
 type Command interface{ command() }
 
 // Submit makes tasks of one space, all or none.
@@ -155,6 +156,14 @@ type Grant struct {
 
 // Unpark puts a parked task back in its line. The caller does so when the task's concurrency key may have room again.
 type Unpark struct{ Task TaskID }
+
+// LoseResource gives a READY task up whose pinned worker has been gone for too long (W12). Of a task that does not wait, or is pinned to another
+// worker, nothing becomes.
+type LoseResource struct {
+	Task   TaskID
+	Worker string
+	After  time.Duration // how long it was waited for
+}
 
 // Say is a report, Start, Heartbeat or acknowledgement by a worker of the tenant.
 type Say struct {
@@ -213,17 +222,18 @@ type Stall struct {
 	By   time.Duration
 }
 
-func (Submit) command()  {}
-func (Grant) command()   {}
-func (Unpark) command()  {}
-func (Say) command()     {}
-func (Requeue) command() {}
-func (Cancel) command()  {}
-func (Retry) command()   {}
-func (Delete) command()  {}
-func (Adopt) command()   {}
-func (Expire) command()  {}
-func (Stall) command()   {}
+func (Submit) command()       {}
+func (Grant) command()        {}
+func (Unpark) command()       {}
+func (LoseResource) command() {}
+func (Say) command()          {}
+func (Requeue) command()      {}
+func (Cancel) command()       {}
+func (Retry) command()        {}
+func (Delete) command()       {}
+func (Adopt) command()        {}
+func (Expire) command()       {}
+func (Stall) command()        {}
 
 // Step decides one command at now.
 func (r *Rules) Step(now Now, view View, c Command) Step {
@@ -235,6 +245,8 @@ func (r *Rules) Step(now Now, view View, c Command) Step {
 		s.grant(c)
 	case Unpark:
 		s.unpark(c)
+	case LoseResource:
+		s.loseResource(c)
 	case Say:
 		s.out.Answer = s.say(c)
 	case Requeue:

@@ -30,10 +30,14 @@ type Spec struct {
 	CancelGrace       time.Duration
 	Labels            map[string]string
 	Retention         time.Duration
-	ConcurrencyKey    string // live leases of the space that share it are limited (T11); empty: none
-	ConcurrencyLimit  uint32 // with ConcurrencyKey: how many, this task included
-	FairnessKey       string // turns within the queue are taken by it (T12); none is one shared key
-	Traceparent       string // of the submit; no part of the digest
+	ConcurrencyKey    string        // live leases of the space that share it are limited (T11); empty: none
+	ConcurrencyLimit  uint32        // with ConcurrencyKey: how many, this task included
+	FairnessKey       string        // turns within the queue are taken by it (T12); none is one shared key
+	Traceparent       string        // of the submit; no part of the digest
+	Requirements      *Requirements // what a worker must have (W12); nil: nothing
+	ResourceRefs      []ResourceRef // all on one worker, the only one that may be granted the task
+	Affinity          *Affinity     // nil: none
+	Trace             *Trace        // no part of the digest; nil: none
 }
 
 // RetryPolicy is how often a task is tried (T3-T5). A zero field is not set: the queue's policy decides, then the default.
@@ -57,6 +61,7 @@ const (
 	DefaultInitialBackoff    = time.Second
 	DefaultMultiplier        = 2.0
 	DefaultMaxBackoff        = 5 * time.Minute
+	DefaultAffinityTTL       = 10 * time.Minute
 )
 
 // Ends of the ranges that no configuration moves.
@@ -75,6 +80,12 @@ const (
 	MaxConcurrency       = 1_000_000
 	MaxInitialBackoff    = 24 * time.Hour
 	MaxMaxBackoff        = 7 * 24 * time.Hour
+	MinAffinityTTL       = time.Second
+	MaxAffinityTTL       = 24 * time.Hour
+	MaxRequired          = 16 // names, labels or amounts that a task requires, of each
+	MaxResourceRefs      = 32
+	MaxRefMetadata       = 16 // entries of one ResourceRef
+	MaxMiddlewares       = 64 // names in a chain
 )
 
 // Limits are the sizes that an operator may set (S7).
@@ -138,6 +149,10 @@ func (s *Spec) fill() {
 	setDefault(&s.Retention, DefaultRetention)
 	if s.ConcurrencyKey != "" {
 		setDefault(&s.ConcurrencyLimit, 1)
+	}
+	if s.Affinity != nil {
+		setDefault(&s.Affinity.Mode, Preferred)
+		setDefault(&s.Affinity.TTL, DefaultAffinityTTL)
 	}
 }
 
@@ -214,7 +229,13 @@ func (s *Spec) check(l Limits) *FieldError {
 	if err := s.Retry.check(); err != nil {
 		return err.Under("retry_policy")
 	}
-	return checkLabels(s.Labels, l)
+	if err := s.checkPlacement(l); err != nil {
+		return err
+	}
+	if err := s.Trace.check(l); err != nil {
+		return err.Under("trace_meta")
+	}
+	return checkLabels("labels", s.Labels, l.Labels, l)
 }
 
 func (s *Spec) checkTimes() *FieldError {
@@ -277,19 +298,20 @@ func (p *RetryPolicy) check() *FieldError {
 	return nil
 }
 
-func checkLabels(labels map[string]string, l Limits) *FieldError {
+// checkLabels checks a map of free text.
+func checkLabels(field string, labels map[string]string, most int, l Limits) *FieldError {
 	if len(labels) == 0 {
 		return nil
 	}
-	if len(labels) > l.Labels {
-		return bad("labels", "has %d entries; the limit is %d", len(labels), l.Labels)
+	if len(labels) > most {
+		return bad(field, "has %d entries; the limit is %d", len(labels), most)
 	}
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		if k == "" {
-			return bad("labels", "has an empty key")
+			return bad(field, "has an empty key")
 		}
 		if len(k) > l.ID || len(labels[k]) > l.ID {
-			return bad("labels", "key %q: key or value is over the limit of %d bytes", clip(k, 40), l.ID)
+			return bad(field, "key %q: key or value is over the limit of %d bytes", clip(k, 40), l.ID)
 		}
 	}
 	return nil

@@ -224,11 +224,12 @@ type Line struct {
 	Queue    string
 	Type     string
 	Fairness string
+	Class    Class // empty: any worker of the queue and type will do
 }
 
 // Line of the task.
 func (t *Task) Line() Line {
-	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey}
+	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey, Class: t.Spec.Class()}
 }
 
 // Due returns when the task's next timer is due on each clock; 0 is never. It is computed from the task alone, so that an index of

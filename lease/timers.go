@@ -6,6 +6,7 @@ type timerKind uint8
 
 const (
 	timerDeadline timerKind = iota
+	timerResource
 	timerAttempt
 	timerCancel
 	timerAck
@@ -35,10 +36,20 @@ func (t *Task) timers(each func(timer)) {
 	if t.Deadline != 0 {
 		each(timer{kind: timerDeadline, wall: t.Deadline})
 	}
+	if t.Spec.ResourceRefs != nil {
+		t.resourceTimer(each)
+	}
 	if t.Rest == Scheduled {
 		each(timer{kind: timerReady, wall: t.RunAt, serving: t.RetryAt})
 	} else if d := t.Spec.StartTimeout; d != 0 {
 		each(timer{kind: timerStart, serving: t.ReadyAt.Add(d)})
+	}
+}
+
+// resourceTimer is of the resource that expires first. One that expires under a lease is of no concern until that has ended.
+func (t *Task) resourceTimer(each func(timer)) {
+	if first := t.Spec.firstExpiry(); first != 0 {
+		each(timer{kind: timerResource, wall: max(first, t.CreatedAt, t.Last.At)})
 	}
 }
 
@@ -102,6 +113,8 @@ func (s *step) fire(tm timer) {
 	switch tm.kind {
 	case timerDeadline:
 		s.overdue(at)
+	case timerResource:
+		s.giveUp(at.Wall, "a resource that it needs has expired")
 	case timerAttempt:
 		s.attemptTimedOut(at)
 	case timerCancel:
@@ -127,6 +140,12 @@ func (s *step) overdue(at Now) {
 	}
 	s.finish(Failed, DeadlineExceeded, at.Wall)
 	s.note(EventEnded, at.Wall, "", DeadlineExceeded, "the deadline passed")
+}
+
+// giveUp ends a waiting task whose resources are gone (W12).
+func (s *step) giveUp(at Wall, detail string) {
+	s.finish(Failed, ResourceGone, at)
+	s.note(EventEnded, at, "", ResourceGone, detail)
 }
 
 // attemptTimedOut counts as a failure of category TIMEOUT (T5).

@@ -62,6 +62,7 @@ const (
 	StartTimeout
 	DispatchUnavailable
 	Reported
+	ResourceGone
 )
 
 // Verdict that is given for the reason; 0 for one that only ends tasks.
@@ -71,7 +72,7 @@ func (r Reason) Verdict() Verdict {
 		return VerdictCommitted
 	case InvalidRequest, UnknownTask, InvalidLease, DuplicateReport, ResultTooLarge:
 		return VerdictRejected
-	case NoReason, HeartbeatTimeout, StartTimeout, DispatchUnavailable, Reported:
+	case NoReason, HeartbeatTimeout, StartTimeout, DispatchUnavailable, Reported, ResourceGone:
 		return 0
 	}
 	return VerdictCancelled
@@ -82,7 +83,7 @@ func (r Reason) String() string {
 		"UNSPECIFIED", "NONE", "INVALID_REQUEST", "UNKNOWN_TASK", "INVALID_LEASE", "DUPLICATE_REPORT", "ALREADY_REPORTED",
 		"COORDINATOR_RECOVERED", "TASK_GONE", "SUPERSEDED", "LEASE_EXPIRED", "DISPATCH_UNACKED", "TASK_CANCELLED",
 		"CANCEL_TIMEOUT", "DEADLINE_EXCEEDED", "REVOKED", "RESULT_TOO_LARGE", "HEARTBEAT_TIMEOUT", "START_TIMEOUT",
-		"DISPATCH_UNAVAILABLE", "REPORTED",
+		"DISPATCH_UNAVAILABLE", "REPORTED", "RESOURCE_GONE",
 	}[r]
 }
 

@@ -18,6 +18,7 @@
 //	lease        task id                                          live lease; apart, so that a renewal touches few pages
 //	ready        space | line | ^priority | place | sequence      none: READY tasks of a line, the next one first
 //	parked       space | key | line | ^priority | place | seq.    none: READY tasks that their concurrency key keeps out of the line
+//	mounted      space | host | sequence                          none: tasks that are mounted on another one of their run
 //	timer        clock | due | task id                            none: what is due first comes first
 //	idempotency  space | idempotency key                          task and digest of its spec
 //	ledger       task id | attempt                                committed report
@@ -28,8 +29,8 @@
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is
-// noticed when it is read. The indexes without values need no seal: they can be rebuilt from task. A line and a concurrency key are hashes
-// there; what they stand for is read in the spec of any of their tasks.
+// noticed when it is read. The indexes without values need no seal: they can be rebuilt from task. A line, a concurrency key and a host are
+// hashes there; what they stand for is read in the spec of any of their tasks.
 //
 // A change of this table, of a key or of the meaning of a value needs a new format and a migration to it (format.go).
 package store

@@ -168,6 +168,25 @@ func ParseParkedKey(key []byte) (ParkedKey, error) {
 	}, nil
 }
 
+// AppendMountedPrefix appends what the keys of the tasks that are mounted on one host begin with in Mounted.
+func AppendMountedPrefix(dst []byte, space uint32, host uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), host)
+}
+
+// AppendMountedKey appends the key of a task in Mounted.
+func AppendMountedKey(dst []byte, host uint64, id lease.TaskID) []byte {
+	return binary.BigEndian.AppendUint64(AppendMountedPrefix(dst, id.Space, host), id.Seq)
+}
+
+// ParseMountedKey reverses AppendMountedKey.
+func ParseMountedKey(key []byte) (host uint64, id lease.TaskID, err error) {
+	if len(key) != spaceSize+8+8 {
+		return 0, id, parseError(Mounted, key)
+	}
+	id = lease.TaskID{Space: binary.BigEndian.Uint32(key), Seq: binary.BigEndian.Uint64(key[spaceSize+8:])}
+	return binary.BigEndian.Uint64(key[spaceSize:]), id, nil
+}
+
 // Clock is what a timer runs on.
 type Clock uint8
 

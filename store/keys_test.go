@@ -202,7 +202,7 @@ func TestPrefixEnd(t *testing.T) {
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded", "parked", "settings",
+		"failure", "checkpoint", "discarded", "parked", "settings", "mounted",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

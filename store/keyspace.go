@@ -25,6 +25,7 @@ const (
 	Discarded
 	Parked
 	Settings
+	Mounted
 
 	// NumKeyspaces is how many there are.
 	NumKeyspaces = int(iota)
@@ -33,7 +34,7 @@ const (
 var keyspaceNames = [NumKeyspaces]string{
 	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
-	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings",
+	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

@@ -47,6 +47,11 @@ type Wants struct {
 	Worker string
 	Queues []string
 	Types  []string // empty: every type
+	// What the worker has, compared with what tasks require (W12).
+	Capabilities lease.Capabilities
+	TypeLimits   map[string]uint32 // live leases of a type at most; a type without an entry is not limited
+	SingleFlight bool              // one task of a concurrency key at a time on this worker (W12)
+	MaxBytes     uint64            // payloads and checkpoints of its live leases at most; 0: no limit
 }
 
 // LeaseRequest is a unary request for work.

@@ -23,6 +23,9 @@ type codec struct {
 // task changes next.
 func (c *codec) second() bool { return c.version >= 2 }
 
+// third is second for version 3.
+func (c *codec) third() bool { return c.version >= 3 }
+
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 
 // integer is any kind of number or enum that the records hold.
@@ -173,8 +176,8 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	}
 }
 
-// version of the records that are written; all up to it can be read. 2 came with format 2.
-const version = 2
+// version of the records that are written; all up to it can be read. Each came with the format of its number.
+const version = 3
 
 // put seals the fields of v under key.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {

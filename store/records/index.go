@@ -79,8 +79,8 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 	}
 }
 
-// LineID names a line in keys: the first 8 bytes of a SHA-256 over queue, type and fairness key, for ever. A name of a fixed length keeps the
-// keys short and the lines of a space apart.
+// LineID names a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class, for ever. A name of a fixed length keeps
+// the keys short and the lines of a space apart.
 func LineID(l lease.Line) uint64 {
 	var space [512]byte
 	b := binary.AppendUvarint(space[:0], uint64(len(l.Queue)))
@@ -91,6 +91,10 @@ func LineID(l lease.Line) uint64 {
 		b = append(b, 0)
 	}
 	b = append(b, l.Type...)
+	if l.Class != "" { // else as it was before there were any; neither types nor keys have a 0
+		b = append(b, 0)
+		b = append(b, l.Class...)
+	}
 	sum := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(sum[:])
 }
@@ -191,32 +195,4 @@ func Timers(r store.Reader, after store.TimerKey, fn func(store.TimerKey) bool) 
 		}
 		return fn(k), nil
 	})
-}
-
-type keyRow struct {
-	Seq    uint64
-	Digest lease.Digest
-}
-
-func keyFields(c *codec, k *keyRow) {
-	num(c, &k.Seq)
-	c.fixed(k.Digest[:])
-}
-
-func putKey(b *store.Batch, c *lease.Change) {
-	t := c.New
-	if t.Spec.IdempotencyKey == "" {
-		return
-	}
-	row := keyRow{Seq: t.ID.Seq, Digest: c.Key}
-	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, keyFields)
-}
-
-// Key finds the task that an idempotency key made, and the digest of its spec.
-func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
-	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), keyFields)
-	if row == nil {
-		return lease.TaskID{}, lease.Digest{}, false, err
-	}
-	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
 }

@@ -39,7 +39,41 @@ func specFields(c *codec, r *specRow) {
 		num(c, &s.ConcurrencyLimit)
 		c.str(&s.FairnessKey)
 	}
+	if c.third() {
+		optional(c, &s.Requirements, requirementsFields)
+		list(c, &s.ResourceRefs, refFields)
+		optional(c, &s.Affinity, affinityFields)
+		optional(c, &s.Trace, traceFields)
+	}
 	r.payload(c)
+}
+
+func requirementsFields(c *codec, r *lease.Requirements) {
+	list(c, &r.Runtimes, (*codec).str)
+	list(c, &r.Features, (*codec).str)
+	table(c, &r.Labels, (*codec).str)
+	table(c, &r.Resources, (*codec).float)
+}
+
+func refFields(c *codec, r *lease.ResourceRef) {
+	c.str(&r.ResourceID)
+	c.str(&r.Worker)
+	c.str(&r.Type)
+	c.str(&r.Scope)
+	num(c, &r.ExpiresAt)
+	table(c, &r.Metadata, (*codec).str)
+}
+
+func affinityFields(c *codec, a *lease.Affinity) {
+	c.str(&a.Key)
+	num(c, &a.Mode)
+	num(c, &a.TTL)
+}
+
+func traceFields(c *codec, t *lease.Trace) {
+	c.str(&t.Host)
+	list(c, &t.Chain, (*codec).str)
+	optional(c, &t.Index, num[uint32])
 }
 
 func policyFields(c *codec, p *lease.RetryPolicy) {
@@ -177,6 +211,9 @@ func Put(b *store.Batch, c *lease.Change) {
 		row := specRow{Tenant: c.New.Tenant, Workspace: c.New.Workspace, Spec: c.New.Spec}
 		put(b, store.Spec, key, &row, specFields)
 		putKey(b, c)
+		if host := mounted(c.New); host != nil {
+			b.Put(store.Mounted, host, nil)
+		}
 		fallthrough
 	default:
 		if c.Old == nil || c.Row {
@@ -243,6 +280,9 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	}
 	if t.Spec.IdempotencyKey != "" {
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
+	}
+	if host := mounted(t); host != nil {
+		b.Delete(store.Mounted, host)
 	}
 	if c.ForgetAt != 0 {
 		b.Put(store.Timer, store.ServingTimer(c.ForgetAt, t.ID).Append(nil), nil)

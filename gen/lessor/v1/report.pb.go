@@ -29,7 +29,16 @@ type Capabilities struct {
 	// How much at once.
 	Concurrency *Concurrency `protobuf:"bytes,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// Types of task that it handles; at most 1,000. None: every type. An empty name is the type of tasks without one.
-	Types         []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
+	Types []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
+	// Runtimes that it has, such as "python3.12" or "cuda"; at most 256. Compared with requirements of tasks (W12), as are the next three. Each
+	// name and value has at most 256 bytes.
+	Runtimes []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
+	// Whatever else it is able to; at most 256.
+	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
+	// What it is, for example "zone": "b"; at most 256.
+	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How much it has of something, in units of its own, for example "vram_gb": 80; at most 256, finite and not negative.
+	Resources     map[string]float64 `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,11 +87,45 @@ func (x *Capabilities) GetTypes() []string {
 	return nil
 }
 
+func (x *Capabilities) GetRuntimes() []string {
+	if x != nil {
+		return x.Runtimes
+	}
+	return nil
+}
+
+func (x *Capabilities) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *Capabilities) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Capabilities) GetResources() map[string]float64 {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
 // Concurrency is how many tasks a worker takes at once.
 type Concurrency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots. Required on a session, 1 to 10,000; a unary Lease reads max_tasks instead.
-	MaxParallel   uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	// Slots of a type, 0 to 10,000, within max_parallel; at most 1,000 entries. A type without an entry has max_parallel.
+	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// At most one task of a concurrency_key at a time on this worker, also where the key's limit lets more run elsewhere (W12).
+	SingleFlight bool `protobuf:"varint,3,opt,name=single_flight,json=singleFlight,proto3" json:"single_flight,omitempty"`
+	// Bytes of the payloads and checkpoints of the tasks that it holds. A task that is larger is granted when it holds no other. 0: no limit.
+	MaxBytes      uint64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,6 +163,27 @@ func (*Concurrency) Descriptor() ([]byte, []int) {
 func (x *Concurrency) GetMaxParallel() uint32 {
 	if x != nil {
 		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *Concurrency) GetPerTypeLimits() map[string]uint32 {
+	if x != nil {
+		return x.PerTypeLimits
+	}
+	return nil
+}
+
+func (x *Concurrency) GetSingleFlight() bool {
+	if x != nil {
+		return x.SingleFlight
+	}
+	return false
+}
+
+func (x *Concurrency) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
 	}
 	return 0
 }
@@ -1444,12 +1508,28 @@ var File_lessor_v1_report_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_report_proto_rawDesc = "" +
 	"\n" +
-	"\x16lessor/v1/report.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14lessor/v1/task.proto\"^\n" +
+	"\x16lessor/v1/report.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14lessor/v1/task.proto\"\x92\x03\n" +
 	"\fCapabilities\x128\n" +
 	"\vconcurrency\x18\x01 \x01(\v2\x16.lessor.v1.ConcurrencyR\vconcurrency\x12\x14\n" +
-	"\x05types\x18\x02 \x03(\tR\x05types\"0\n" +
+	"\x05types\x18\x02 \x03(\tR\x05types\x12\x1a\n" +
+	"\bruntimes\x18\x03 \x03(\tR\bruntimes\x12\x1a\n" +
+	"\bfeatures\x18\x04 \x03(\tR\bfeatures\x12;\n" +
+	"\x06labels\x18\x05 \x03(\v2#.lessor.v1.Capabilities.LabelsEntryR\x06labels\x12D\n" +
+	"\tresources\x18\x06 \x03(\v2&.lessor.v1.Capabilities.ResourcesEntryR\tresources\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x87\x02\n" +
 	"\vConcurrency\x12!\n" +
-	"\fmax_parallel\x18\x01 \x01(\rR\vmaxParallel\"\xee\x04\n" +
+	"\fmax_parallel\x18\x01 \x01(\rR\vmaxParallel\x12Q\n" +
+	"\x0fper_type_limits\x18\x02 \x03(\v2).lessor.v1.Concurrency.PerTypeLimitsEntryR\rperTypeLimits\x12#\n" +
+	"\rsingle_flight\x18\x03 \x01(\bR\fsingleFlight\x12\x1b\n" +
+	"\tmax_bytes\x18\x04 \x01(\x04R\bmaxBytes\x1a@\n" +
+	"\x12PerTypeLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xee\x04\n" +
 	"\n" +
 	"Assignment\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\x12\x18\n" +
@@ -1613,7 +1693,7 @@ func file_lessor_v1_report_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_report_proto_rawDescData
 }
 
-var file_lessor_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_lessor_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_lessor_v1_report_proto_goTypes = []any{
 	(*Capabilities)(nil),          // 0: lessor.v1.Capabilities
 	(*Concurrency)(nil),           // 1: lessor.v1.Concurrency
@@ -1628,71 +1708,77 @@ var file_lessor_v1_report_proto_goTypes = []any{
 	(*FailResponse)(nil),          // 10: lessor.v1.FailResponse
 	(*ReleaseRequest)(nil),        // 11: lessor.v1.ReleaseRequest
 	(*ReleaseResponse)(nil),       // 12: lessor.v1.ReleaseResponse
-	nil,                           // 13: lessor.v1.HeartbeatRequest.MetricsEntry
-	nil,                           // 14: lessor.v1.CompleteRequest.MetricsEntry
-	nil,                           // 15: lessor.v1.FailRequest.MetricsEntry
-	(*Task)(nil),                  // 16: lessor.v1.Task
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(Verdict)(0),                  // 19: lessor.v1.Verdict
-	(Reason)(0),                   // 20: lessor.v1.Reason
-	(TaskState)(0),                // 21: lessor.v1.TaskState
-	(*Progress)(nil),              // 22: lessor.v1.Progress
-	(*Artifact)(nil),              // 23: lessor.v1.Artifact
-	(*TaskError)(nil),             // 24: lessor.v1.TaskError
+	nil,                           // 13: lessor.v1.Capabilities.LabelsEntry
+	nil,                           // 14: lessor.v1.Capabilities.ResourcesEntry
+	nil,                           // 15: lessor.v1.Concurrency.PerTypeLimitsEntry
+	nil,                           // 16: lessor.v1.HeartbeatRequest.MetricsEntry
+	nil,                           // 17: lessor.v1.CompleteRequest.MetricsEntry
+	nil,                           // 18: lessor.v1.FailRequest.MetricsEntry
+	(*Task)(nil),                  // 19: lessor.v1.Task
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(Verdict)(0),                  // 22: lessor.v1.Verdict
+	(Reason)(0),                   // 23: lessor.v1.Reason
+	(TaskState)(0),                // 24: lessor.v1.TaskState
+	(*Progress)(nil),              // 25: lessor.v1.Progress
+	(*Artifact)(nil),              // 26: lessor.v1.Artifact
+	(*TaskError)(nil),             // 27: lessor.v1.TaskError
 }
 var file_lessor_v1_report_proto_depIdxs = []int32{
 	1,  // 0: lessor.v1.Capabilities.concurrency:type_name -> lessor.v1.Concurrency
-	16, // 1: lessor.v1.Assignment.task:type_name -> lessor.v1.Task
-	17, // 2: lessor.v1.Assignment.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 3: lessor.v1.Assignment.expires_in:type_name -> google.protobuf.Duration
-	17, // 4: lessor.v1.Assignment.server_time:type_name -> google.protobuf.Timestamp
-	18, // 5: lessor.v1.Assignment.heartbeat_interval:type_name -> google.protobuf.Duration
-	18, // 6: lessor.v1.Assignment.heartbeat_timeout:type_name -> google.protobuf.Duration
-	18, // 7: lessor.v1.Assignment.cancel_grace:type_name -> google.protobuf.Duration
-	17, // 8: lessor.v1.StartRequest.started_at:type_name -> google.protobuf.Timestamp
-	19, // 9: lessor.v1.StartResponse.verdict:type_name -> lessor.v1.Verdict
-	20, // 10: lessor.v1.StartResponse.reason:type_name -> lessor.v1.Reason
-	21, // 11: lessor.v1.StartResponse.task_state:type_name -> lessor.v1.TaskState
-	17, // 12: lessor.v1.StartResponse.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 13: lessor.v1.StartResponse.expires_in:type_name -> google.protobuf.Duration
-	17, // 14: lessor.v1.StartResponse.server_time:type_name -> google.protobuf.Timestamp
-	17, // 15: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
-	22, // 16: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
-	13, // 17: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
-	19, // 18: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
-	20, // 19: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
-	21, // 20: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
-	17, // 21: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 22: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
-	17, // 23: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
-	23, // 24: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
-	14, // 25: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
-	17, // 26: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
-	19, // 27: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
-	20, // 28: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
-	21, // 29: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
-	17, // 30: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
-	17, // 31: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
-	24, // 32: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
-	15, // 33: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
-	17, // 34: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
-	19, // 35: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
-	20, // 36: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
-	21, // 37: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
-	17, // 38: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
-	17, // 39: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
-	18, // 40: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	19, // 41: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
-	20, // 42: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
-	21, // 43: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
-	17, // 44: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
-	17, // 45: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	13, // 1: lessor.v1.Capabilities.labels:type_name -> lessor.v1.Capabilities.LabelsEntry
+	14, // 2: lessor.v1.Capabilities.resources:type_name -> lessor.v1.Capabilities.ResourcesEntry
+	15, // 3: lessor.v1.Concurrency.per_type_limits:type_name -> lessor.v1.Concurrency.PerTypeLimitsEntry
+	19, // 4: lessor.v1.Assignment.task:type_name -> lessor.v1.Task
+	20, // 5: lessor.v1.Assignment.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 6: lessor.v1.Assignment.expires_in:type_name -> google.protobuf.Duration
+	20, // 7: lessor.v1.Assignment.server_time:type_name -> google.protobuf.Timestamp
+	21, // 8: lessor.v1.Assignment.heartbeat_interval:type_name -> google.protobuf.Duration
+	21, // 9: lessor.v1.Assignment.heartbeat_timeout:type_name -> google.protobuf.Duration
+	21, // 10: lessor.v1.Assignment.cancel_grace:type_name -> google.protobuf.Duration
+	20, // 11: lessor.v1.StartRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 12: lessor.v1.StartResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 13: lessor.v1.StartResponse.reason:type_name -> lessor.v1.Reason
+	24, // 14: lessor.v1.StartResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 15: lessor.v1.StartResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 16: lessor.v1.StartResponse.expires_in:type_name -> google.protobuf.Duration
+	20, // 17: lessor.v1.StartResponse.server_time:type_name -> google.protobuf.Timestamp
+	20, // 18: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
+	25, // 19: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
+	16, // 20: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
+	22, // 21: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 22: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
+	24, // 23: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 24: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 25: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
+	20, // 26: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
+	26, // 27: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
+	17, // 28: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
+	20, // 29: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
+	22, // 30: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 31: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
+	24, // 32: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 33: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 34: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
+	27, // 35: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
+	18, // 36: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
+	20, // 37: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
+	22, // 38: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 39: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
+	24, // 40: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 41: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 42: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
+	21, // 43: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	22, // 44: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 45: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
+	24, // 46: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 47: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 48: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_report_proto_init() }
@@ -1707,7 +1793,7 @@ func file_lessor_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_report_proto_rawDesc), len(file_lessor_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

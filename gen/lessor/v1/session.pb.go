@@ -2081,7 +2081,9 @@ func (x *FeedbackItem) GetZeroProgress() bool {
 type Capacity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots, 0 to 10,000. Fewer than are in use revokes nothing.
-	MaxParallel   uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	// Slots of a type, as in Concurrency. They replace those that were said before, if any are sent; 0 stops a type.
+	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2121,6 +2123,13 @@ func (x *Capacity) GetMaxParallel() uint32 {
 		return x.MaxParallel
 	}
 	return 0
+}
+
+func (x *Capacity) GetPerTypeLimits() map[string]uint32 {
+	if x != nil {
+		return x.PerTypeLimits
+	}
+	return nil
 }
 
 // Drain stops new work, from either side.
@@ -2545,9 +2554,13 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\rzero_progress\x18\b \x01(\bR\fzeroProgress\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"-\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xbf\x01\n" +
 	"\bCapacity\x12!\n" +
-	"\fmax_parallel\x18\x01 \x01(\rR\vmaxParallel\"W\n" +
+	"\fmax_parallel\x18\x01 \x01(\rR\vmaxParallel\x12N\n" +
+	"\x0fper_type_limits\x18\x02 \x03(\v2&.lessor.v1.Capacity.PerTypeLimitsEntryR\rperTypeLimits\x1a@\n" +
+	"\x12PerTypeLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"W\n" +
 	"\x05Drain\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x126\n" +
 	"\bdeadline\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"!\n" +
@@ -2588,7 +2601,7 @@ func file_lessor_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_lessor_v1_session_proto_goTypes = []any{
 	(ReportKind)(0),               // 0: lessor.v1.ReportKind
 	(*SessionRequest)(nil),        // 1: lessor.v1.SessionRequest
@@ -2619,23 +2632,24 @@ var file_lessor_v1_session_proto_goTypes = []any{
 	(*Reset)(nil),                 // 26: lessor.v1.Reset
 	nil,                           // 27: lessor.v1.WorkerHeartbeat.MetricsEntry
 	nil,                           // 28: lessor.v1.FeedbackItem.MetricsEntry
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*Capabilities)(nil),          // 31: lessor.v1.Capabilities
-	(*HeartbeatRequest)(nil),      // 32: lessor.v1.HeartbeatRequest
-	(*StartRequest)(nil),          // 33: lessor.v1.StartRequest
-	(*CompleteRequest)(nil),       // 34: lessor.v1.CompleteRequest
-	(*FailRequest)(nil),           // 35: lessor.v1.FailRequest
-	(*ReleaseRequest)(nil),        // 36: lessor.v1.ReleaseRequest
-	(Verdict)(0),                  // 37: lessor.v1.Verdict
-	(Reason)(0),                   // 38: lessor.v1.Reason
-	(TaskState)(0),                // 39: lessor.v1.TaskState
-	(*HeartbeatResponse)(nil),     // 40: lessor.v1.HeartbeatResponse
-	(*Assignment)(nil),            // 41: lessor.v1.Assignment
-	(*FeedbackChunk)(nil),         // 42: lessor.v1.FeedbackChunk
+	nil,                           // 29: lessor.v1.Capacity.PerTypeLimitsEntry
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*Capabilities)(nil),          // 32: lessor.v1.Capabilities
+	(*HeartbeatRequest)(nil),      // 33: lessor.v1.HeartbeatRequest
+	(*StartRequest)(nil),          // 34: lessor.v1.StartRequest
+	(*CompleteRequest)(nil),       // 35: lessor.v1.CompleteRequest
+	(*FailRequest)(nil),           // 36: lessor.v1.FailRequest
+	(*ReleaseRequest)(nil),        // 37: lessor.v1.ReleaseRequest
+	(Verdict)(0),                  // 38: lessor.v1.Verdict
+	(Reason)(0),                   // 39: lessor.v1.Reason
+	(TaskState)(0),                // 40: lessor.v1.TaskState
+	(*HeartbeatResponse)(nil),     // 41: lessor.v1.HeartbeatResponse
+	(*Assignment)(nil),            // 42: lessor.v1.Assignment
+	(*FeedbackChunk)(nil),         // 43: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_session_proto_depIdxs = []int32{
-	29, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
+	30, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
 	4,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
 	5,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
@@ -2647,7 +2661,7 @@ var file_lessor_v1_session_proto_depIdxs = []int32{
 	23, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
 	25, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
 	24, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
-	29, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
+	30, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
 	3,  // 13: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
 	4,  // 14: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
 	8,  // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
@@ -2660,47 +2674,48 @@ var file_lessor_v1_session_proto_depIdxs = []int32{
 	26, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
 	7,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
 	6,  // 24: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
-	30, // 25: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
-	30, // 26: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
-	29, // 27: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
-	29, // 28: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 29: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
+	31, // 25: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
+	31, // 26: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 27: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
+	30, // 28: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
+	32, // 29: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
 	27, // 30: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
-	32, // 31: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
+	33, // 31: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
 	12, // 32: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
-	33, // 33: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
-	34, // 34: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
-	35, // 35: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
-	36, // 36: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
+	34, // 33: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
+	35, // 34: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
+	36, // 35: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
+	37, // 36: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
 	14, // 37: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
 	0,  // 38: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
 	15, // 39: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
-	37, // 40: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
-	38, // 41: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
-	39, // 42: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
-	29, // 43: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
-	30, // 44: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
-	29, // 45: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
-	29, // 46: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
-	30, // 47: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	38, // 40: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
+	39, // 41: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
+	40, // 42: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
+	30, // 43: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 44: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
+	30, // 45: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
+	30, // 46: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
+	31, // 47: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
 	17, // 48: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	29, // 49: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	30, // 49: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
 	15, // 50: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	40, // 51: lessor.v1.LeaseAck.heartbeat:type_name -> lessor.v1.HeartbeatResponse
-	41, // 52: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	38, // 53: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	30, // 54: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	41, // 51: lessor.v1.LeaseAck.heartbeat:type_name -> lessor.v1.HeartbeatResponse
+	42, // 52: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	39, // 53: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	31, // 54: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
 	21, // 55: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	42, // 56: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	43, // 56: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
 	28, // 57: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	29, // 58: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	30, // 59: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	30, // 60: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	29, // 58: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	30, // 59: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	31, // 60: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	31, // 61: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }
@@ -2743,7 +2758,7 @@ func file_lessor_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_session_proto_rawDesc), len(file_lessor_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -28,8 +28,9 @@ const (
 // Who may move a task (rule T1-T9):
 //
 //	submit             -> SCHEDULED (run_at ahead) or READY
-//	time               SCHEDULED -> READY; READY -> FAILED (start_timeout, deadline)
+//	time               SCHEDULED -> READY; READY -> FAILED (start_timeout); SCHEDULED, READY -> FAILED (deadline, resource_refs.expires_at)
 //	coordinator grant  READY -> LEASED
+//	worker gone        READY -> FAILED (resource_refs)
 //	worker Start       LEASED -> RUNNING
 //	worker Complete    LEASED, RUNNING, CANCELLING -> COMPLETED
 //	worker Fail        LEASED, RUNNING -> SCHEDULED (retry) or FAILED; CANCELLING -> CANCELLED
@@ -218,6 +219,8 @@ const (
 	Reason_REASON_DISPATCH_UNAVAILABLE Reason = 19
 	// In the history: a worker committed a report under the lease.
 	Reason_REASON_REPORTED Reason = 20
+	// On a FAILED task: a resource that it refers to has expired, or the worker that holds it is gone (W12).
+	Reason_REASON_RESOURCE_GONE Reason = 21
 )
 
 // Enum value maps for Reason.
@@ -244,6 +247,7 @@ var (
 		18: "REASON_START_TIMEOUT",
 		19: "REASON_DISPATCH_UNAVAILABLE",
 		20: "REASON_REPORTED",
+		21: "REASON_RESOURCE_GONE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -267,6 +271,7 @@ var (
 		"REASON_START_TIMEOUT":         18,
 		"REASON_DISPATCH_UNAVAILABLE":  19,
 		"REASON_REPORTED":              20,
+		"REASON_RESOURCE_GONE":         21,
 	}
 )
 
@@ -366,6 +371,59 @@ func (ErrorCategory) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{3}
 }
 
+// AffinityMode is what happens to a task while the worker of its affinity key has no room.
+type AffinityMode int32
+
+const (
+	// Read as PREFERRED.
+	AffinityMode_AFFINITY_MODE_UNSPECIFIED AffinityMode = 0
+	// It waits for that worker, for as long as the key is bound to it.
+	AffinityMode_AFFINITY_MODE_STICKY AffinityMode = 1
+	// It goes to any other worker that may take it.
+	AffinityMode_AFFINITY_MODE_PREFERRED AffinityMode = 2
+)
+
+// Enum value maps for AffinityMode.
+var (
+	AffinityMode_name = map[int32]string{
+		0: "AFFINITY_MODE_UNSPECIFIED",
+		1: "AFFINITY_MODE_STICKY",
+		2: "AFFINITY_MODE_PREFERRED",
+	}
+	AffinityMode_value = map[string]int32{
+		"AFFINITY_MODE_UNSPECIFIED": 0,
+		"AFFINITY_MODE_STICKY":      1,
+		"AFFINITY_MODE_PREFERRED":   2,
+	}
+)
+
+func (x AffinityMode) Enum() *AffinityMode {
+	p := new(AffinityMode)
+	*p = x
+	return p
+}
+
+func (x AffinityMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AffinityMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_task_proto_enumTypes[4].Descriptor()
+}
+
+func (AffinityMode) Type() protoreflect.EnumType {
+	return &file_lessor_v1_task_proto_enumTypes[4]
+}
+
+func (x AffinityMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AffinityMode.Descriptor instead.
+func (AffinityMode) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{4}
+}
+
 // HistoryEventType says what happened to a task.
 type HistoryEventType int32
 
@@ -452,11 +510,11 @@ func (x HistoryEventType) String() string {
 }
 
 func (HistoryEventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_lessor_v1_task_proto_enumTypes[4].Descriptor()
+	return file_lessor_v1_task_proto_enumTypes[5].Descriptor()
 }
 
 func (HistoryEventType) Type() protoreflect.EnumType {
-	return &file_lessor_v1_task_proto_enumTypes[4]
+	return &file_lessor_v1_task_proto_enumTypes[5]
 }
 
 func (x HistoryEventType) Number() protoreflect.EnumNumber {
@@ -465,7 +523,7 @@ func (x HistoryEventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HistoryEventType.Descriptor instead.
 func (HistoryEventType) EnumDescriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{5}
 }
 
 // RefusedKind is what a worker said under a lease when it was refused.
@@ -517,11 +575,11 @@ func (x RefusedKind) String() string {
 }
 
 func (RefusedKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_lessor_v1_task_proto_enumTypes[5].Descriptor()
+	return file_lessor_v1_task_proto_enumTypes[6].Descriptor()
 }
 
 func (RefusedKind) Type() protoreflect.EnumType {
-	return &file_lessor_v1_task_proto_enumTypes[5]
+	return &file_lessor_v1_task_proto_enumTypes[6]
 }
 
 func (x RefusedKind) Number() protoreflect.EnumNumber {
@@ -530,7 +588,7 @@ func (x RefusedKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefusedKind.Descriptor instead.
 func (RefusedKind) EnumDescriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 // RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the queue's
@@ -673,7 +731,16 @@ type TaskSpec struct {
 	// 1,000,000.
 	ConcurrencyLimit uint32 `protobuf:"varint,21,opt,name=concurrency_limit,json=concurrencyLimit,proto3" json:"concurrency_limit,omitempty"`
 	// Turns within the queue are taken by it, by the queue's fairness_weights (T12). Tasks without one share the empty key.
-	FairnessKey   string `protobuf:"bytes,22,opt,name=fairness_key,json=fairnessKey,proto3" json:"fairness_key,omitempty"`
+	FairnessKey string `protobuf:"bytes,22,opt,name=fairness_key,json=fairnessKey,proto3" json:"fairness_key,omitempty"`
+	// What a worker must have to be granted the task (W12). Absent: any worker will do.
+	Requirements *Requirements `protobuf:"bytes,23,opt,name=requirements,proto3" json:"requirements,omitempty"`
+	// Resources that the task needs, all on one worker: no other is granted it (W12). At most 32.
+	ResourceRefs []*ResourceRef `protobuf:"bytes,24,rep,name=resource_refs,json=resourceRefs,proto3" json:"resource_refs,omitempty"`
+	// Keeps the task on the worker that had others of its key (W12). Absent: none.
+	Affinity *Affinity `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// Where the task stands in a graph of the producer's, for whoever reads a trace. It changes nothing in how the task runs, and is no part of
+	// what idempotency_key stands for (T1).
+	TraceMeta     *TraceMeta `protobuf:"bytes,26,opt,name=trace_meta,json=traceMeta,proto3" json:"trace_meta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,6 +929,331 @@ func (x *TaskSpec) GetFairnessKey() string {
 	return ""
 }
 
+func (x *TaskSpec) GetRequirements() *Requirements {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetResourceRefs() []*ResourceRef {
+	if x != nil {
+		return x.ResourceRefs
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetAffinity() *Affinity {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetTraceMeta() *TraceMeta {
+	if x != nil {
+		return x.TraceMeta
+	}
+	return nil
+}
+
+// Requirements are what a worker must have: all of it (W12). They are compared with the capabilities that it registered. Each name and value
+// has at most 256 bytes.
+type Requirements struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names that must be among the worker's runtimes; at most 16.
+	Runtimes []string `protobuf:"bytes,1,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
+	// Names that must be among the worker's features; at most 16.
+	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
+	// Labels that the worker must have with these very values; at most 16.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Amounts of which the worker must have at least so much, in units of its own; at most 16, finite and greater than 0. They are compared, not
+	// used up: how much a worker takes at once is for its concurrency to say.
+	Resources     map[string]float64 `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Requirements) Reset() {
+	*x = Requirements{}
+	mi := &file_lessor_v1_task_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Requirements) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Requirements) ProtoMessage() {}
+
+func (x *Requirements) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Requirements.ProtoReflect.Descriptor instead.
+func (*Requirements) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Requirements) GetRuntimes() []string {
+	if x != nil {
+		return x.Runtimes
+	}
+	return nil
+}
+
+func (x *Requirements) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *Requirements) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Requirements) GetResources() map[string]float64 {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+// ResourceRef is something that the task needs and that lies on one worker, as an Artifact of an earlier task told.
+type ResourceRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identity of the resource at its worker. Required; at most 256 bytes.
+	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
+	// Worker that holds it, by its stable name. Required; the same in all references of a task. If it is gone for longer than the coordinator's
+	// resource wait (60 s) while the task is READY, the task is FAILED with RESOURCE_GONE.
+	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// What it is. Optional.
+	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	// For how much it is good, for example "run". Told to the worker, not looked at. Optional.
+	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Wall time from which on it may be gone: a task that still waits then is FAILED with RESOURCE_GONE. Absent: not stated.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Free text; at most 16 entries, keys and values at most 256 bytes each.
+	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResourceRef) Reset() {
+	*x = ResourceRef{}
+	mi := &file_lessor_v1_task_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResourceRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResourceRef) ProtoMessage() {}
+
+func (x *ResourceRef) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResourceRef.ProtoReflect.Descriptor instead.
+func (*ResourceRef) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResourceRef) GetResourceId() string {
+	if x != nil {
+		return x.ResourceId
+	}
+	return ""
+}
+
+func (x *ResourceRef) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *ResourceRef) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ResourceRef) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ResourceRef) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *ResourceRef) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+// Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of a task binds its key to the worker: for as
+// long as it holds a lease of the key, and for ttl after the last one ended. A restart of the coordinator ends what no lease holds.
+type Affinity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Shared by the tasks that belong together; its scope is the workspace. Required; at most 256 bytes.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// How strictly.
+	Mode AffinityMode `protobuf:"varint,2,opt,name=mode,proto3,enum=lessor.v1.AffinityMode" json:"mode,omitempty"`
+	// How long the key stays bound after its last lease ended. Default 10 min; 1 s to 24 h.
+	Ttl           *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Affinity) Reset() {
+	*x = Affinity{}
+	mi := &file_lessor_v1_task_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Affinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Affinity) ProtoMessage() {}
+
+func (x *Affinity) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
+func (*Affinity) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Affinity) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Affinity) GetMode() AffinityMode {
+	if x != nil {
+		return x.Mode
+	}
+	return AffinityMode_AFFINITY_MODE_UNSPECIFIED
+}
+
+func (x *Affinity) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+// TraceMeta says where a task stands in a graph of nodes: a host with middlewares around it.
+type TraceMeta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// On a middleware: the node that it is mounted on, by the task_key or task_id of its task, which is in the same run. Empty on a host. At
+	// most 256 bytes.
+	HostNodeId string `protobuf:"bytes,1,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
+	// Middlewares that are mounted on the host, outermost first; at most 64 names of at most 256 bytes.
+	MiddlewareChain []string `protobuf:"bytes,2,rep,name=middleware_chain,json=middlewareChain,proto3" json:"middleware_chain,omitempty"`
+	// On a middleware: its index in the chain, from 0, below the length of middleware_chain where that is sent. Absent on a host.
+	ChainIndex    *uint32 `protobuf:"varint,3,opt,name=chain_index,json=chainIndex,proto3,oneof" json:"chain_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceMeta) Reset() {
+	*x = TraceMeta{}
+	mi := &file_lessor_v1_task_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceMeta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceMeta) ProtoMessage() {}
+
+func (x *TraceMeta) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceMeta.ProtoReflect.Descriptor instead.
+func (*TraceMeta) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *TraceMeta) GetHostNodeId() string {
+	if x != nil {
+		return x.HostNodeId
+	}
+	return ""
+}
+
+func (x *TraceMeta) GetMiddlewareChain() []string {
+	if x != nil {
+		return x.MiddlewareChain
+	}
+	return nil
+}
+
+func (x *TraceMeta) GetChainIndex() uint32 {
+	if x != nil && x.ChainIndex != nil {
+		return *x.ChainIndex
+	}
+	return 0
+}
+
 // TaskError is why an attempt failed.
 type TaskError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -881,7 +1273,7 @@ type TaskError struct {
 
 func (x *TaskError) Reset() {
 	*x = TaskError{}
-	mi := &file_lessor_v1_task_proto_msgTypes[2]
+	mi := &file_lessor_v1_task_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1285,7 @@ func (x *TaskError) String() string {
 func (*TaskError) ProtoMessage() {}
 
 func (x *TaskError) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[2]
+	mi := &file_lessor_v1_task_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1298,7 @@ func (x *TaskError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskError.ProtoReflect.Descriptor instead.
 func (*TaskError) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{2}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TaskError) GetCategory() ErrorCategory {
@@ -949,7 +1341,7 @@ type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the result where it lies. Required; at most 256 bytes.
 	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
-	// Worker that holds it. Empty: the reporting worker.
+	// Worker that holds it. Where the report leaves it empty, the task has the worker that held the lease.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is, for example a MIME type.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
@@ -967,7 +1359,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_lessor_v1_task_proto_msgTypes[3]
+	mi := &file_lessor_v1_task_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1371,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[3]
+	mi := &file_lessor_v1_task_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1384,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{3}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Artifact) GetResourceId() string {
@@ -1063,7 +1455,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_lessor_v1_task_proto_msgTypes[4]
+	mi := &file_lessor_v1_task_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1467,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[4]
+	mi := &file_lessor_v1_task_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1480,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{4}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Progress) GetFraction() float64 {
@@ -1153,7 +1545,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_lessor_v1_task_proto_msgTypes[5]
+	mi := &file_lessor_v1_task_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1557,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[5]
+	mi := &file_lessor_v1_task_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1570,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaseInfo) GetAttempt() uint32 {
@@ -1273,7 +1665,7 @@ type HistoryEvent struct {
 
 func (x *HistoryEvent) Reset() {
 	*x = HistoryEvent{}
-	mi := &file_lessor_v1_task_proto_msgTypes[6]
+	mi := &file_lessor_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1677,7 @@ func (x *HistoryEvent) String() string {
 func (*HistoryEvent) ProtoMessage() {}
 
 func (x *HistoryEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[6]
+	mi := &file_lessor_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1690,7 @@ func (x *HistoryEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEvent.ProtoReflect.Descriptor instead.
 func (*HistoryEvent) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HistoryEvent) GetSequence() uint64 {
@@ -1394,7 +1786,7 @@ type DiscardedResult struct {
 
 func (x *DiscardedResult) Reset() {
 	*x = DiscardedResult{}
-	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1798,7 @@ func (x *DiscardedResult) String() string {
 func (*DiscardedResult) ProtoMessage() {}
 
 func (x *DiscardedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[7]
+	mi := &file_lessor_v1_task_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1811,7 @@ func (x *DiscardedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardedResult.ProtoReflect.Descriptor instead.
 func (*DiscardedResult) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DiscardedResult) GetAttempt() uint32 {
@@ -1527,13 +1919,16 @@ type Task struct {
 	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
 	// Attempt whose discarded result is the output, by AdoptResult; 0 otherwise.
 	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The middlewares that are mounted on this task: tasks of its run whose trace_meta.host_node_id is its task_key or task_id, by their
+	// chain_index, at most 64. GetTask alone fills it.
+	Middlewares   []*Middleware `protobuf:"bytes,27,rep,name=middlewares,proto3" json:"middlewares,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_lessor_v1_task_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1940,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[8]
+	mi := &file_lessor_v1_task_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1953,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetTaskId() string {
@@ -1743,6 +2138,86 @@ func (x *Task) GetAdoptedAttempt() uint32 {
 	return 0
 }
 
+func (x *Task) GetMiddlewares() []*Middleware {
+	if x != nil {
+		return x.Middlewares
+	}
+	return nil
+}
+
+// Middleware is a task that is mounted on another one.
+type Middleware struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Its own name within the run; may be empty.
+	TaskKey string `protobuf:"bytes,2,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	// Its index in the chain; absent where it was not sent.
+	ChainIndex *uint32 `protobuf:"varint,3,opt,name=chain_index,json=chainIndex,proto3,oneof" json:"chain_index,omitempty"`
+	// Where it stands.
+	State         TaskState `protobuf:"varint,4,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Middleware) Reset() {
+	*x = Middleware{}
+	mi := &file_lessor_v1_task_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Middleware) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Middleware) ProtoMessage() {}
+
+func (x *Middleware) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Middleware.ProtoReflect.Descriptor instead.
+func (*Middleware) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Middleware) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *Middleware) GetTaskKey() string {
+	if x != nil {
+		return x.TaskKey
+	}
+	return ""
+}
+
+func (x *Middleware) GetChainIndex() uint32 {
+	if x != nil && x.ChainIndex != nil {
+		return *x.ChainIndex
+	}
+	return 0
+}
+
+func (x *Middleware) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
 // FeedbackChunk is a piece of what a running attempt prints.
 type FeedbackChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1767,7 +2242,7 @@ type FeedbackChunk struct {
 
 func (x *FeedbackChunk) Reset() {
 	*x = FeedbackChunk{}
-	mi := &file_lessor_v1_task_proto_msgTypes[9]
+	mi := &file_lessor_v1_task_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +2254,7 @@ func (x *FeedbackChunk) String() string {
 func (*FeedbackChunk) ProtoMessage() {}
 
 func (x *FeedbackChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_task_proto_msgTypes[9]
+	mi := &file_lessor_v1_task_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +2267,7 @@ func (x *FeedbackChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackChunk.ProtoReflect.Descriptor instead.
 func (*FeedbackChunk) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_lessor_v1_task_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FeedbackChunk) GetChannel() string {
@@ -1879,7 +2354,8 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x12backoff_multiplier\x18\x04 \x01(\x01R\x11backoffMultiplier\x12:\n" +
 	"\vmax_backoff\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"maxBackoff\x12R\n" +
-	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\xa3\b\n" +
+	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\x83\n" +
+	"\n" +
 	"\bTaskSpec\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -1903,10 +2379,49 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\tretention\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12'\n" +
 	"\x0fconcurrency_key\x18\x14 \x01(\tR\x0econcurrencyKey\x12+\n" +
 	"\x11concurrency_limit\x18\x15 \x01(\rR\x10concurrencyLimit\x12!\n" +
-	"\ffairness_key\x18\x16 \x01(\tR\vfairnessKey\x1a9\n" +
+	"\ffairness_key\x18\x16 \x01(\tR\vfairnessKey\x12;\n" +
+	"\frequirements\x18\x17 \x01(\v2\x17.lessor.v1.RequirementsR\frequirements\x12;\n" +
+	"\rresource_refs\x18\x18 \x03(\v2\x16.lessor.v1.ResourceRefR\fresourceRefs\x12/\n" +
+	"\baffinity\x18\x19 \x01(\v2\x13.lessor.v1.AffinityR\baffinity\x123\n" +
+	"\n" +
+	"trace_meta\x18\x1a \x01(\v2\x14.lessor.v1.TraceMetaR\ttraceMeta\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x02\n" +
+	"\fRequirements\x12\x1a\n" +
+	"\bruntimes\x18\x01 \x03(\tR\bruntimes\x12\x1a\n" +
+	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12;\n" +
+	"\x06labels\x18\x03 \x03(\v2#.lessor.v1.Requirements.LabelsEntryR\x06labels\x12D\n" +
+	"\tresources\x18\x04 \x03(\v2&.lessor.v1.Requirements.ResourcesEntryR\tresources\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xaf\x02\n" +
+	"\vResourceRef\x12\x1f\n" +
+	"\vresource_id\x18\x01 \x01(\tR\n" +
+	"resourceId\x12\x1b\n" +
+	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x14\n" +
+	"\x05scope\x18\x04 \x01(\tR\x05scope\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12@\n" +
+	"\bmetadata\x18\x06 \x03(\v2$.lessor.v1.ResourceRef.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"v\n" +
+	"\bAffinity\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x17.lessor.v1.AffinityModeR\x04mode\x12+\n" +
+	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x8e\x01\n" +
+	"\tTraceMeta\x12 \n" +
+	"\fhost_node_id\x18\x01 \x01(\tR\n" +
+	"hostNodeId\x12)\n" +
+	"\x10middleware_chain\x18\x02 \x03(\tR\x0fmiddlewareChain\x12$\n" +
+	"\vchain_index\x18\x03 \x01(\rH\x00R\n" +
+	"chainIndex\x88\x01\x01B\x0e\n" +
+	"\f_chain_index\"\xe9\x01\n" +
 	"\tTaskError\x124\n" +
 	"\bcategory\x18\x01 \x01(\x0e2\x18.lessor.v1.ErrorCategoryR\bcategory\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1f\n" +
@@ -1975,7 +2490,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x05 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06output\x18\x06 \x01(\fR\x06output\x121\n" +
-	"\tartifacts\x18\a \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\"\xcb\b\n" +
+	"\tartifacts\x18\a \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\"\x84\t\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
@@ -2007,7 +2522,16 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x0fhistory_dropped\x18\x17 \x01(\rR\x0ehistoryDropped\x124\n" +
 	"\bfeedback\x18\x18 \x03(\v2\x18.lessor.v1.FeedbackChunkR\bfeedback\x128\n" +
 	"\tdiscarded\x18\x19 \x03(\v2\x1a.lessor.v1.DiscardedResultR\tdiscarded\x12'\n" +
-	"\x0fadopted_attempt\x18\x1a \x01(\rR\x0eadoptedAttempt\"\x91\x02\n" +
+	"\x0fadopted_attempt\x18\x1a \x01(\rR\x0eadoptedAttempt\x127\n" +
+	"\vmiddlewares\x18\x1b \x03(\v2\x15.lessor.v1.MiddlewareR\vmiddlewares\"\xa2\x01\n" +
+	"\n" +
+	"Middleware\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
+	"\btask_key\x18\x02 \x01(\tR\ataskKey\x12$\n" +
+	"\vchain_index\x18\x03 \x01(\rH\x00R\n" +
+	"chainIndex\x88\x01\x01\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05stateB\x0e\n" +
+	"\f_chain_index\"\x91\x02\n" +
 	"\rFeedbackChunk\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\tR\achannel\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1b\n" +
@@ -2033,7 +2557,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VERDICT_COMMITTED\x10\x01\x12\x15\n" +
 	"\x11VERDICT_CANCELLED\x10\x02\x12\x14\n" +
-	"\x10VERDICT_REJECTED\x10\x03*\xb3\x04\n" +
+	"\x10VERDICT_REJECTED\x10\x03*\xcd\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x1a\n" +
@@ -2056,7 +2580,8 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x18REASON_HEARTBEAT_TIMEOUT\x10\x11\x12\x18\n" +
 	"\x14REASON_START_TIMEOUT\x10\x12\x12\x1f\n" +
 	"\x1bREASON_DISPATCH_UNAVAILABLE\x10\x13\x12\x13\n" +
-	"\x0fREASON_REPORTED\x10\x14*\xed\x01\n" +
+	"\x0fREASON_REPORTED\x10\x14\x12\x18\n" +
+	"\x14REASON_RESOURCE_GONE\x10\x15*\xed\x01\n" +
 	"\rErrorCategory\x12\x1e\n" +
 	"\x1aERROR_CATEGORY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18ERROR_CATEGORY_USER_CODE\x10\x01\x12\x1f\n" +
@@ -2064,7 +2589,11 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x1dERROR_CATEGORY_INFRASTRUCTURE\x10\x03\x12 \n" +
 	"\x1cERROR_CATEGORY_CONFIGURATION\x10\x04\x12\x1a\n" +
 	"\x16ERROR_CATEGORY_TIMEOUT\x10\x05\x12\x1c\n" +
-	"\x18ERROR_CATEGORY_CANCELLED\x10\x06*\x88\x04\n" +
+	"\x18ERROR_CATEGORY_CANCELLED\x10\x06*d\n" +
+	"\fAffinityMode\x12\x1d\n" +
+	"\x19AFFINITY_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14AFFINITY_MODE_STICKY\x10\x01\x12\x1b\n" +
+	"\x17AFFINITY_MODE_PREFERRED\x10\x02*\x88\x04\n" +
 	"\x10HistoryEventType\x12\"\n" +
 	"\x1eHISTORY_EVENT_TYPE_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cHISTORY_EVENT_TYPE_SUBMITTED\x10\x01\x12\x1e\n" +
@@ -2102,85 +2631,106 @@ func file_lessor_v1_task_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_task_proto_rawDescData
 }
 
-var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_lessor_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: lessor.v1.TaskState
 	(Verdict)(0),                  // 1: lessor.v1.Verdict
 	(Reason)(0),                   // 2: lessor.v1.Reason
 	(ErrorCategory)(0),            // 3: lessor.v1.ErrorCategory
-	(HistoryEventType)(0),         // 4: lessor.v1.HistoryEventType
-	(RefusedKind)(0),              // 5: lessor.v1.RefusedKind
-	(*RetryPolicy)(nil),           // 6: lessor.v1.RetryPolicy
-	(*TaskSpec)(nil),              // 7: lessor.v1.TaskSpec
-	(*TaskError)(nil),             // 8: lessor.v1.TaskError
-	(*Artifact)(nil),              // 9: lessor.v1.Artifact
-	(*Progress)(nil),              // 10: lessor.v1.Progress
-	(*LeaseInfo)(nil),             // 11: lessor.v1.LeaseInfo
-	(*HistoryEvent)(nil),          // 12: lessor.v1.HistoryEvent
-	(*DiscardedResult)(nil),       // 13: lessor.v1.DiscardedResult
-	(*Task)(nil),                  // 14: lessor.v1.Task
-	(*FeedbackChunk)(nil),         // 15: lessor.v1.FeedbackChunk
-	nil,                           // 16: lessor.v1.TaskSpec.LabelsEntry
-	nil,                           // 17: lessor.v1.Artifact.MetadataEntry
-	nil,                           // 18: lessor.v1.Progress.MetricsEntry
-	nil,                           // 19: lessor.v1.FeedbackChunk.MetadataEntry
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(AffinityMode)(0),             // 4: lessor.v1.AffinityMode
+	(HistoryEventType)(0),         // 5: lessor.v1.HistoryEventType
+	(RefusedKind)(0),              // 6: lessor.v1.RefusedKind
+	(*RetryPolicy)(nil),           // 7: lessor.v1.RetryPolicy
+	(*TaskSpec)(nil),              // 8: lessor.v1.TaskSpec
+	(*Requirements)(nil),          // 9: lessor.v1.Requirements
+	(*ResourceRef)(nil),           // 10: lessor.v1.ResourceRef
+	(*Affinity)(nil),              // 11: lessor.v1.Affinity
+	(*TraceMeta)(nil),             // 12: lessor.v1.TraceMeta
+	(*TaskError)(nil),             // 13: lessor.v1.TaskError
+	(*Artifact)(nil),              // 14: lessor.v1.Artifact
+	(*Progress)(nil),              // 15: lessor.v1.Progress
+	(*LeaseInfo)(nil),             // 16: lessor.v1.LeaseInfo
+	(*HistoryEvent)(nil),          // 17: lessor.v1.HistoryEvent
+	(*DiscardedResult)(nil),       // 18: lessor.v1.DiscardedResult
+	(*Task)(nil),                  // 19: lessor.v1.Task
+	(*Middleware)(nil),            // 20: lessor.v1.Middleware
+	(*FeedbackChunk)(nil),         // 21: lessor.v1.FeedbackChunk
+	nil,                           // 22: lessor.v1.TaskSpec.LabelsEntry
+	nil,                           // 23: lessor.v1.Requirements.LabelsEntry
+	nil,                           // 24: lessor.v1.Requirements.ResourcesEntry
+	nil,                           // 25: lessor.v1.ResourceRef.MetadataEntry
+	nil,                           // 26: lessor.v1.Artifact.MetadataEntry
+	nil,                           // 27: lessor.v1.Progress.MetricsEntry
+	nil,                           // 28: lessor.v1.FeedbackChunk.MetadataEntry
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_lessor_v1_task_proto_depIdxs = []int32{
-	20, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	20, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	29, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	29, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	3,  // 2: lessor.v1.RetryPolicy.non_retryable_categories:type_name -> lessor.v1.ErrorCategory
-	21, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	21, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
-	20, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
-	20, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
-	6,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
-	20, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
-	20, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
-	20, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
-	16, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
-	20, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
-	3,  // 13: lessor.v1.TaskError.category:type_name -> lessor.v1.ErrorCategory
-	20, // 14: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
-	21, // 15: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
-	17, // 16: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
-	18, // 17: lessor.v1.Progress.metrics:type_name -> lessor.v1.Progress.MetricsEntry
-	21, // 18: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
-	21, // 19: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
-	21, // 20: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
-	21, // 21: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
-	21, // 22: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 23: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
-	21, // 24: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
-	2,  // 25: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
-	0,  // 26: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
-	5,  // 27: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
-	1,  // 28: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
-	21, // 29: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
-	2,  // 30: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
-	9,  // 31: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
-	7,  // 32: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
-	0,  // 33: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
-	2,  // 34: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
-	21, // 35: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	21, // 36: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
-	11, // 37: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
-	10, // 38: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
-	21, // 39: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
-	21, // 40: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
-	9,  // 41: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
-	8,  // 42: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
-	12, // 43: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
-	15, // 44: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
-	13, // 45: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
-	19, // 46: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	30, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	30, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
+	29, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
+	29, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
+	7,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
+	29, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
+	29, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
+	29, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
+	22, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
+	29, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	9,  // 13: lessor.v1.TaskSpec.requirements:type_name -> lessor.v1.Requirements
+	10, // 14: lessor.v1.TaskSpec.resource_refs:type_name -> lessor.v1.ResourceRef
+	11, // 15: lessor.v1.TaskSpec.affinity:type_name -> lessor.v1.Affinity
+	12, // 16: lessor.v1.TaskSpec.trace_meta:type_name -> lessor.v1.TraceMeta
+	23, // 17: lessor.v1.Requirements.labels:type_name -> lessor.v1.Requirements.LabelsEntry
+	24, // 18: lessor.v1.Requirements.resources:type_name -> lessor.v1.Requirements.ResourcesEntry
+	30, // 19: lessor.v1.ResourceRef.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 20: lessor.v1.ResourceRef.metadata:type_name -> lessor.v1.ResourceRef.MetadataEntry
+	4,  // 21: lessor.v1.Affinity.mode:type_name -> lessor.v1.AffinityMode
+	29, // 22: lessor.v1.Affinity.ttl:type_name -> google.protobuf.Duration
+	3,  // 23: lessor.v1.TaskError.category:type_name -> lessor.v1.ErrorCategory
+	29, // 24: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
+	30, // 25: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 26: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
+	27, // 27: lessor.v1.Progress.metrics:type_name -> lessor.v1.Progress.MetricsEntry
+	30, // 28: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
+	30, // 29: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
+	30, // 30: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
+	30, // 31: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
+	30, // 32: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
+	5,  // 33: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
+	30, // 34: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
+	2,  // 35: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
+	0,  // 36: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
+	6,  // 37: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
+	1,  // 38: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
+	30, // 39: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
+	2,  // 40: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
+	14, // 41: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
+	8,  // 42: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
+	0,  // 43: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
+	2,  // 44: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
+	30, // 45: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	30, // 46: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
+	16, // 47: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
+	15, // 48: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
+	30, // 49: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
+	30, // 50: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
+	14, // 51: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
+	13, // 52: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
+	17, // 53: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
+	21, // 54: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
+	18, // 55: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
+	20, // 56: lessor.v1.Task.middlewares:type_name -> lessor.v1.Middleware
+	0,  // 57: lessor.v1.Middleware.state:type_name -> lessor.v1.TaskState
+	28, // 58: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_proto_init() }
@@ -2188,8 +2738,10 @@ func file_lessor_v1_task_proto_init() {
 	if File_lessor_v1_task_proto != nil {
 		return
 	}
-	file_lessor_v1_task_proto_msgTypes[2].OneofWrappers = []any{}
-	file_lessor_v1_task_proto_msgTypes[9].OneofWrappers = []any{
+	file_lessor_v1_task_proto_msgTypes[5].OneofWrappers = []any{}
+	file_lessor_v1_task_proto_msgTypes[6].OneofWrappers = []any{}
+	file_lessor_v1_task_proto_msgTypes[13].OneofWrappers = []any{}
+	file_lessor_v1_task_proto_msgTypes[14].OneofWrappers = []any{
 		(*FeedbackChunk_Text)(nil),
 		(*FeedbackChunk_Data)(nil),
 	}
@@ -2198,8 +2750,8 @@ func file_lessor_v1_task_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_proto_rawDesc), len(file_lessor_v1_task_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   14,
+			NumEnums:      7,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -65,6 +65,14 @@ const (
 	FindingCode_FINDING_CODE_TIME_LIMIT FindingCode = 17
 	// A result came too late and is kept; AdoptResult would take it (V15).
 	FindingCode_FINDING_CODE_LATE_RESULT FindingCode = 18
+	// Workers take its type, but none has what it requires (W12).
+	FindingCode_FINDING_CODE_REQUIREMENTS FindingCode = 19
+	// The worker that holds its resources is not there (W12).
+	FindingCode_FINDING_CODE_PINNED_WORKER FindingCode = 20
+	// Its affinity key is bound to a worker that does not take it now (W12).
+	FindingCode_FINDING_CODE_AFFINITY FindingCode = 21
+	// The workers that would take it run its concurrency key already, and each runs a key once at a time (W12).
+	FindingCode_FINDING_CODE_SINGLE_FLIGHT FindingCode = 22
 )
 
 // Enum value maps for FindingCode.
@@ -89,6 +97,10 @@ var (
 		16: "FINDING_CODE_CANCELLED",
 		17: "FINDING_CODE_TIME_LIMIT",
 		18: "FINDING_CODE_LATE_RESULT",
+		19: "FINDING_CODE_REQUIREMENTS",
+		20: "FINDING_CODE_PINNED_WORKER",
+		21: "FINDING_CODE_AFFINITY",
+		22: "FINDING_CODE_SINGLE_FLIGHT",
 	}
 	FindingCode_value = map[string]int32{
 		"FINDING_CODE_UNSPECIFIED":        0,
@@ -110,6 +122,10 @@ var (
 		"FINDING_CODE_CANCELLED":          16,
 		"FINDING_CODE_TIME_LIMIT":         17,
 		"FINDING_CODE_LATE_RESULT":        18,
+		"FINDING_CODE_REQUIREMENTS":       19,
+		"FINDING_CODE_PINNED_WORKER":      20,
+		"FINDING_CODE_AFFINITY":           21,
+		"FINDING_CODE_SINGLE_FLIGHT":      22,
 	}
 )
 
@@ -722,7 +738,9 @@ type TaskFilter struct {
 	// Type. Empty: any.
 	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
 	// Labels that must all be there with these values.
-	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Node that they are mounted on: trace_meta.host_node_id. Empty: any.
+	HostNodeId    string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -797,6 +815,13 @@ func (x *TaskFilter) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *TaskFilter) GetHostNodeId() string {
+	if x != nil {
+		return x.HostNodeId
+	}
+	return ""
 }
 
 // ListTasksRequest asks for a page of tasks.
@@ -2624,7 +2649,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
-	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\x94\x02\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xb6\x02\n" +
 	"\n" +
 	"TaskFilter\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -2632,7 +2657,9 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06states\x18\x03 \x03(\x0e2\x14.lessor.v1.TaskStateR\x06states\x12\x15\n" +
 	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x12\n" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x129\n" +
-	"\x06labels\x18\x06 \x03(\v2!.lessor.v1.TaskFilter.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x06 \x03(\v2!.lessor.v1.TaskFilter.LabelsEntryR\x06labels\x12 \n" +
+	"\fhost_node_id\x18\a \x01(\tR\n" +
+	"hostNodeId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -2763,7 +2790,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted*\xb8\x04\n" +
+	"\aDeleted*\xb2\x05\n" +
 	"\vFindingCode\x12\x1c\n" +
 	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
@@ -2784,7 +2811,11 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x13FINDING_CODE_FAILED\x10\x0f\x12\x1a\n" +
 	"\x16FINDING_CODE_CANCELLED\x10\x10\x12\x1b\n" +
 	"\x17FINDING_CODE_TIME_LIMIT\x10\x11\x12\x1c\n" +
-	"\x18FINDING_CODE_LATE_RESULT\x10\x122\xec\b\n" +
+	"\x18FINDING_CODE_LATE_RESULT\x10\x12\x12\x1d\n" +
+	"\x19FINDING_CODE_REQUIREMENTS\x10\x13\x12\x1e\n" +
+	"\x1aFINDING_CODE_PINNED_WORKER\x10\x14\x12\x19\n" +
+	"\x15FINDING_CODE_AFFINITY\x10\x15\x12\x1e\n" +
+	"\x1aFINDING_CODE_SINGLE_FLIGHT\x10\x162\xec\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +

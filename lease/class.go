@@ -1,0 +1,150 @@
+package lease
+
+import (
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Class is what tells tasks of one queue, type and fairness key apart for workers: requirements, pin and affinity (W12), in one canonical
+// string, so that lines compare with ==. It is empty for a task that has none of these. Its bytes are hashed into keys on disk
+// and must never change.
+type Class string
+
+// Placement is what a class stands for.
+type Placement struct {
+	Requirements Requirements
+	Worker       string // the only one that may be granted the tasks; empty: they are not pinned
+	Affinity     string // key; empty: none
+	Mode         AffinityMode
+}
+
+// The parts of a class, in their order; one that is empty is left out. The numbers are control characters, which no type begins with, so that
+// a type and a class which follow each other do not run together.
+const (
+	classRuntimes byte = iota + 1
+	classFeatures
+	classLabels
+	classResources
+	classWorker
+	classSticky
+	classPreferred
+)
+
+// Class of a task of the spec.
+func (s *Spec) Class() Class {
+	if s.Requirements == nil && len(s.ResourceRefs) == 0 && s.Affinity == nil {
+		return ""
+	}
+	var space [256]byte
+	b := space[:0]
+	if r := s.Requirements; r != nil {
+		b = appendNames(b, classRuntimes, r.Runtimes)
+		b = appendNames(b, classFeatures, r.Features)
+		b = appendTable(b, classLabels, r.Labels, appendText)
+		b = appendTable(b, classResources, r.Resources, func(b []byte, v float64) []byte {
+			return binary.BigEndian.AppendUint64(b, math.Float64bits(v))
+		})
+	}
+	if w := s.Pinned(); w != "" {
+		b = appendText(append(b, classWorker), w)
+	}
+	if a := s.Affinity; a != nil {
+		part := classPreferred
+		if a.Mode == Sticky {
+			part = classSticky
+		}
+		b = appendText(append(b, part), a.Key)
+	}
+	return Class(b)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// appendNames writes a set: in order, and each once.
+func appendNames(b []byte, part byte, names []string) []byte {
+	if len(names) == 0 {
+		return b
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	b = binary.AppendUvarint(append(b, part), uint64(len(names)))
+	for _, name := range names {
+		b = appendText(b, name)
+	}
+	return b
+}
+
+func appendTable[V any](b []byte, part byte, table map[string]V, value func([]byte, V) []byte) []byte {
+	if len(table) == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(append(b, part), uint64(len(table)))
+	for _, k := range slices.Sorted(maps.Keys(table)) {
+		b = value(appendText(b, k), table[k])
+	}
+	return b
+}
+
+// Placement reads what Spec.Class wrote.
+func (c Class) Placement() (p Placement) {
+	r := classReader(c)
+	for len(r) > 0 {
+		switch part := r.next(1)[0]; part {
+		case classRuntimes:
+			p.Requirements.Runtimes = r.names()
+		case classFeatures:
+			p.Requirements.Features = r.names()
+		case classLabels:
+			p.Requirements.Labels = readTable(&r, r.text)
+		case classResources:
+			p.Requirements.Resources = readTable(&r, func() float64 {
+				return math.Float64frombits(binary.BigEndian.Uint64([]byte(r.next(8))))
+			})
+		case classWorker:
+			p.Worker = r.text()
+		case classSticky:
+			p.Affinity, p.Mode = r.text(), Sticky
+		case classPreferred:
+			p.Affinity, p.Mode = r.text(), Preferred
+		}
+	}
+	return p
+}
+
+// classReader is what is left to be read of a class.
+type classReader string
+
+func (r *classReader) next(n int) string {
+	s := string((*r)[:n])
+	*r = (*r)[n:]
+	return s
+}
+
+func (r *classReader) num() int {
+	n, size := binary.Uvarint([]byte((*r)[:min(len(*r), binary.MaxVarintLen64)]))
+	*r = (*r)[size:]
+	return int(n)
+}
+
+func (r *classReader) text() string { return r.next(r.num()) }
+
+func (r *classReader) names() []string {
+	all := make([]string, r.num())
+	for i := range all {
+		all[i] = r.text()
+	}
+	return all
+}
+
+func readTable[V any](r *classReader, value func() V) map[string]V {
+	n := r.num()
+	all := make(map[string]V, n)
+	for range n {
+		k := r.text()
+		all[k] = value()
+	}
+	return all
+}

@@ -1,0 +1,76 @@
+package records
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Names under which tasks are found, but for their ids: idempotency keys, and the hosts on which they are mounted.
+
+type keyRow struct {
+	Seq    uint64
+	Digest lease.Digest
+}
+
+func keyFields(c *codec, k *keyRow) {
+	num(c, &k.Seq)
+	c.fixed(k.Digest[:])
+}
+
+func putKey(b *store.Batch, c *lease.Change) {
+	t := c.New
+	if t.Spec.IdempotencyKey == "" {
+		return
+	}
+	row := keyRow{Seq: t.ID.Seq, Digest: c.Key}
+	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, keyFields)
+}
+
+// Key finds the task that an idempotency key made, and the digest of its spec.
+func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
+	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), keyFields)
+	if row == nil {
+		return lease.TaskID{}, lease.Digest{}, false, err
+	}
+	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
+}
+
+// hostID names a host within its run, as LineID names a line.
+func hostID(run, host string) uint64 {
+	var space [512]byte
+	b := append(binary.AppendUvarint(space[:0], uint64(len(run))), run...)
+	sum := sha256.Sum256(append(b, host...))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// mounted is the key of a task in Mounted, nil where it has none.
+func mounted(t *lease.Task) []byte {
+	if trace := t.Spec.Trace; trace != nil && trace.Host != "" {
+		return store.AppendMountedKey(nil, hostID(t.Spec.RunID, trace.Host), t.ID)
+	}
+	return nil
+}
+
+// Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
+func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
+	from := store.AppendMountedPrefix(nil, space, hostID(run, host))
+	return scan(r, store.Mounted, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
+		_, id, err := store.ParseMountedKey(key)
+		if err != nil {
+			return false, err
+		}
+		t, err := Task(r, id)
+		switch {
+		case err != nil:
+			return false, err
+		case t == nil:
+			return false, corrupt(store.Mounted, key, "a task is mounted that is not there")
+		case t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host: // another host of this name
+			return true, nil
+		}
+		return fn(t), nil
+	})
+}
