@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -90,11 +92,21 @@ func (o *outbox) cancel(c *lessorv1.Cancel) {
 	o.add(func(w *waiting) { w.pushed = append(w.pushed, push{cancel: c}) })
 }
 
+// itemError says that an item got no verdict, and when to repeat it; nil for nil.
 func itemError(err error) *lessorv1.ItemError {
 	if err == nil {
 		return nil
 	}
-	return &lessorv1.ItemError{Code: codeInternal, RetryAfter: durationpb.New(time.Second), Message: err.Error()}
+	code, wait := codeInternal, retryStopped
+	switch {
+	case errors.Is(err, engine.ErrStopped):
+		code = codeStopping
+	case errors.Is(err, engine.ErrOverloaded):
+		code, wait = codeOverloaded, retryOverloaded
+	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
+		code, err = codeStore, engine.ErrStore
+	}
+	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }
 
 func reportVerdict(now lease.Now, a *lease.Answer) *lessorv1.ReportVerdict {

@@ -172,7 +172,7 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
 		for i, v := range tk.judge(completed(a[0], ""), started(a[1])) {
-			if v.GetError().GetCode() != codeInternal || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
+			if v.GetError().GetCode() != codeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
 				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
 				t.Errorf("item %d is %v, want an error", i, v)
 			}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"strings"
 	"sync"
 	"time"
 )
@@ -68,6 +69,12 @@ func getID(b []byte) TaskID {
 
 // AttemptID names an attempt for people and logs.
 func AttemptID(id TaskID, attempt uint32) string { return fmt.Sprintf("%s-%d", id, attempt) }
+
+// InstanceOf is the worker process whose session this is: the part before the dash. Sessions of one process share it.
+func InstanceOf(session string) string {
+	instance, _, _ := strings.Cut(session, "-")
+	return instance
+}
 
 // FencingToken is epoch major and attempt minor: greater than in every earlier grant of the task, also after a restore,
 // and exact in a double (A2).

@@ -1,6 +1,10 @@
 package lease_test
 
-import "github.com/lessor-dev/lessor/lease"
+import (
+	"strings"
+
+	"github.com/lessor-dev/lessor/lease"
+)
 
 // event is something that time does to a task: due on the one clock or the other.
 type event struct {
@@ -112,9 +116,10 @@ func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
 }
 
 func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
-	if l.session == "" || l.session != t.unackedBy {
+	process, _, _ := strings.Cut(l.session, "-")
+	if process == "" || process != t.unackedBy {
 		t.unacked++
-		t.unackedBy = l.session
+		t.unackedBy = process
 	}
 	if t.unacked >= 6 {
 		t.finish(lease.Failed, lease.DispatchUnavailable, at.Wall)

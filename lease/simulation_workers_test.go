@@ -49,9 +49,9 @@ func (w *world) newWorker(i int) *worker {
 	return k
 }
 
-// connect begins a new session, or none.
+// connect begins a new session, or none. Those that share the part before the dash are of one process.
 func (w *world) connect(k *worker) {
-	k.session = pick(w, "", "", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8")
+	k.session = pick(w, "", "", "s1-a", "s1-b", "s2-a", "s2-b", "s3", "s4", "s5", "s6", "s7", "s8")
 }
 
 // work lets a worker say something, or somebody who has no business to.

@@ -19,7 +19,7 @@ type Task struct {
 	Losses   uint32 // of this round (T5)
 	Releases uint32 // in a row
 	Unacked  uint32 // grants in a row that nobody acknowledged (W5)
-	// UnackedBy is the session of the last of them: the same one in a row counts once.
+	// UnackedBy is the worker process of the last of them, see InstanceOf: the same one in a row counts once.
 	UnackedBy string
 
 	CreatedAt  Wall

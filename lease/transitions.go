@@ -81,12 +81,13 @@ func (s *step) countLoss(at Now) {
 	}
 }
 
-// countUnacked puts an undelivered grant back, until too many in a row went to different takers (W5).
+// countUnacked puts an undelivered grant back, until too many in a row went to different takers (W5). The sessions of one process are one
+// taker: a stream that flaps is not the task's fault.
 func (s *step) countUnacked(l *Lease, at Now) {
 	t := s.write()
-	if l.Session == "" || l.Session != t.UnackedBy {
+	if by := InstanceOf(l.Session); by == "" || by != t.UnackedBy {
 		t.Unacked++
-		t.UnackedBy = l.Session
+		t.UnackedBy = by
 	}
 	if t.Unacked >= MaxUnacked {
 		s.finish(Failed, DispatchUnavailable, at.Wall)

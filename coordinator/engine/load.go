@@ -134,7 +134,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
 		if s := t.Lease.Session; s != "" {
-			e.orphan(instanceOf(s), t.ID, t.Lease.Attempt)
+			e.orphan(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
 		}
 		serving, wall := t.Due()
 		e.serving.add(t.ID, int64(serving), true)

@@ -16,11 +16,6 @@ func NewSessionID(tenant, worker, instance string) string {
 	return "s" + hex.EncodeToString(sum[:8]) + "-" + strings.ToLower(rand.Text()[:12])
 }
 
-func instanceOf(session string) string {
-	instance, _, _ := strings.Cut(session, "-")
-	return instance
-}
-
 // Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
 // holds or held; a stream of that instance that is still there is displaced.
 func (e *Engine) Join(m *Member) error {
@@ -28,7 +23,7 @@ func (e *Engine) Join(m *Member) error {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		e.displace(m)
-		instance := instanceOf(m.Session)
+		instance := lease.InstanceOf(m.Session)
 		e.sessions[m.Session], e.current[instance] = t, m.Session
 		for id, attempt := range e.orphans[instance] {
 			e.unorphan(id)
@@ -40,7 +35,7 @@ func (e *Engine) Join(m *Member) error {
 
 // displace ends the session that m comes instead of, if there is one.
 func (e *Engine) displace(m *Member) {
-	if t := e.sessions[e.current[instanceOf(m.Session)]]; t != nil {
+	if t := e.sessions[e.current[lease.InstanceOf(m.Session)]]; t != nil {
 		e.depart(t.member.Session)
 		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
 	}
@@ -141,12 +136,12 @@ func (e *Engine) requeue(t *taker) {
 func (e *Engine) depart(session string) {
 	t := e.sessions[session]
 	delete(e.sessions, session)
-	delete(e.current, instanceOf(session))
+	delete(e.current, lease.InstanceOf(session))
 	e.unattend(t, t.queues)
 	t.left = true
 	for id, attempt := range t.leases {
 		delete(e.holders, id)
-		e.orphan(instanceOf(session), id, attempt)
+		e.orphan(lease.InstanceOf(session), id, attempt)
 	}
 }
 
