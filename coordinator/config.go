@@ -18,6 +18,8 @@ type Config struct {
 	Version string
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
 	Recovery engine.Recovery
+	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
+	Pprof bool
 }
 
 // fill sets what was left zero.

@@ -3,14 +3,15 @@ package coordinator
 import (
 	"log/slog"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newHTTPServer serves /metrics, /healthz (the process lives) and /readyz (it takes requests).
-func newHTTPServer(registry *prometheus.Registry, ready func() bool, log *slog.Logger) *http.Server {
+// newHTTPServer serves /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/.
+func newHTTPServer(registry *prometheus.Registry, ready func() bool, log *slog.Logger, profiles bool) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
@@ -21,6 +22,10 @@ func newHTTPServer(registry *prometheus.Registry, ready func() bool, log *slog.L
 		}
 		answer(w, http.StatusServiceUnavailable, "not serving\n")
 	})
+	if profiles {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also heap, goroutine and the like
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	}
 	return &http.Server{
 		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,

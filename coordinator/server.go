@@ -73,7 +73,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.stopAll = stop
 	c.grpc = grpc.NewServer(serverOptions(&cfg, c.calls)...)
 	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
-	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger)
+	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger, cfg.Pprof)
 	return c, nil
 }
 

@@ -237,6 +237,7 @@ func TestHTTP(t *testing.T) {
 		httpGet(t, r, "/healthz", http.StatusOK)
 		httpGet(t, r, "/readyz", http.StatusOK)
 		httpGet(t, r, "/", http.StatusNotFound)
+		httpGet(t, r, "/debug/pprof/", http.StatusNotFound) // unless asked for
 		r.stop()
 		synctest.Wait()
 		httpGet(t, r, "/healthz", http.StatusOK)

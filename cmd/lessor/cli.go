@@ -24,6 +24,7 @@ type cli struct {
 	Queue   queueCmd   `cmd:"" help:"Look at queues."`
 	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
 	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
+	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 }
 

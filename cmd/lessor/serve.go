@@ -23,6 +23,7 @@ type serveCmd struct {
 	Data     string  `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string  `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string  `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
+	Pprof    bool    `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
 	Insecure bool    `help:"Listen off loopback although there is no TLS and no credentials."`
 	Recovery string  `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
 	Log      logging `embed:"" prefix:"log-"`
@@ -91,6 +92,7 @@ func (c serveCmd) config(log *slog.Logger) coordinator.Config {
 		Logger:   log,
 		Version:  buildVersion(),
 		Recovery: recoveries[c.Recovery],
+		Pprof:    c.Pprof,
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},

@@ -43,6 +43,8 @@ var arrows = map[string][]string{
 	"internal": {"gen", "lease", anyModule},
 	// Running a program for each task is an ordinary worker on top of the SDK.
 	"internal/execworker": {"worker", "gen", "internal", anyModule},
+	// The benchmark is a client of a coordinator, and measures the store without one.
+	"internal/bench": {"worker", "gen", "internal", "lease", "store", anyModule},
 
 	// Examples show what a user can write, who sees only the public packages.
 	"examples": {"gen", "worker", anyModule},

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/lessor-dev/lessor/internal/bench"
+)
+
+// benchCmd is lessor bench.
+type benchCmd struct {
+	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator that runs there, instead of own ones."`
+	Producers int           `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000."`
+	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
+	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
+	Payload   int           `default:"256" placeholder:"BYTES" help:"Payload of a task, 0 to 1,048,576."`
+	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
+	Backlog   int           `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 leaves that out."`
+	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
+	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in a repetition, 1ms to 1m."`
+	Dir       string        `type:"bytes" placeholder:"DIR" help:"Where temporary data is kept, on the disk to measure; the system's directory for it by default."`
+	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more, and keep CPU and heap profiles of the coordinator, and CPU profiles of the load, here."`
+}
+
+// Help is shown below the flags.
+func (benchCmd) Help() string {
+	return `Measures enqueue, drain, end to end, latency, memory and restart on coordinators of its own, which are child processes with temporary
+data, and in turn with them what the disk, the store and gRPC do alone. Each result is told as a share of the limit that it meets first. The
+load shares the machine with the coordinator. docs/benchmarks.md says more.
+
+Examples:
+  lessor bench
+  lessor bench --tasks 200000 --backlog 1000000 --dir /var/lib/lessor --json > bench.json`
+}
+
+func (c benchCmd) Run(a *app) error {
+	defer a.catchSignals()()
+	config, err := c.config(a)
+	if err != nil {
+		return err
+	}
+	report, err := bench.Run(a.ctx, config)
+	if out := (*bench.RangeError)(nil); errors.As(err, &out) {
+		return fail(exitUsage, "see lessor bench --help", "%v", out)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return fail(exitUsage, "--dir and --profile name directories that can be written", "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return json.NewEncoder(a.out).Encode(report)
+	}
+	return printReport(a.out, report)
+}
+
+// config is the configuration of the benchmark, ranges not checked.
+func (c benchCmd) config(a *app) (bench.Config, error) {
+	if c.Addr != "" {
+		if err := checkHostPort("addr", c.Addr); err != nil {
+			return bench.Config{}, err
+		}
+		if c.Profile != "" {
+			return bench.Config{}, fail(exitUsage, "", "--profile: only coordinators of its own are profiled, not that of --addr")
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return bench.Config{}, err
+	}
+	return bench.Config{
+		Command: []string{self, "serve"}, Dir: c.Dir, Addr: c.Addr,
+		Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload, Tasks: c.Tasks, Backlog: c.Backlog, Repeat: c.Repeat, LimitSpan: c.LimitSpan,
+		Profile: c.Profile, Version: buildVersion(), Progress: func(what string) { a.note("%s", what) },
+	}, nil
+}

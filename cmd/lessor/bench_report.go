@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/lessor-dev/lessor/internal/bench"
+)
+
+// printReport writes a report as two tables.
+func printReport(w io.Writer, r *bench.Report) error {
+	m, l := r.Machine, r.Load
+	_, err := fmt.Fprintf(w, "lessor %s on %s/%s, %d CPUs, %s\nload average before: %s\n"+
+		"%d producers, %d workers x %d slots, %d tasks of %d bytes, backlog %d; %d repetitions, median (min..max)\n\n",
+		m.Version, m.OS, m.Arch, m.CPUs, m.Go, loadText(m), l.Producers, l.Workers, l.Slots, l.Tasks, l.Payload, l.Backlog, l.Repeat)
+	if err != nil {
+		return err
+	}
+	limits := newTable(w, "NAME", "LIMIT OF THE MACHINE", "FIGURE", "RANGE")
+	for _, f := range r.Limits {
+		limits.row(f.Name, f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary))
+	}
+	if err := limits.flush(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	results := newTable(w, "RESULT", "FIGURE", "RANGE", "CPU MS/1,000", "SHARE", "OF THE LIMIT")
+	for _, f := range r.Results {
+		results.row(f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), cpuText(f.CPU), shareText(f.Share), limitsText(f.Limits))
+	}
+	return results.flush()
+}
+
+func loadText(m bench.Machine) string {
+	switch {
+	case m.LoadAverage < 0:
+		return "not known"
+	case m.Busy():
+		return fmt.Sprintf("%.2f: a busy machine, the shares say more than the figures", m.LoadAverage)
+	}
+	return fmt.Sprintf("%.2f", m.LoadAverage)
+}
+
+// amount has about three digits that mean something.
+func amount(x float64) string {
+	switch {
+	case x >= 1000:
+		return thousands(int64(x))
+	case x >= 10:
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n int64) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+func rangeText(s bench.Summary) string { return amount(s.Min) + ".." + amount(s.Max) }
+
+func cpuText(s *bench.Summary) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", s.Median)
+}
+
+// limitsText joins names; one that is there several times is counted.
+func limitsText(names []string) string {
+	times := make(map[string]int)
+	for _, name := range names {
+		times[name]++
+	}
+	var terms []string
+	for _, name := range names {
+		switch n := times[name]; {
+		case n == 1:
+			terms = append(terms, name)
+		case n > 1:
+			terms = append(terms, fmt.Sprintf("%d x %s", n, name))
+		}
+		times[name] = 0
+	}
+	return strings.Join(terms, " + ")
+}
+
+func shareText(share float64) string {
+	if share == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func smallest() Config {
+	return Config{Producers: 1, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlog: 0, Repeat: 1, LimitSpan: time.Millisecond}
+}
+
+// Each range ends where its error says, and the error names the flag.
+func TestValidate(t *testing.T) {
+	fields := map[string]func(*Config) *int{
+		"producers": func(c *Config) *int { return &c.Producers },
+		"workers":   func(c *Config) *int { return &c.Workers },
+		"slots":     func(c *Config) *int { return &c.Slots },
+		"payload":   func(c *Config) *int { return &c.Payload },
+		"tasks":     func(c *Config) *int { return &c.Tasks },
+		"backlog":   func(c *Config) *int { return &c.Backlog },
+		"repeat":    func(c *Config) *int { return &c.Repeat },
+	}
+	good := smallest()
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for flag, field := range fields {
+		c := smallest()
+		*field(&c)--
+		out := (*RangeError)(nil)
+		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
+			t.Fatalf("%s below its range: %v", flag, err)
+		}
+		*field(&c), _ = out.Most.(int)
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+		*field(&c)++
+		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
+			t.Errorf("%s above its range: %v", flag, err)
+		}
+	}
+}
+
+func TestValidateTheSpanOfLimits(t *testing.T) {
+	for span, ok := range map[time.Duration]bool{time.Millisecond - 1: false, time.Millisecond: true, time.Minute: true, time.Minute + 1: false} {
+		c := smallest()
+		c.LimitSpan = span
+		if err := c.Validate(); (err == nil) != ok {
+			t.Errorf("%v: %v", span, err)
+		}
+	}
+}
+
+// Bulk submits share their number out whole.
+func TestShares(t *testing.T) {
+	for n := range 3*bulkStreams + 1 {
+		sum := 0
+		for i := range bulkStreams {
+			sum += share(n, i)
+		}
+		if sum != n {
+			t.Errorf("%d tasks became %d", n, sum)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// coordinator is the one that a phase measures: a child process, or one that runs elsewhere.
+type coordinator struct {
+	grpc, http string    // where it listens; http is empty where there is none
+	cmd        *exec.Cmd // nil for one that runs elsewhere
+	dir        string
+	log        *bytes.Buffer // what it said to standard error
+}
+
+// start returns a coordinator on the data in dir. ctx kills it.
+func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordinator, error) {
+	if c.Addr != "" {
+		return &coordinator{grpc: c.Addr}, nil
+	}
+	args = append([]string{"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn"}, args...)
+	s := &coordinator{log: new(bytes.Buffer), dir: dir, cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}
+	s.cmd.Args[0] = filepath.Base(os.Args[0])
+	s.cmd.Env = withoutSettings(os.Environ())
+	s.cmd.Stderr = s.log
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a coordinator: %w", err)
+	}
+	if err := s.readAddresses(bufio.NewReader(out)); err != nil {
+		s.kill()
+		return nil, fmt.Errorf("starting a coordinator: %w: %s", err, bytes.TrimSpace(s.log.Bytes()))
+	}
+	return s, nil
+}
+
+// withoutSettings keeps the coordinator at its defaults, whatever the environment says to other ones.
+func withoutSettings(env []string) (kept []string) {
+	for _, variable := range env {
+		if !strings.HasPrefix(variable, "LESSOR_") {
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}
+
+func (s *coordinator) readAddresses(out *bufio.Reader) error {
+	line, err := out.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	var at struct{ GRPC, HTTP string }
+	err = json.Unmarshal(line, &at)
+	s.grpc, s.http = at.GRPC, at.HTTP
+	return err
+}
+
+// kill ends the process as a crash would.
+func (s *coordinator) kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait() // it was killed
+}
+
+// again starts a process on the data of one that was killed.
+func (s *coordinator) again(ctx context.Context, c *Config) error {
+	fresh, err := c.start(ctx, s.dir)
+	if err == nil {
+		*s = *fresh
+	}
+	return err
+}
+
+// stop ends the process in order. An error means that it had failed.
+func (s *coordinator) stop() error {
+	if s.cmd == nil {
+		return nil
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // if it is gone, Wait tells
+	if err := s.cmd.Wait(); err != nil {
+		return fmt.Errorf("the coordinator: %w: %s", err, bytes.TrimSpace(s.log.Bytes()))
+	}
+	return nil
+}
+
+// cpu is the processor time used so far, 0 for a coordinator elsewhere.
+func (s *coordinator) cpu() time.Duration {
+	if s.cmd == nil {
+		return 0
+	}
+	return cpuTime(s.cmd.Process.Pid)
+}
+
+func (s *coordinator) memory() memory {
+	if s.cmd == nil {
+		return memory{}
+	}
+	return memoryOf(s.cmd.Process.Pid)
+}
+
+// withCoordinator calls use with a coordinator on an empty directory, and removes that in the end.
+func (c *Config) withCoordinator(ctx context.Context, use func(s *coordinator) error, args ...string) (err error) {
+	dir, err := os.MkdirTemp(c.Dir, "lessor-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := c.start(ctx, dir, args...)
+	if err != nil {
+		return err
+	}
+	if err := use(s); err != nil {
+		s.kill()
+		return err
+	}
+	return s.stop()
+}

@@ -1,0 +1,39 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// during calls one until span is over, at least once, and returns how often in a second.
+func during(ctx context.Context, span time.Duration, one func() error) (float64, error) {
+	begin, count := time.Now(), 0
+	for time.Since(begin) < span || count == 0 {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if err := one(); err != nil {
+			return 0, err
+		}
+		count++
+	}
+	return float64(count) / time.Since(begin).Seconds(), nil
+}
+
+// diskLimit appends 4 KiB and flushes them, again and again.
+func (c *Config) diskLimit(ctx context.Context) (samples, error) {
+	file, err := os.CreateTemp(c.Dir, "lessor-bench-")
+	if err != nil {
+		return nil, err
+	}
+	block := make([]byte, 4<<10)
+	rate, err := during(ctx, c.LimitSpan, func() error {
+		if _, err := file.Write(block); err != nil {
+			return err
+		}
+		return flush(file)
+	})
+	return samples{"disk_flush": rate}, errors.Join(err, file.Close(), os.Remove(file.Name()))
+}

@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"runtime"
+)
+
+// Report is what a run found.
+type Report struct {
+	Machine Machine  `json:"machine"`
+	Load    Load     `json:"load"`
+	Limits  []Figure `json:"limits"`
+	Results []Figure `json:"results"`
+}
+
+// Machine is where the run was made.
+type Machine struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+	// LoadAverage of the last minute before the run, -1 where it is not known. Near 0 the machine was quiet.
+	LoadAverage float64 `json:"load_average"`
+	Version     string  `json:"version"`
+}
+
+// Load is what was asked for; see Config.
+type Load struct {
+	Addr      string `json:"addr,omitempty"`
+	Producers int    `json:"producers"`
+	Workers   int    `json:"workers"`
+	Slots     int    `json:"slots"`
+	Payload   int    `json:"payload_bytes"`
+	Tasks     int    `json:"tasks"`
+	Backlog   int    `json:"backlog"`
+	Repeat    int    `json:"repeat"`
+}
+
+// Figure is one line.
+type Figure struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Unit string `json:"unit"`
+	Summary
+	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent where it is not known.
+	CPU *Summary `json:"cpu_ms_per_1000_tasks,omitempty"`
+	// Bound is what the machine allowed, by Limits: of rates the lowest, of times the sum; 0 where there is no such limit.
+	Bound  float64  `json:"bound,omitempty"`
+	Limits []string `json:"limited_by,omitempty"`
+	// Share of the bound that was reached, 1 being all.
+	Share float64 `json:"share,omitempty"`
+}
+
+func (c *Config) newReport() *Report {
+	return &Report{
+		Machine: Machine{
+			OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), LoadAverage: loadAverage(), Version: c.Version,
+		},
+		Load: Load{
+			Addr: c.Addr, Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload, Tasks: c.Tasks,
+			Backlog: c.Backlog, Repeat: c.Repeat,
+		},
+	}
+}
+
+// Busy reports whether others used the machine at the start: the figures are lower then than they could be.
+func (m Machine) Busy() bool { return m.LoadAverage > 0.25*float64(m.CPUs) }
+
+// fill adds the figures of what was measured.
+func (r *Report) fill(found map[string][]float64) {
+	for _, m := range limitMetrics {
+		r.Limits = append(r.Limits, m.figure(found))
+	}
+	for _, m := range resultMetrics {
+		if len(found[m.name]) > 0 {
+			r.Results = append(r.Results, m.figure(found))
+		}
+	}
+}
+
+func (m metric) figure(found map[string][]float64) Figure {
+	f := Figure{Name: m.name, Text: m.text, Unit: m.unit, Summary: summarize(found[m.name])}
+	if cpu := summarize(found[cpuOf(m.name)]); cpu.Max > 0 {
+		f.CPU = &cpu
+	}
+	f.Limits, f.Bound = m.bound(found)
+	f.Share = shareOf(m.unit, f.Median, f.Bound)
+	return f
+}
+
+// bound is the limit that is met first, by name; of times, which add up, all of them.
+func (m metric) bound(found map[string][]float64) (names []string, bound float64) {
+	limits := make([]float64, len(m.limits))
+	for i, name := range m.limits {
+		limits[i] = summarize(found[name]).Median
+	}
+	bound = boundOf(m.unit, limits)
+	for i, name := range m.limits {
+		if m.unit == unitTime || limits[i] == bound {
+			names = append(names, name)
+		}
+	}
+	return names, bound
+}

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// queue is the queue of every phase, in a workspace of its own.
+const queue = "bench"
+
+// rig is what a phase works with: a coordinator, a connection for its producers, and a workspace that nobody else uses.
+type rig struct {
+	*Config
+	server    *coordinator
+	conn      *grpc.ClientConn
+	tasks     lessorv1.TaskServiceClient
+	workspace string
+	payload   []byte
+	ran       span // the part of the phase that counts
+}
+
+func (c *Config) newRig(s *coordinator) (*rig, error) {
+	conn, err := connect(s.grpc)
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{Config: c, server: s, conn: conn, tasks: lessorv1.NewTaskServiceClient(conn)}
+	r.workspace = "bench-" + strings.ToLower(rand.Text())
+	r.payload = make([]byte, c.Payload)
+	_, _ = rand.Read(r.payload) // never fails
+	return r, nil
+}
+
+// connect is worker.Dial without TLS, as with the other commands.
+func connect(addr string) (*grpc.ClientConn, error) {
+	return worker.Dial(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+func (r *rig) spec() *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{WorkspaceId: r.workspace, Queue: queue, Type: "noop", Payload: r.payload}
+}
+
+// errCounts begins every error of a run that lost or made up tasks.
+var errCounts = errors.New("the counts differ")
+
+// checkWaiting compares the tasks that were acknowledged with those that wait for a worker.
+func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
+	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
+	if err != nil {
+		return err
+	}
+	if waiting := res.GetQueue().GetReady(); waiting != uint64(acknowledged) {
+		return fmt.Errorf("%w: %d tasks were acknowledged, %d wait", errCounts, acknowledged, waiting)
+	}
+	return nil
+}
+
+// checkCompleted compares the tasks that were acknowledged with the reports that were committed, and with what the coordinator lists.
+func (r *rig) checkCompleted(ctx context.Context, acknowledged int, committed int) error {
+	total, completed := 0, 0
+	for token := ""; ; {
+		res, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{
+			Filter: &lessorv1.TaskFilter{WorkspaceId: r.workspace}, PageSize: 1000, PageToken: token,
+		})
+		if err != nil {
+			return err
+		}
+		for _, task := range res.GetTasks() {
+			total++
+			if task.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED {
+				completed++
+			}
+		}
+		if token = res.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if acknowledged != committed || acknowledged != completed || acknowledged != total {
+		return fmt.Errorf("%w: %d tasks were acknowledged, %d completions committed; the coordinator lists %d tasks, %d of them COMPLETED",
+			errCounts, acknowledged, committed, total, completed)
+	}
+	return nil
+}
+
+// cleanUp deletes the workspace's tasks from a coordinator that lives on.
+func (r *rig) cleanUp(ctx context.Context) error {
+	if r.Addr == "" {
+		return nil
+	}
+	for token := ""; ; {
+		res, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{
+			Filter: &lessorv1.TaskFilter{WorkspaceId: r.workspace}, All: true, Force: true, PageToken: token,
+		})
+		if err != nil {
+			return err
+		}
+		if token = res.GetResult().GetNextPageToken(); token == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// stuck is when a phase or limit is given up.
+const stuck = 10 * time.Minute
+
+var errStuck = fmt.Errorf("it did not end in %v", stuck)
+
+// work is a phase or a limit, as the turns see it.
+type work struct {
+	name string
+	run  func(context.Context) (samples, error)
+}
+
+// Run measures everything, Repeat times, taking turns. The error of a ctx that ended is its cause; no process or directory is left behind.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := c.reach(ctx); err != nil {
+		return nil, err
+	}
+	if c.Profile != "" {
+		if err := os.MkdirAll(c.Profile, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	report := c.newReport()
+	found, took := map[string][]float64{}, map[string]time.Duration{}
+	for round := range c.Repeat {
+		for _, w := range c.works() {
+			c.progress("%d of %d: %s", round+1, c.Repeat, w.name)
+			begin := time.Now()
+			got, err := w.do(ctx)
+			took[w.name] = time.Since(begin)
+			if err != nil {
+				return nil, err
+			}
+			for name, value := range got {
+				found[name] = append(found[name], value)
+			}
+		}
+	}
+	report.fill(found)
+	return report, c.profiles(ctx, took)
+}
+
+// reach finds out whether there is a coordinator at Addr, before anything is measured.
+func (c *Config) reach(ctx context.Context) error {
+	if c.Addr == "" {
+		return nil
+	}
+	conn, err := connect(c.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = lessorv1.NewAdminServiceClient(conn).GetStatus(ctx, &lessorv1.GetStatusRequest{})
+	return err
+}
+
+// do runs a piece of work. When ctx has ended, that is the reason of whatever went wrong.
+func (w work) do(ctx context.Context) (samples, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, stuck, errStuck)
+	defer cancel()
+	got, err := w.run(bounded)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.name, err)
+	}
+	return got, nil
+}
+
+func (c *Config) progress(format string, args ...any) {
+	if c.Progress != nil {
+		c.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// works are all limits and phases, in turn.
+func (c *Config) works() []work {
+	all := []work{
+		{"disk", c.diskLimit},
+		{"commit", c.commitLimit},
+		{"store, small commits", c.smallCommits},
+		{"store, large commits", c.largeCommits},
+		{"wire", c.wireLimit},
+	}
+	for _, p := range c.phases() {
+		all = append(all, work{p.name, func(ctx context.Context) (got samples, err error) {
+			return got, c.withCoordinator(ctx, func(s *coordinator) error {
+				got, err = c.measure(ctx, s, p)
+				return err
+			})
+		}})
+	}
+	return all
+}
+
+// measure runs a phase on a coordinator.
+func (c *Config) measure(ctx context.Context, s *coordinator, p phase) (samples, error) {
+	r, err := c.newRig(s)
+	if err != nil {
+		return nil, err
+	}
+	got, err := p.run(ctx, r)
+	err = errors.Join(err, r.cleanUp(context.WithoutCancel(ctx)))
+	_ = r.conn.Close() // nothing is under way
+	return got, err
+}
