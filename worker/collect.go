@@ -9,45 +9,86 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// batch is what the writer sends next.
+type batch struct {
+	frames []*lessorv1.SessionRequest
+	// last: the final frame of the session is among them.
+	last bool
+	// due is when there is something to send again by then, if anything waits.
+	due   time.Time
+	waits bool
+}
+
 // collect takes what waits off the outbox and makes frames of it: at most one of each kind, so that much of one kind
-// does not hold up the others. last says that the final frame of the session is among them.
+// does not hold up the others. An error says that the stream is of no use any more.
 //
 // There is no queue of frames. What waits is kept as facts, which merge while the stream is slow: a worker with n
 // attempts never holds more than n heartbeats, 2n reports and n bounded pieces of output.
-func (s *session) collect(now time.Time, beat bool) (frames []*lessorv1.SessionRequest, last bool) {
+func (s *session) collect(now time.Time, beat bool) (out batch, err error) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
+	frames, err := s.againLocked(now)
+	if err != nil {
+		return batch{}, err
+	}
 	for _, f := range s.control {
-		frames = append(frames, s.frame(f))
+		frames = append(frames, s.sequencedLocked(f, now))
 	}
 	s.control = nil
-	frames = append(frames, s.newsLocked()...)
+	frames = append(frames, s.newsLocked(now)...)
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
 	frames = append(frames, s.heartbeatLocked(now, beat)...)
 	if len(reports) == 0 {
 		frames = append(frames, s.feedbackLocked()...)
 	}
-	if w.drained.Err() != nil {
-		return append(frames, s.goodbye()), true
+	out.last = w.drained.Err() != nil
+	if out.last {
+		frames = append(frames, s.goodbyeLocked(now))
 	}
-	return frames, false
+	out.frames = s.acknowledgeLocked(frames)
+	out.due, out.waits = s.link.due()
+	return out, nil
+}
+
+// againLocked sends what has waited too long for its acknowledgement, and asks once more for what is missing.
+func (s *session) againLocked(now time.Time) ([]*lessorv1.SessionRequest, error) {
+	frames, err := s.link.resends(now)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := s.link.asks(now)
+	if ask != nil {
+		s.control = append(s.control, ask)
+	}
+	return frames, err
+}
+
+// acknowledgeLocked lets the frames acknowledge what was taken. A bare acknowledgement is not sequenced: nobody would
+// acknowledge it.
+func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
+	alone := len(frames) == 0
+	frames = s.link.acknowledge(frames)
+	if alone && len(frames) > 0 {
+		s.frameLocked(frames[0])
+	}
+	return frames
 }
 
 // newsLocked tells of a changed capacity and of a drain.
-func (s *session) newsLocked() (frames []*lessorv1.SessionRequest) {
+func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	if slots := s.w.cfg.Concurrency - s.w.mu.stuck; slots != s.slots {
 		s.slots = slots
-		frames = append(frames, s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{
+		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{
 			Capacity: &lessorv1.Capacity{MaxParallel: uint32(max(slots, 0))},
-		}}))
+		}}, now))
 	}
 	if d := s.w.mu.drain; d.asked && !s.drainSent {
 		s.drainSent = true
-		frames = append(frames, s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
+		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
 			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxText), Deadline: timestamppb.New(d.until.Add(s.w.cfg.StopTimeout))},
-		}}))
+		}}, now))
 	}
 	return frames
 }
@@ -69,13 +110,13 @@ func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRe
 	if len(leases) == 0 && !due {
 		return nil
 	}
-	f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
+	f := s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
 		Healthy: !s.w.mu.drain.asked,
 		Metrics: map[string]float64{"inflight": float64(s.w.mu.handlers)},
 		Leases:  leases,
 	}}})
 	if len(leases) > 0 {
-		s.sent[f.GetId()] = &sentFrame{at: now, beats: beats}
+		s.sent[f.GetId()] = &sentFrame{id: f.GetId(), at: now, since: now, beats: beats}
 	}
 	return []*lessorv1.SessionRequest{f}
 }
@@ -98,13 +139,13 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 		reports, items = append(reports, r), append(items, r.item)
 	})
 	if len(tails) > 0 {
-		frames = append(frames, s.feedback(tails))
+		frames = append(frames, s.feedbackFrameLocked(tails))
 	}
 	if len(items) > 0 {
-		f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{
+		f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{
 			Reports: &lessorv1.Reports{Reports: items},
-		}})
-		s.sent[f.GetId()] = &sentFrame{at: now, reports: reports}
+		}}, now)
+		s.sent[f.GetId()] = &sentFrame{id: f.GetId(), seq: f.GetSeq(), at: now, since: now, reports: reports}
 		frames = append(frames, f)
 	}
 	return frames
@@ -121,19 +162,19 @@ func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	if len(items) == 0 {
 		return nil
 	}
-	return []*lessorv1.SessionRequest{s.feedback(items)}
+	return []*lessorv1.SessionRequest{s.feedbackFrameLocked(items)}
 }
 
-func (s *session) feedback(items []*lessorv1.FeedbackItem) *lessorv1.SessionRequest {
-	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{
+func (s *session) feedbackFrameLocked(items []*lessorv1.FeedbackItem) *lessorv1.SessionRequest {
+	return s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{
 		Feedback: &lessorv1.Feedback{Items: items},
 	}})
 }
 
-func (s *session) goodbye() *lessorv1.SessionRequest {
-	return s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{
+func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
+	return s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{
 		Goodbye: &lessorv1.Goodbye{Reason: clip(s.w.mu.drain.reason, maxText)},
-	}})
+	}}, now)
 }
 
 // budget is how many bytes go into one frame; a single item may have more.

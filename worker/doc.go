@@ -28,7 +28,12 @@
 // One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox holds what is to be said as facts, not
 // as a queue of frames: a lease to renew, a report without a verdict, output that was not sent. The writer makes
 // frames of whatever waits, so that many handlers that finish together share a frame, and a slow stream makes frames
-// larger instead of the queue longer. What a broken stream left without an answer goes back into the outbox.
+// larger instead of the queue longer.
+//
+// Frames are numbered in both directions (link.go): what the coordinator has not acknowledged is sent again, what it sends
+// twice has one effect, and what is missing is asked for (W6, W7). When a stream breaks, the next one goes on with the
+// session where the coordinator still knows it (resume.go): reports that it had taken wait there for their verdicts, and
+// everything else is said anew (W8).
 //
 // The goroutines:
 //
@@ -41,7 +46,8 @@
 //
 // Timers run short functions that take the mutex: per attempt the lease's end, the next heartbeat, the end of a
 // cancel's grace, the flush of its output; for the worker the stages of a drain; for the stream the limits on opening
-// and sending. The attempt's, and the drain's, are stopped by the attempt's and the drain's end.
+// and sending. The attempt's, and the drain's, are stopped by the attempt's and the drain's end. The writer has one timer of
+// its own for all that it sends again, which runs only while something waits for an acknowledgement.
 //
 // The phases of an attempt (attempt.go) only move forward:
 //
@@ -50,6 +56,6 @@
 //	   |              +-- lease lost --------------+
 //	   +-- refused --> reporting;  lease lost -----+
 //
-// The states of the worker (W1, hooks.go): NEW, HANDSHAKING, REGISTERED, HEARTBEATING, DRAINING, CLOSED; a broken stream
+// The states of the worker (W1, states.go): NEW, HANDSHAKING, REGISTERED, HEARTBEATING, DRAINING, CLOSED; a broken stream
 // leads through BACKOFF to NEW.
 package worker

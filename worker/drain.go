@@ -19,9 +19,18 @@ type drainState struct {
 	result []error
 }
 
-// beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes. Asked again it only
-// adds the result, and shortens the patience where that is shorter.
+// beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes.
 func (w *Worker) beginDrain(reason string, patience time.Duration, result error) {
+	w.askDrain(reason, patience, result)
+	w.lock() // anew: that the worker drains is told before that it has ended
+	defer w.unlock()
+	w.checkDrainedLocked()
+	w.kick()
+}
+
+// askDrain is the first word of a drain. Asked again it only adds the result, and shortens the patience where that is
+// shorter.
+func (w *Worker) askDrain(reason string, patience time.Duration, result error) {
 	w.lock()
 	defer w.unlock()
 	d := &w.mu.drain
@@ -38,12 +47,8 @@ func (w *Worker) beginDrain(reason string, patience time.Duration, result error)
 		return
 	}
 	d.asked, d.reason = true, reason
-	if w.mu.state == StateHeartbeating {
-		w.setStateLocked(StateDraining)
-	}
+	w.moveLocked(drainAsked)
 	w.noteLocked(func() { w.log.Info("draining", "reason", reason, "patience", patience) })
-	w.checkDrainedLocked()
-	w.kick()
 }
 
 // stopAll ends the contexts of all handlers: the patience is over.

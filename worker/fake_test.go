@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,8 @@ type coordinator struct {
 	t       *testing.T
 	streams chan *stream
 	conn    *grpc.ClientConn
+	// accepts, where set, changes what is answered to a handshake.
+	accepts func(*stream, *lessorv1.Accept)
 	// refuse, where set, answers each opening instead of a test.
 	refuse func(*stream) error
 }
@@ -49,8 +52,13 @@ type stream struct {
 	// frames are those of the worker; closed when it has no more.
 	frames chan *lessorv1.SessionRequest
 	// end takes what the RPC returns.
-	end    chan error
-	nextID int
+	end chan error
+	// mute: receipts are not sent; the test acknowledges for itself, or does not.
+	mute atomic.Bool
+
+	sending  sync.Mutex // guards lastSent and the order of frames
+	lastSent uint64
+
 	// gate holds a token while frames are not read.
 	gate chan struct{}
 	// early is a frame with an outcome that came together with its Start.
@@ -90,12 +98,17 @@ func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest
 	if s.handshake, err = g.Recv(); err != nil {
 		return err
 	}
-	s.send(&lessorv1.SessionResponse{Corr: s.handshake.GetId(), Payload: &lessorv1.SessionResponse_Accept{
-		Accept: &lessorv1.Accept{SessionId: "s", HeartbeatInterval: durationpb.New(interval)},
-	}})
+	accept := &lessorv1.Accept{SessionId: "s", HeartbeatInterval: durationpb.New(interval), NextSeq: 1}
+	if c.accepts != nil {
+		c.accepts(s, accept)
+	}
+	s.resend(&lessorv1.SessionResponse{
+		Id: "accept", Corr: s.handshake.GetId(), Payload: &lessorv1.SessionResponse_Accept{Accept: accept},
+	})
 	if s.register, err = g.Recv(); err != nil {
 		return err
 	}
+	s.receipt(s.register)
 	go s.receive()
 	c.streams <- s
 	select {
@@ -118,18 +131,58 @@ func (s *stream) receive() {
 			}
 			return
 		}
+		s.receipt(f)
 		s.frames <- f
 	}
 }
 
-// send stamps a frame and sends it; a stream that is gone is the worker's affair.
-func (s *stream) send(f *lessorv1.SessionResponse) string {
-	s.nextID++
-	f.Id = strconv.Itoa(s.nextID)
+// receipt acknowledges a frame that waits for it.
+func (s *stream) receipt(f *lessorv1.SessionRequest) {
+	if f.GetSeq() != 0 && !s.mute.Load() {
+		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: f.GetId()}})
+	}
+}
+
+// send stamps and numbers a frame and sends it; a stream that is gone is the worker's affair.
+func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.numberLocked(f)
+	s.sendLocked(f)
+	return f
+}
+
+func (s *stream) numberLocked(f *lessorv1.SessionResponse) {
+	s.lastSent++
+	f.Id, f.Seq = "c"+strconv.FormatUint(s.lastSent, 10), s.lastSent
+}
+
+// lastSeq is the seq of the last frame that was sent.
+func (s *stream) lastSeq() uint64 {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.lastSent
+}
+
+// lose numbers a frame as if it had been sent.
+func (s *stream) lose(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.numberLocked(f)
+	return f
+}
+
+// resend sends a frame under the id and seq that it has.
+func (s *stream) resend(f *lessorv1.SessionResponse) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.sendLocked(f)
+}
+
+func (s *stream) sendLocked(f *lessorv1.SessionResponse) {
 	f.Ts = timestamppb.Now()
-	f.Sender = &lessorv1.Sender{Role: "coordinator", Id: "fake"}
+	f.Sender = sender
 	_ = s.grpc.Send(f)
-	return f.GetId()
 }
 
 // pause stops reading what the worker sends; resume goes on.
@@ -242,8 +295,13 @@ func (s *stream) outcome() (*lessorv1.SessionRequest, *lessorv1.Report) {
 	if s.early = nil; f == nil {
 		f = s.next("outcome", isOutcome)
 	}
+	return f, outcomeOf(f)
+}
+
+// outcomeOf is the first outcome in a frame.
+func outcomeOf(f *lessorv1.SessionRequest) *lessorv1.Report {
 	reports := f.GetReports().GetReports()
-	return f, reports[slices.IndexFunc(reports, outcome)]
+	return reports[slices.IndexFunc(reports, outcome)]
 }
 
 // assignment is a grant of the task named id.
@@ -265,23 +323,32 @@ func assignment(id string) *lessorv1.Assignment {
 }
 
 // dispatch grants tasks.
-func (s *stream) dispatch(ids ...string) {
+func (s *stream) dispatch(ids ...string) *lessorv1.SessionResponse { return s.send(dispatchOf(ids...)) }
+
+// dispatchOf is a dispatch that waits for its acknowledgement.
+func dispatchOf(ids ...string) *lessorv1.SessionResponse {
 	d := &lessorv1.Dispatch{}
 	for _, id := range ids {
 		d.Assignments = append(d.Assignments, assignment(id))
 	}
-	s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}})
+	return &lessorv1.SessionResponse{
+		Ack: &lessorv1.Ack{Request: true}, Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d},
+	}
 }
 
 // answer gives each report of a frame the verdict that judge makes.
 func (s *stream) answer(f *lessorv1.SessionRequest, judge func(*lessorv1.Report) *lessorv1.ReportVerdict) {
+	s.send(verdictsOn(f, judge))
+}
+
+func verdictsOn(f *lessorv1.SessionRequest, judge func(*lessorv1.Report) *lessorv1.ReportVerdict) *lessorv1.SessionResponse {
 	v := &lessorv1.Verdicts{}
 	for _, r := range f.GetReports().GetReports() {
 		verdict := judge(r)
 		verdict.TaskId, verdict.LeaseId, verdict.Kind = identity(r)
 		v.Verdicts = append(v.Verdicts, verdict)
 	}
-	s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: v}})
+	return &lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: v}}
 }
 
 func identity(r *lessorv1.Report) (task, lease string, kind lessorv1.ReportKind) {
@@ -426,3 +493,6 @@ func untilStopped(causes chan<- error) worker.Handler {
 		return nil, ctx.Err()
 	}
 }
+
+// sender is the coordinator in its envelopes.
+var sender = &lessorv1.Sender{Role: "coordinator", Id: "fake"}

@@ -217,9 +217,9 @@ func TestAcknowledgement(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
-		id := s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{Request: true}})
+		id := s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{Request: true}}).GetId()
 		s.next("ack", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() == id && f.GetId() != "" })
-		id = s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{}}})
+		id = s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{}}}).GetId()
 		s.next("error", func(f *lessorv1.SessionRequest) bool {
 			return f.GetCorr() == id && f.GetError().GetCode() == "E.CMD.UNKNOWN"
 		})

@@ -147,6 +147,13 @@ func untilBeat(age, interval time.Duration) time.Duration {
 	return (age + interval).Truncate(part) - age
 }
 
+// retryBeatsLocked puts back the renewals of a frame.
+func (w *Worker) retryBeatsLocked(f *sentFrame, again repeat) {
+	for _, b := range f.beats {
+		w.retryBeatLocked(b.a, b.renewal, again)
+	}
+}
+
 // retryBeatLocked puts back a renewal that got no verdict; its bound is the lease's end (K5).
 func (w *Worker) retryBeatLocked(a *attempt, r renewal, again repeat) {
 	if err := a.standing(); err != nil {

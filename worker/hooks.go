@@ -21,34 +21,3 @@ type Hooks struct {
 	// error that the coordinator reported, ErrUndelivered, ErrStuck.
 	OnError func(error)
 }
-
-// State is where the worker stands with its coordinator (W1).
-type State int
-
-// The states, in the order of a life without errors.
-const (
-	// StateNew: no stream.
-	StateNew State = iota
-	// StateHandshaking: the stream opens, and the coordinator has not accepted yet.
-	StateHandshaking
-	// StateRegistered: accepted, and the capabilities are told.
-	StateRegistered
-	// StateHeartbeating: work comes in.
-	StateHeartbeating
-	// StateDraining: no new work; what runs finishes.
-	StateDraining
-	// StateBackoff: the stream broke; a wait before the next.
-	StateBackoff
-	// StateClosed: Run has returned, or is about to.
-	StateClosed
-)
-
-var stateNames = [...]string{"NEW", "HANDSHAKING", "REGISTERED", "HEARTBEATING", "DRAINING", "BACKOFF", "CLOSED"}
-
-// String returns the name of the protocol, for example "HEARTBEATING".
-func (s State) String() string {
-	if s < 0 || int(s) >= len(stateNames) {
-		return "UNKNOWN"
-	}
-	return stateNames[s]
-}

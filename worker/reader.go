@@ -2,10 +2,19 @@ package worker
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+// codeUnknown: the frame means nothing in this state, or to this version.
+const codeUnknown = "E.CMD.UNKNOWN"
+
+// firstPayload is the lowest number of a field of SessionResponse that is a payload.
+const firstPayload = 16
 
 // read takes in frames until the stream ends, and leaves the reason in readErr.
 func (s *session) read() {
@@ -27,14 +36,48 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 	if err := s.checkEnvelope(f); err != nil {
 		return err
 	}
-	if f.GetAck().GetRequest() {
-		s.reply(&lessorv1.SessionRequest{Ack: &lessorv1.Ack{For: f.GetId()}})
+	if reset := f.GetReset_(); reset != nil { // the last frame, whatever is missing before it
+		return &resetError{reset}
 	}
+	if !s.envelope(f, time.Now()) {
+		return nil
+	}
+	return s.payload(f)
+}
+
+// envelope settles what the envelope says, and reports whether the payload is to be looked at.
+func (s *session) envelope(f *lessorv1.SessionResponse, now time.Time) (take bool) {
+	w := s.w
+	w.lock()
+	defer w.unlock()
+	s.heard, s.established = now, true
+	late := s.link.acknowledged(f.GetAck().GetFor())
+	if e := f.GetError(); e.GetCode() == codeSeqGap { // in order or not: it is about our frames
+		s.link.wanted(e.GetExpectedSeq())
+		late = true
+	} else {
+		late = s.link.acknowledged(f.GetCorr()) || late // an answer is an acknowledgement
+	}
+	switch s.link.judge(f, now) {
+	case earlyFirst:
+		s.replyLocked(s.link.gapError(f.GetId()))
+	case inOrder:
+		take = w.mu.state.heeds(f)
+		if !take {
+			s.unknownLocked(f)
+		}
+	}
+	if late || s.link.asked {
+		w.kick()
+	}
+	return take
+}
+
+// payload takes in what a frame says.
+func (s *session) payload(f *lessorv1.SessionResponse) error {
 	switch p := f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error:
 		return s.errorFrame(f.GetCorr(), p.Error)
-	case *lessorv1.SessionResponse_Reset_:
-		return &resetError{p.Reset_}
 	case *lessorv1.SessionResponse_Dispatch:
 		s.w.dispatch(p.Dispatch.GetAssignments())
 	case *lessorv1.SessionResponse_Verdicts:
@@ -45,30 +88,35 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 		s.w.cancel(p.Cancel)
 	case *lessorv1.SessionResponse_Drain:
 		s.drain(p.Drain, f.GetTs().AsTime())
-	case nil: // an acknowledgement, or a payload that is newer than this package
-	default:
-		s.unknown(f)
 	}
-	s.established = true
 	return nil
 }
 
-// checkEnvelope looks at the envelope before anything else: a frame of another tenant ends the session.
+// checkEnvelope looks at the envelope before anything else: one that disagrees with the session ends it. The sender is
+// bound by the first frame that names one.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	if t := f.GetTenant(); t != "" && t != s.w.cfg.Tenant {
 		return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)
 	}
-	if r := f.GetSender().GetRole(); r != "" && r != "coordinator" {
-		return fmt.Errorf("%w: sender %q", errDeniedFrame, r)
+	sender := f.GetSender()
+	if sender == nil {
+		return nil
+	}
+	if sender.GetRole() != "coordinator" {
+		return fmt.Errorf("%w: sender %q", errDeniedFrame, sender.GetRole())
+	}
+	if s.peer == nil {
+		s.peer = sender
+	}
+	if s.peer.GetId() != sender.GetId() {
+		return fmt.Errorf("%w: sender %q instead of %q", errDeniedFrame, sender.GetId(), s.peer.GetId())
 	}
 	return nil
 }
 
-// reply queues an answer to a frame. While the stream is slow the oldest give way: what matters is sent again and then
+// replyLocked queues an answer to a frame. While the stream is slow the oldest give way: the same frame, sent again, is
 // answered again (W6).
-func (s *session) reply(f *lessorv1.SessionRequest) {
-	s.w.lock()
-	defer s.w.unlock()
+func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	if len(s.control) >= maxControl {
 		s.control = s.control[1:]
 	}
@@ -76,28 +124,51 @@ func (s *session) reply(f *lessorv1.SessionRequest) {
 	s.w.kick()
 }
 
-// unknown answers a frame that means nothing here; it changes nothing (W1).
-func (s *session) unknown(f *lessorv1.SessionResponse) {
-	s.w.log.Warn("unexpected frame", "type", fmt.Sprintf("%T", f.GetPayload()))
-	s.reply(&lessorv1.SessionRequest{Corr: f.GetId(), Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
-		Code:    "E.CMD.UNKNOWN",
-		Message: fmt.Sprintf("the worker does not expect %T now", f.GetPayload()),
+// unknownLocked answers a frame that means nothing here, or nothing now; it changes nothing (W1).
+func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
+	what := "a payload that this version does not know"
+	if f.GetPayload() != nil {
+		what = strings.TrimPrefix(fmt.Sprintf("%T", f.GetPayload()), "*lessorv1.SessionResponse_")
+	}
+	state := s.w.mu.state
+	s.w.noteLocked(func() {
+		s.w.log.Warn("frame refused", "code", codeUnknown, "type", what, "id", f.GetId(), "state", state)
+	})
+	s.replyLocked(&lessorv1.SessionRequest{Corr: f.GetId(), Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
+		Code:    codeUnknown,
+		Message: fmt.Sprintf("the worker does not expect %s in state %v", what, state),
 	}}})
+}
+
+// hasUnknownPayload reports whether a frame without a known payload has one of a newer version: fields of the envelope have
+// lower numbers.
+func hasUnknownPayload(f *lessorv1.SessionResponse) bool {
+	for b := f.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 || number >= firstPayload {
+			return true
+		}
+		b = b[n:]
+	}
+	return false
 }
 
 // errorFrame takes in that a frame of ours was wrong, or could not be handled. It is no verdict on what was in it.
 func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
 	err := &frameError{e}
-	if corr == s.registration {
+	switch {
+	case e.GetCode() == codeSeqGap:
+		return nil // the envelope's affair
+	case corr == s.registration:
 		return err
 	}
 	s.w.log.Error("the coordinator reports an error", "code", e.GetCode(), "message", e.GetMessage(), "frame", corr)
 	s.w.complain(err)
 	s.w.lock()
 	defer s.w.unlock()
-	if _, waits := s.sent[corr]; waits {
-		s.unansweredLocked(corr, err.Error(), s.w.retryAfter(e.GetRetryAfter()))
-	}
+	f, again := s.answeredLocked(corr), s.w.retryAfter(e.GetRetryAfter())
+	s.w.retryFrameLocked(f, err.Error(), again)
+	s.w.retryBeatsLocked(f, again)
 	return nil
 }
 

@@ -18,6 +18,7 @@ var (
 	errOpenTimeout   = errors.New("no accept within the time for opening a session")
 	errSendTimeout   = errors.New("the stream took no frame within the time for sending")
 	errAnswerTimeout = errors.New("the coordinator left a frame unanswered")
+	errIdle          = errors.New("the coordinator has said nothing for its own idle timeout")
 	errClosed        = errors.New("the coordinator closed the session")
 	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
 )

@@ -123,6 +123,13 @@ func (w *Worker) retryLocked(r *report, why string, again repeat) {
 	}
 }
 
+// retryFrameLocked sends the reports of a frame again.
+func (w *Worker) retryFrameLocked(f *sentFrame, why string, again repeat) {
+	for _, r := range f.reports {
+		w.retryLocked(r, why, again)
+	}
+}
+
 // laterLocked calls f with the mutex held, after the wait.
 func (w *Worker) laterLocked(wait time.Duration, f func()) {
 	if wait <= 0 {

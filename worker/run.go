@@ -23,7 +23,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { w.beginDrain("the worker is stopping", w.cfg.DrainTimeout, nil) })
 	defer stop()
 	err := w.serve()
-	w.setState(StateClosed)
+	w.move(ended)
 	return err
 }
 
@@ -66,7 +66,7 @@ func (w *Worker) serve() error {
 
 // pause waits between two sessions.
 func (w *Worker) pause(cause error, wait time.Duration) {
-	w.setState(StateBackoff)
+	w.move(broken)
 	w.log.Warn("session ended, connecting again", "error", cause, "wait", wait)
 	w.complain(fmt.Errorf("session ended: %w", cause))
 	timer := time.NewTimer(wait)
@@ -75,5 +75,5 @@ func (w *Worker) pause(cause error, wait time.Duration) {
 	case <-timer.C:
 	case <-w.drained.Done():
 	}
-	w.setState(StateNew)
+	w.move(waited)
 }

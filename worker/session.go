@@ -27,13 +27,16 @@ type session struct {
 	// ctx is the stream's; cancel ends the stream at once, with a cause.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// beatInterval is how often to send a heartbeat where no lease asks for one.
-	beatInterval time.Duration
+	// beatInterval is how often to send a heartbeat where no lease asks for one; idleTimeout is how long the coordinator
+	// may be silent, 0 for ever.
+	beatInterval, idleTimeout time.Duration
+	// peer is who sends, once a frame has said so.
+	peer *lessorv1.Sender
 	// registration is the id of the register frame.
 	registration string
 
-	// frames counts the frames sent; a frame's id is its number.
-	frames uint64
+	// resuming: the handshake named a session to go on with.
+	resuming bool
 	// slots is the capacity that the coordinator was told; drainSent: it was told of the drain.
 	slots     int
 	drainSent bool
@@ -46,6 +49,9 @@ type session struct {
 
 	// Guarded by Worker.mu, because both the reader and the writer need them:
 
+	link link
+	// heard is when the last frame came.
+	heard time.Time
 	// sent holds, by id, the frames that must be answered.
 	sent map[string]*sentFrame
 	// control is what goes out first: acknowledgements and errors.
@@ -54,10 +60,12 @@ type session struct {
 
 // sentFrame is a frame that waits for its answer.
 type sentFrame struct {
-	// at is a time before the frame left.
-	at      time.Time
-	reports []*report
-	beats   []sentBeat
+	id  string
+	seq uint64
+	// at is a time before the frame left first, since one before its answer was waited for on this stream.
+	at, since time.Time
+	reports   []*report
+	beats     []sentBeat
 }
 
 // sentBeat is the heartbeat of one lease in a frame.
@@ -80,7 +88,7 @@ func (w *Worker) session(patience time.Duration) error {
 
 // open connects within patience, then shakes hands and registers within openTimeout, as long as the worker is not drained.
 func (s *session) open(patience time.Duration) error {
-	s.w.setState(StateHandshaking)
+	s.w.move(opening)
 	defer context.AfterFunc(s.w.drained, func() { s.cancel(ErrDraining) })()
 	if err := s.connect(patience); err != nil {
 		return err
@@ -106,22 +114,9 @@ func (s *session) connect(patience time.Duration) (err error) {
 	return err
 }
 
-// handshake says who connects and waits for accept. A resume token would go here, and come with accept.
+// handshake says who connects, and perhaps which session goes on, and waits for accept.
 func (s *session) handshake() error {
-	host, _ := os.Hostname()
-	hello := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
-		Protocol: protocolVersion,
-		Worker: &lessorv1.WorkerInfo{
-			Name:       s.w.cfg.Name,
-			InstanceId: s.w.instance,
-			Version:    clip(s.w.cfg.Version, maxID),
-			Hostname:   clip(host, maxID),
-		},
-	}}})
-	// Required here, bound to the stream from here on.
-	hello.Tenant = s.w.cfg.Tenant
-	hello.Sender = &lessorv1.Sender{Role: "worker", Id: s.w.cfg.Name}
-	if err := s.send(hello); err != nil {
+	if err := s.send(s.hello()); err != nil {
 		return err
 	}
 	accept, err := s.awaitAccept()
@@ -129,11 +124,37 @@ func (s *session) handshake() error {
 		return err
 	}
 	s.beatInterval = max(spanOr(accept.GetHeartbeatInterval(), defaultInterval), time.Millisecond)
-	s.w.log.Info("session accepted", "session", accept.GetSessionId(), "coordinator", accept.GetCoordinatorVersion())
+	s.idleTimeout = accept.GetIdleTimeout().AsDuration()
+	s.w.move(accepted)
+	s.w.log.Info("session accepted", "session", accept.GetSessionId(), "resumed", accept.GetResumed(),
+		"coordinator", accept.GetCoordinatorVersion())
 	return nil
 }
 
-// awaitAccept reads up to the answer to the handshake.
+// hello is the first frame. Tenant and sender are required in it, and bound to the stream from there on.
+func (s *session) hello() *lessorv1.SessionRequest {
+	host, _ := os.Hostname()
+	s.w.lock()
+	defer s.w.unlock()
+	resume := s.w.mu.resume.offer(time.Now())
+	s.resuming = resume != nil
+	return s.frameLocked(&lessorv1.SessionRequest{
+		Tenant: s.w.cfg.Tenant,
+		Sender: &lessorv1.Sender{Role: "worker", Id: s.w.cfg.Name},
+		Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
+			Protocol: protocolVersion,
+			Worker: &lessorv1.WorkerInfo{
+				Name:       s.w.cfg.Name,
+				InstanceId: s.w.instance,
+				Version:    clip(s.w.cfg.Version, maxID),
+				Hostname:   clip(host, maxID),
+			},
+			Resume: resume,
+		}},
+	})
+}
+
+// awaitAccept reads up to the answer to the handshake. What else comes is told to be out of place, and not waited for.
 func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 	for {
 		f, err := s.stream.Recv()
@@ -145,6 +166,7 @@ func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 		}
 		switch p := f.GetPayload().(type) {
 		case *lessorv1.SessionResponse_Accept:
+			s.accepted(f)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
 			return nil, &frameError{p.Error}
@@ -152,26 +174,25 @@ func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 			return nil, &resetError{p.Reset_}
 		case nil: // an acknowledgement
 		default:
-			return nil, fmt.Errorf("worker: %T instead of accept", p)
+			s.w.lock()
+			s.unknownLocked(f)
+			s.w.unlock()
 		}
 	}
+}
+
+func (s *session) accepted(f *lessorv1.SessionResponse) {
+	now := time.Now()
+	s.w.lock()
+	defer s.w.unlock()
+	s.heard = now
+	s.acceptedLocked(f, now)
 }
 
 // register says what the worker can do, and lets the first heartbeat follow: it renews, on the new stream, all leases
 // that the worker still works under.
 func (s *session) register() error {
-	s.w.setState(StateRegistered)
-	f := s.frame(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
-		Capabilities: &lessorv1.Capabilities{
-			Concurrency: &lessorv1.Concurrency{MaxParallel: uint32(s.w.cfg.Concurrency)},
-			Types:       s.w.types(),
-		},
-		Queues:      s.w.queues,
-		WorkspaceId: s.w.cfg.Workspace,
-	}}})
-	s.registration = f.GetId()
-	s.slots = s.w.cfg.Concurrency
-	if err := s.send(f); err != nil {
+	if err := s.send(s.registerFrame()); err != nil {
 		return err
 	}
 	s.w.lock()
@@ -182,9 +203,25 @@ func (s *session) register() error {
 	return nil
 }
 
+func (s *session) registerFrame() *lessorv1.SessionRequest {
+	s.w.lock()
+	defer s.w.unlock()
+	f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
+		Capabilities: &lessorv1.Capabilities{
+			Concurrency: &lessorv1.Concurrency{MaxParallel: uint32(s.w.cfg.Concurrency)},
+			Types:       s.w.types(),
+		},
+		Queues:      s.w.queues,
+		WorkspaceId: s.w.cfg.Workspace,
+	}}}, time.Now())
+	s.registration = f.GetId()
+	s.slots = s.w.cfg.Concurrency
+	return f
+}
+
 // serve lets the reader and the writer run until one of them ends, and then the other.
 func (s *session) serve() error {
-	s.w.setState(StateHeartbeating)
+	s.w.move(serving)
 	// Once there is nothing left to do, goodbye and its answer get a moment, on a blocked stream too.
 	defer context.AfterFunc(s.w.drained, func() {
 		time.AfterFunc(goodbyeTimeout, func() { s.cancel(errClosed) })
@@ -217,12 +254,14 @@ func (s *session) streamError(err error) error {
 	return err
 }
 
-// close puts back what was sent without an answer, and says why the session ended.
+// close leaves what the next stream needs, and says why this one ended. A session that cannot go on is no reason to give
+// up: the next stream begins a new one.
 func (s *session) close(err error) error {
 	s.w.lock()
 	defer s.w.unlock()
-	for id := range s.sent {
-		s.unansweredLocked(id, "the stream broke", atOnce)
+	s.suspendLocked(err)
+	if s.resuming && !s.established && tokenRefused(err) {
+		return err
 	}
 	if refused := refusal(err, s.established); refused != nil {
 		return refused
@@ -230,22 +269,20 @@ func (s *session) close(err error) error {
 	return err
 }
 
-// unansweredLocked queues the content of a frame again: it got no verdict.
-func (s *session) unansweredLocked(id, why string, again repeat) {
-	f := s.sent[id]
-	delete(s.sent, id)
-	for _, r := range f.reports {
-		s.w.retryLocked(r, why, again)
-	}
-	for _, b := range f.beats {
-		s.w.retryBeatLocked(b.a, b.renewal, again)
-	}
+// frameLocked gives a frame its envelope.
+func (s *session) frameLocked(f *lessorv1.SessionRequest) *lessorv1.SessionRequest {
+	frames := &s.w.mu.resume.frames
+	*frames++
+	f.Id = strconv.FormatUint(*frames, 10)
+	f.Ts = timestamppb.Now()
+	return f
 }
 
-// frame gives a frame its envelope. It is called by one goroutine at a time: the opener, then the writer.
-func (s *session) frame(f *lessorv1.SessionRequest) *lessorv1.SessionRequest {
-	s.frames++
-	f.Id = strconv.FormatUint(s.frames, 10)
-	f.Ts = timestamppb.Now()
+// sequencedLocked gives an envelope to a frame that must not be lost.
+func (s *session) sequencedLocked(f *lessorv1.SessionRequest, now time.Time) *lessorv1.SessionRequest {
+	if f.GetReports() == nil {
+		f.Ack = &lessorv1.Ack{Request: true} // reports are answered anyway
+	}
+	s.link.keep(s.frameLocked(f), now)
 	return f
 }

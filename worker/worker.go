@@ -66,6 +66,7 @@ type Worker struct {
 		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease.
 		handlers, stuck int
 		outbox          outbox
+		resume          resumption
 		drain           drainState
 	}
 }
@@ -167,26 +168,6 @@ func (w *Worker) kick() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is awake, or about to be
-	}
-}
-
-func (w *Worker) setState(s State) {
-	w.lock()
-	defer w.unlock()
-	w.setStateLocked(s)
-}
-
-// setStateLocked moves the worker to a state. A worker that drains keeps to that while it is connected.
-func (w *Worker) setStateLocked(s State) {
-	if s == StateHeartbeating && w.mu.drain.asked {
-		s = StateDraining
-	}
-	if w.mu.state == s {
-		return
-	}
-	w.mu.state = s
-	if hook := w.cfg.Hooks.OnState; hook != nil {
-		w.noteLocked(func() { hook(s) })
 	}
 }
 

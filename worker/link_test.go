@@ -1,0 +1,264 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+const (
+	resendBase  = 200 * time.Millisecond
+	resendTries = 6
+	resendMost  = 5 * time.Second
+)
+
+func isRegister(f *lessorv1.SessionRequest) bool { return f.GetRegister() != nil }
+
+// count is how many reports of a frame are such.
+func count(f *lessorv1.SessionRequest, such func(*lessorv1.Report) bool) (n int) {
+	for _, r := range f.GetReports().GetReports() {
+		if such(r) {
+			n++
+		}
+	}
+	return n
+}
+
+func isError(f *lessorv1.SessionRequest) bool { return f.GetError() != nil }
+
+func isGapError(f *lessorv1.SessionRequest) bool { return f.GetError().GetCode() == "E.RESULT.SEQ_GAP" }
+
+// W6: a frame without an acknowledgement goes out again under its id and seq, after 200 ms and then ever later, at most
+// 5 s; after six resends the worker leaves the stream.
+func TestResends(t *testing.T) {
+	t.Attr("rules", "W6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		streams := 0
+		c.accepts = func(s *stream, _ *lessorv1.Accept) {
+			streams++
+			s.mute.Store(streams == 1)
+		}
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		last, least := time.Now(), resendBase
+		for range resendTries {
+			f := s.next("register", isRegister)
+			if f.GetId() != s.register.GetId() || f.GetSeq() != 1 || !f.GetAck().GetRequest() {
+				t.Errorf("resend = %v, want %v", f, s.register)
+			}
+			if got := time.Since(last); got < min(least, resendMost*4/5) || got > min(least*5/4, resendMost) {
+				t.Errorf("resend after %v, want %v and a quarter at most", got, least)
+			}
+			last, least = time.Now(), 2*least
+		}
+		c.accept() // another stream
+		if got := time.Since(last); got > resendMost+time.Second {
+			t.Errorf("left the stream after %v", got)
+		}
+		r.shutdown()
+	})
+}
+
+// W6: nothing is sent again once it is acknowledged, whether by its own id, by a later one, or by an answer.
+func TestAcknowledged(t *testing.T) {
+	t.Attr("rules", "W6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+		s := c.accept()
+		s.mute.Store(true)
+		s.dispatch("t1")
+		s.commit(s.reports())
+		time.Sleep(20 * time.Second)
+		s.quiet("resend after the answer", isReports)
+		close(hold)
+		f, _ := s.outcome()
+		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: f.GetId()}})
+		time.Sleep(20 * time.Second) // the commit takes its time
+		s.quiet("resend after the receipt", isReports)
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// W7: the worker's frames are numbered without a gap from next_seq on; heartbeats and feedback are not.
+func TestNumbers(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		c.accepts = func(_ *stream, a *lessorv1.Accept) { a.NextSeq = 40 }
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		if s.handshake.GetSeq() != 0 || s.register.GetSeq() != 40 {
+			t.Errorf("handshake has seq %d, register %d; want 0 and 40", s.handshake.GetSeq(), s.register.GetSeq())
+		}
+		s.dispatch("t1", "t2")
+		next := uint64(41)
+		for done := 0; done < 2; {
+			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
+			if f.GetHeartbeat() != nil || f.GetFeedback() != nil || f.GetPayload() == nil {
+				if f.GetSeq() != 0 {
+					t.Errorf("seq of %v, want none", f)
+				}
+				continue
+			}
+			if f.GetSeq() != next {
+				t.Errorf("seq = %d, want %d: %v", f.GetSeq(), next, f)
+			}
+			next++
+			for _, report := range f.GetReports().GetReports() {
+				if outcome(report) {
+					done++
+				}
+			}
+			s.commit(f)
+		}
+		r.shutdown()
+	})
+}
+
+// W7: the coordinator misses a frame and gets it again with all that came after it, in order, under the same ids.
+func TestCoordinatorSeesGap(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 2}, echo)
+		s := c.accept()
+		s.mute.Store(true)
+		var sent []*lessorv1.SessionRequest
+		for _, id := range []string{"t1", "t2"} {
+			s.dispatch(id)
+			for n := 0; n == 0; {
+				f := s.reports()
+				n = count(f, outcome)
+				sent = append(sent, f)
+			}
+		}
+		s.send(&lessorv1.SessionResponse{Corr: sent[1].GetId(), Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{
+			Code: "E.RESULT.SEQ_GAP", ExpectedSeq: sent[0].GetSeq(),
+		}}})
+		for _, want := range sent {
+			if f := s.reports(); f.GetId() != want.GetId() || f.GetSeq() != want.GetSeq() {
+				t.Errorf("sent again: %v, want %v", f, want)
+			}
+		}
+		for _, f := range sent {
+			s.commit(f)
+		}
+		synctest.Wait()
+		s.mute.Store(false)
+		r.shutdown()
+		if len(r.errors) > 0 {
+			t.Errorf("errors = %v", r.errors)
+		}
+	})
+}
+
+// W7: what the coordinator sends twice has one effect, and is acknowledged again.
+func TestDuplicateFrame(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		f := s.dispatch("t1")
+		s.started("t1")
+		report, _ := s.outcome()
+		s.commit(report)
+		synctest.Wait()
+		s.quiet("second start", isReports)
+		f.GetDispatch().Assignments[0] = assignment("t2") // only the envelope tells that it is old
+		s.resend(f)
+		ack := s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() != "" })
+		if ack.GetPayload() != nil || ack.GetSeq() != 0 {
+			t.Errorf("acknowledgement = %v, want a bare frame", ack)
+		}
+		s.quiet("effect of a duplicate", isReports)
+		r.shutdown()
+	})
+}
+
+// W7: a gap is told once with the seq that is missing, and what came after it is dropped until it comes again.
+func TestGap(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 3}, echo)
+		s := c.accept()
+		synctest.Wait()
+		s.mute.Store(true) // a receipt would be behind the gap, too
+		lost := s.lose(dispatchOf("t1"))
+		after := []*lessorv1.SessionResponse{s.dispatch("t2"), s.dispatch("t3")}
+		e := s.next("gap", isGapError)
+		if e.GetError().GetExpectedSeq() != lost.GetSeq() || e.GetCorr() != after[0].GetId() {
+			t.Errorf("error = %v, want the seq %d", e, lost.GetSeq())
+		}
+		s.quiet("effect of a frame behind a gap, or a second word on it", func(f *lessorv1.SessionRequest) bool {
+			return isReports(f) || isError(f)
+		})
+		s.resend(lost)
+		s.resend(after[0])
+		s.resend(after[1])
+		for n := 0; n < 3; {
+			f := s.reports()
+			n += count(f, outcome)
+			s.commit(f)
+		}
+		s.mute.Store(false)
+		r.shutdown()
+	})
+}
+
+// W7: a gap that what is sent again does not close is told again, and if nothing helps the worker leaves the stream.
+func TestGapStaysOpen(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		synctest.Wait()
+		s.mute.Store(true)
+		s.lose(dispatchOf("t1"))
+		after := s.dispatch("t2")
+		s.next("gap", isGapError)
+		s.resend(after)
+		s.next("gap, by the repeat", isGapError)
+		s.next("gap, by the clock", isGapError)
+		c.accept()
+		r.shutdown()
+	})
+}
+
+// An idle_timeout is a promise of both sides: a coordinator that says nothing for so long is left.
+func TestIdleTimeout(t *testing.T) {
+	t.Attr("rules", "W1")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		c.accepts = func(_ *stream, a *lessorv1.Accept) {
+			a.IdleTimeout, a.HeartbeatInterval = durationpb.New(time.Minute), durationpb.New(10*time.Second)
+		}
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		begun := time.Now()
+		for range 5 {
+			time.Sleep(50 * time.Second)
+			s.send(&lessorv1.SessionResponse{})
+		}
+		if len(c.streams) > 0 {
+			t.Error("a session with a word every 50 s was left")
+		}
+		c.accept()
+		if got := time.Since(begun); got < 310*time.Second || got > 340*time.Second {
+			t.Errorf("left after %v", got)
+		}
+		r.shutdown()
+	})
+}

@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Codes that say that a session cannot go on.
+const (
+	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
+	codeStaleBinding = "E.SESSION.STALE_BINDING"
+)
+
+// resumption is what lets the next stream go on where the last one broke (W8). It is guarded by Worker.mu.
+type resumption struct {
+	// id and token name the session; empty where there is none to go on with.
+	id, token string
+	// until is when the token loses its worth, on this process's clock; zero: not stated.
+	until time.Time
+	// seen is the seq of the last frame that was taken from the coordinator.
+	seen uint64
+	// frames counts the frames of all streams; a frame's id is its number.
+	frames uint64
+	// unanswered are the frames of reports that were on their way when the stream broke.
+	unanswered []*sentFrame
+}
+
+// offer is what the handshake says of the session to go on with; nil: a new one.
+func (r *resumption) offer(now time.Time) *lessorv1.Resume {
+	if r.token == "" || (!r.until.IsZero() && !now.Before(r.until)) {
+		return nil
+	}
+	return &lessorv1.Resume{SessionId: r.id, SessionToken: r.token, LastSeenSeq: r.seen}
+}
+
+// remember takes in the accept that was received at the given time. The token is counted as a span, so that the clock of
+// this machine does not matter.
+func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
+	r.id, r.token, r.until = a.GetSessionId(), a.GetSessionToken(), time.Time{}
+	if a.GetExpiresAt() != nil && a.GetServerTime() != nil {
+		r.until = received.Add(a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()))
+	}
+}
+
+// forget lets the next stream begin a session of its own.
+func (r *resumption) forget() { r.id, r.token, r.seen = "", "", 0 }
+
+// acceptedLocked goes on with the session, or begins a new one. Reports that the coordinator has taken wait for their
+// verdict on this stream. The others are said anew: if it knows them after all, it knows them by their content (V4).
+func (s *session) acceptedLocked(f *lessorv1.SessionResponse, now time.Time) {
+	a, r := f.GetAccept(), &s.w.mu.resume
+	s.link = link{next: max(a.GetNextSeq(), 1), taken: f.GetSeq()}
+	if goesOn := a.GetResumed() && a.GetNextSeq() > 1; goesOn {
+		s.link.taken = r.seen
+	}
+	for _, frame := range r.unanswered {
+		if a.GetResumed() && frame.seq < a.GetNextSeq() {
+			frame.since = now
+			s.sent[frame.id] = frame
+			continue
+		}
+		s.w.retryFrameLocked(frame, "the stream broke", atOnce)
+	}
+	r.unanswered = nil
+	r.remember(a, now)
+}
+
+// suspendLocked leaves what the next stream needs of this one, which ended with err.
+func (s *session) suspendLocked(err error) {
+	r := &s.w.mu.resume
+	if s.link.next != 0 { // it was accepted
+		r.seen = s.link.taken
+	}
+	for _, f := range s.sent {
+		s.w.retryBeatsLocked(f, atOnce)
+		if f.reports != nil {
+			r.unanswered = append(r.unanswered, f)
+		}
+	}
+	s.sent = nil
+	slices.SortFunc(r.unanswered, func(a, b *sentFrame) int { return int(a.seq) - int(b.seq) })
+	if endsSession(err) {
+		r.forget()
+	}
+	// A verdict that did not come in time may never have been made: only a repeat finds out.
+	if r.token == "" || errors.Is(err, errAnswerTimeout) {
+		for _, f := range r.unanswered {
+			s.w.retryFrameLocked(f, "the stream broke", atOnce)
+		}
+		r.unanswered = nil
+	}
+}
+
+// tokenRefused reports whether a resume token was refused.
+func tokenRefused(err error) bool {
+	var refused *frameError
+	if errors.As(err, &refused) {
+		return refused.frame.GetCode() == codeInvalidToken
+	}
+	return status.Code(err) == codes.Unauthenticated
+}
+
+// endsSession reports whether the coordinator has let go of the session, so that the next stream has to begin anew.
+func endsSession(err error) bool {
+	var refused *frameError
+	if errors.As(err, &refused) {
+		return true
+	}
+	var reset *resetError
+	if errors.As(err, &reset) {
+		return reset.frame.GetCode() == codeStaleBinding || reset.frame.GetCode() == codeInvalidToken
+	}
+	return status.Code(err) == codes.Unauthenticated
+}

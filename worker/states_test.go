@@ -1,0 +1,86 @@
+package worker_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// isUnknownOf is the refusal of a frame.
+func isUnknownOf(id string) func(*lessorv1.SessionRequest) bool {
+	return func(f *lessorv1.SessionRequest) bool {
+		return f.GetCorr() == id && f.GetError().GetCode() == "E.CMD.UNKNOWN"
+	}
+}
+
+// W1: a payload of a newer coordinator is answered, not passed over; a new field of the envelope is no payload.
+func TestUnknownPayload(t *testing.T) {
+	t.Attr("rules", "W1")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		flagged := &lessorv1.SessionResponse{}
+		flagged.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.VarintType), 1))
+		s.send(flagged)
+		s.quiet("error on a field of the envelope", isError)
+		newer := &lessorv1.SessionResponse{}
+		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))
+		s.send(newer)
+		s.next("E.CMD.UNKNOWN", isUnknownOf(newer.GetId()))
+		r.shutdown()
+	})
+}
+
+// W1: a frame that comes before accept is refused, changes nothing, and does not end the opening.
+func TestFrameBeforeAccept(t *testing.T) {
+	t.Attr("rules", "W1")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		c.accepts = func(s *stream, _ *lessorv1.Accept) {
+			f := dispatchOf("t1")
+			f.Id = "early"
+			s.resend(f)
+		}
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		s.next("E.CMD.UNKNOWN", isUnknownOf("early"))
+		s.quiet("effect of the early frame", isReports)
+		r.shutdown()
+		if len(r.errors) > 0 {
+			t.Errorf("errors = %v", r.errors)
+		}
+	})
+}
+
+// The envelope is checked first: a frame of another tenant, role or coordinator ends the session without an effect.
+func TestEnvelopeDisagrees(t *testing.T) {
+	t.Attr("rules", "W1")
+	for name, spoil := range map[string]func(*lessorv1.SessionResponse){
+		"tenant": func(f *lessorv1.SessionResponse) { f.Tenant = "other" },
+		"role":   func(f *lessorv1.SessionResponse) { f.Sender = &lessorv1.Sender{Role: "worker", Id: "fake"} },
+		"id":     func(f *lessorv1.SessionResponse) { f.Sender = &lessorv1.Sender{Role: "coordinator", Id: "other"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, echo)
+				s := c.accept()
+				f := s.lose(dispatchOf("t1"))
+				f.Sender = sender
+				spoil(f)
+				_ = s.grpc.Send(f)
+				s.quiet("effect of a foreign frame", isReports)
+				c.accept()
+				r.shutdown()
+				if len(r.errors) != 1 {
+					t.Errorf("errors = %v, want the one of the session", r.errors)
+				}
+			})
+		})
+	}
+}
