@@ -101,6 +101,26 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 	})
 }
 
+// A9: what was left of a lease before a restart is left after it, however long the coordinator had served by then.
+func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		time.Sleep(time.Hour)
+		id := r.submit(work())[0].ID
+		r.say(lease.KindStart, r.lease(1, 0)[0])
+		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Second)
+		r.restart(Config{})
+		time.Sleep(9 * time.Second)
+		if r.version(id).Lease == nil {
+			r.Error("the lease ended early")
+		}
+		time.Sleep(2*time.Second + saveClock)
+		if r.version(id).Lease != nil {
+			r.Error("the silent lease lives on")
+		}
+	})
+}
+
 // A9: --recovery=invalidate ends every older lease, for good.
 func TestInvalidateEndsOlderLeases(t *testing.T) {
 	t.Attr("rules", "A9")

@@ -3,9 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // cancelAll is a sweep that cancels the tasks of a type.
@@ -72,6 +76,40 @@ func TestSweepDecidesOnTheNewestVersion(t *testing.T) {
 		}}
 		if done, err := r.Sweep(r.Context(), s); err != nil || done.Changed != 2 || done.Skipped != 1 || done.More {
 			r.Errorf("delete: %+v, %v; the leased one needs force", done, err)
+		}
+	})
+}
+
+// T9: a sweep decides on what is decided, not on what the store has by then: a report whose commit is under way is not overlooked.
+func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
+	t.Attr("rules", "T9")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		g := r.lease(1, 0)[0]
+		block := make(chan struct{})
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			<-block
+			apply()
+			return nil
+		})
+		var done sync.WaitGroup
+		done.Go(func() { r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None) })
+		synctest.Wait()
+		var seen lease.State
+		look := Sweep{Space: home, Until: id.Seq, Choose: func(t *lease.Task) (lease.Command, bool) {
+			seen = t.State()
+			return nil, false
+		}}
+		done.Go(func() {
+			if _, err := r.Sweep(r.Context(), look); err != nil {
+				r.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(block)
+		done.Wait()
+		if seen != lease.Completed {
+			r.Errorf("the sweep saw the task %v", seen)
 		}
 	})
 }

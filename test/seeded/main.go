@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 )
 
 func main() {
@@ -18,6 +20,23 @@ func main() {
 	}
 }
 
+// catch tries all mistakes, some at once, and answers for each.
+func catch(mistakes []mistake) []chan error {
+	results := make([]chan error, len(mistakes))
+	for i := range results {
+		results[i] = make(chan error, 1)
+	}
+	next := atomic.Int64{}
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for i := next.Add(1) - 1; int(i) < len(mistakes); i = next.Add(1) - 1 {
+				results[i] <- mistakes[i].caught()
+			}
+		}()
+	}
+	return results
+}
+
 func run(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -28,11 +47,12 @@ func run(page string) error {
 		return err
 	}
 	var faults []error
-	for _, m := range mistakes {
+	results := catch(mistakes)
+	for i, m := range mistakes {
 		if !strings.Contains(string(text), m.row()+"\n") {
 			faults = append(faults, fmt.Errorf("%s has no row\n%s", page, m.row()))
 		}
-		if err := m.caught(); err != nil {
+		if err := <-results[i]; err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}

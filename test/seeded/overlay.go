@@ -56,7 +56,8 @@ func (m *mistake) overlay(dir string) (string, error) {
 
 // fails reports whether the test fails. Code that does not compile, or a test that does not exist, is an error.
 func fails(overlay, pkg, test string) (bool, error) {
-	out, err := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-run", "^"+test+"$", "-v", pkg).CombinedOutput()
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w", "-run", "^" + test + "$", "-v", pkg}
+	out, err := exec.Command("go", args...).CombinedOutput()
 	began := strings.Contains(string(out), "=== RUN   "+test+"\n")
 	if !began {
 		return false, fmt.Errorf("%s of %s did not run:\n%s", test, pkg, out)
