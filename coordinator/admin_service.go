@@ -13,6 +13,7 @@ type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
 	census  census
+	revoker revoker
 	open    *sessions
 	started lease.Wall
 }
@@ -23,6 +24,8 @@ type census interface {
 	Live(context.Context) (int, error)
 	// Holdings is how many each session holds.
 	Holdings(context.Context) (map[string]int, error)
+	// Holding is which tasks one session holds, oldest first.
+	Holding(ctx context.Context, session string) ([]lease.TaskID, error)
 }
 
 // ListWorkers shows the open sessions of the tenant by worker and session.

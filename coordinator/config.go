@@ -16,6 +16,8 @@ type Config struct {
 	Limits lease.Limits
 	// Version of the software, told by GetStatus and to workers. Empty: "dev".
 	Version string
+	// Sessions governs the streams of workers.
+	Sessions Sessions
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
 	Recovery engine.Recovery
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
@@ -30,6 +32,7 @@ func (c *Config) fill() {
 	if c.Version == "" {
 		c.Version = "dev"
 	}
+	c.Sessions.fill()
 	d := lease.DefaultLimits()
 	for _, f := range []struct {
 		field *int
@@ -71,7 +74,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("limit %s is %d; the range is %d to %d", f.name, f.value, f.low, f.high)
 		}
 	}
-	return nil
+	return c.Sessions.validate()
 }
 
 // minMessage is the largest message where the limits ask for no larger one (S7).

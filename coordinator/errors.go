@@ -24,6 +24,7 @@ const (
 	codeInvalid    = "E.REQUEST.INVALID"
 	codeNotFound   = "E.TASK.NOT_FOUND"
 	codeNoQueue    = "E.QUEUE.NOT_FOUND"
+	codeNoWorker   = "E.WORKER.NOT_FOUND"
 	codeState      = "E.TASK.STATE"
 	codeExists     = "E.TASK.EXISTS"
 	codeStopping   = "E.COORDINATOR.STOPPING"
@@ -38,8 +39,12 @@ const (
 	retryOverloaded = 200 * time.Millisecond
 )
 
-// errNoQueue refuses a call on a queue that does not exist.
-var errNoQueue = errors.New("no such queue")
+// Refusals of calls on what does not exist.
+var (
+	errNoQueue   = errors.New("no such queue")
+	errNoWorker  = errors.New("no session of such a worker is open")
+	errNoSession = errors.New("the worker has no such session open")
+)
 
 // toStatus is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
 // as it is; nil stays nil.
@@ -58,6 +63,8 @@ func toStatus(err error) error {
 		return newStatus(codes.NotFound, codeNotFound, err.Error(), nil)
 	case errors.Is(err, errNoQueue):
 		return newStatus(codes.NotFound, codeNoQueue, err.Error(), nil)
+	case errors.Is(err, errNoWorker), errors.Is(err, errNoSession):
+		return newStatus(codes.NotFound, codeNoWorker, err.Error(), nil)
 	case errors.As(err, &state):
 		return newStatus(codes.FailedPrecondition, codeState, state.Error(),
 			map[string]string{"task_id": state.Task.String(), "state": state.State.String()})

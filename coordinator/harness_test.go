@@ -34,11 +34,19 @@ type rig struct {
 // serve runs a test against a coordinator on st, nil for a new store in memory.
 func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 	t.Helper()
+	serveWith(t, st, Config{}, test)
+}
+
+// noHeartbeats is for tests of workers that send none.
+var noHeartbeats = Config{Sessions: Sessions{Health: Thresholds{Missed: 1000}}}
+
+func serveWith(t *testing.T, st store.Store, cfg Config, test func(t *testing.T, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		if st == nil {
 			st = memstore.New()
 		}
-		r := newRig(t, st)
+		r := newRigWith(t, st, cfg)
 		defer func() {
 			r.stop()
 			if err := <-r.served; err != nil {

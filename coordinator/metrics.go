@@ -3,12 +3,14 @@ package coordinator
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -23,10 +25,16 @@ type metrics struct {
 	commits    prometheus.Histogram
 	batches    prometheus.Histogram
 	stalled    prometheus.Counter
+	latency    prometheus.Histogram
+	frames     frameBytes
 }
 
 func newMetrics() *metrics {
+	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lessor_frame_bytes_total", Help: "Bytes of the frames of sessions, by their direction.",
+	}, []string{"dir"})
 	m := &metrics{
+		frames:   frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
 		registry: prometheus.NewRegistry(),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_verdicts_total", Help: "Verdicts on what workers said, by its kind.",
@@ -48,8 +56,12 @@ func newMetrics() *metrics {
 		stalled: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lessor_stalled_seconds_total", Help: "Time in which the coordinator stood still, which leases were given back.",
 		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
+		}),
 	}
-	m.registry.MustRegister(m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled,
+	m.registry.MustRegister(m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -64,10 +76,15 @@ func (m *metrics) events() engine.Events {
 		Judged: func(kind lease.Kind, a lease.Answer) {
 			m.verdicts.WithLabelValues(kind.String(), a.Verdict.String(), a.Reason.String()).Inc()
 		},
-		Granted:    func(*lease.Task) { m.dispatched.Inc() },
-		LeaseEnded: func(_ *lease.Task, cause lease.Reason) { m.ended.WithLabelValues(cause.String()).Inc() },
-		Retried:    func(_ *lease.Task, cause lease.Reason) { m.retries.WithLabelValues(cause.String()).Inc() },
-		Stalled:    func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
+		Granted: func(*lease.Task) { m.dispatched.Inc() },
+		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
+			m.ended.WithLabelValues(cause.String()).Inc()
+			if cause == lease.Reported {
+				m.latency.Observe(time.Since(t.Lease.GrantedAt.Time()).Seconds())
+			}
+		},
+		Retried: func(_ *lease.Task, cause lease.Reason) { m.retries.WithLabelValues(cause.String()).Inc() },
+		Stalled: func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
 	}
 }
 
@@ -79,6 +96,7 @@ func (m *metrics) watch(open *sessions, leases census, st store.Store) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
+	m.registry.MustRegister(open.missed, open.dropped, open.resets, healthCollector{open})
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
 	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -91,4 +109,23 @@ func (m *metrics) watch(open *sessions, leases census, st store.Store) {
 	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })
+}
+
+// healthCollector counts sessions by their health, at each scrape.
+type healthCollector struct{ open *sessions }
+
+var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by their health.", []string{"health"}, nil)
+
+// Describe tells what there is.
+func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
+
+// Collect tells every health, also those of nobody, so that a rule on one of them finds a 0.
+func (c healthCollector) Collect(to chan<- prometheus.Metric) {
+	counts := c.open.healths()
+	for number, name := range lessorv1.WorkerHealth_name {
+		if is := lessorv1.WorkerHealth(number); is != lessorv1.WorkerHealth_WORKER_HEALTH_UNSPECIFIED {
+			to <- prometheus.MustNewConstMetric(sessionsByHealth, prometheus.GaugeValue, float64(counts[is]),
+				strings.TrimPrefix(name, "WORKER_HEALTH_"))
+		}
+	}
 }

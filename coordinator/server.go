@@ -71,7 +71,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls()}
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	c.grpc = grpc.NewServer(serverOptions(&cfg, c.calls)...)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, c.calls), grpc.StatsHandler(m.frames))...)
 	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
 	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger, cfg.Pprof)
 	return c, nil
@@ -81,7 +81,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 func (c *Coordinator) register(e *edge, open *sessions) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: &streams{edge: e, engine: c.engine, open: open}}
-	admin := &adminService{edge: e, census: c.engine, open: open, started: c.engine.Now().Wall}
+	admin := &adminService{edge: e, census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)

@@ -19,12 +19,10 @@ import (
 
 // Protocol of the session stream, and what the coordinator asks of both sides.
 const (
-	Protocol         = 1
-	sessionHeartbeat = 10 * time.Second
-	sessionIdle      = time.Minute
-	maxParallel      = 10_000
-	maxQueues        = 100
-	maxTypes         = 1000
+	Protocol    = 1
+	maxParallel = 10_000
+	maxQueues   = 100
+	maxTypes    = 1000
 )
 
 // Codes of error and reset frames beside those of errors.go; docs/protocol.md has the table (W14).
@@ -33,6 +31,7 @@ const (
 	codeStaleBinding = "E.SESSION.STALE_BINDING"
 	codeUnknown      = "E.CMD.UNKNOWN"
 	codeTimeout      = "E.TIMEOUT"
+	codeKicked       = "E.SESSION.KICKED"
 )
 
 // sessionState is where a session stands (W1). The worker's NEW and CLOSED have no session here.
@@ -64,11 +63,15 @@ type session struct {
 	busy  atomic.Bool   // the reader is at a frame: the silence is not the worker's
 	over  chan error    // the first says how the session ends
 
+	sizing sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
+	told   int        // slots that the engine knows of; guarded by sizing
+
 	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
 	sessionView
-	id   string // empty before the handshake
-	log  *slog.Logger
-	left bool // it has left the engine, or may no longer enter it
+	health wellness
+	id     string // empty before the handshake
+	log    *slog.Logger
+	left   bool // it has left the engine, or may no longer enter it
 }
 
 // sessionView is what is known of the worker.
@@ -80,8 +83,7 @@ type sessionView struct {
 	slots     int // as last declared
 	connected lease.Wall
 	seen      lease.Wall
-	healthy   bool
-	metrics   map[string]float64
+	drain     *lessorv1.Drain // as an operator asked; nil: none has
 }
 
 // streams serves sessions.
@@ -101,8 +103,9 @@ func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest,
 		heard: make(chan struct{}, 1), over: make(chan error, 1),
 	}
 	now := s.engine.Now().Wall
-	ss.sessionView = sessionView{connected: now, seen: now, healthy: true}
-	ss.out = newOutbox(ss)
+	ss.sessionView = sessionView{connected: now, seen: now}
+	ss.health = wellness{limits: s.cfg.Sessions.health(ss.who.Tenant), interval: s.cfg.Sessions.HeartbeatInterval, word: true}
+	ss.out = newOutbox(ss, s.cfg.Sessions.SendTimeout)
 	return ss.run()
 }
 
@@ -113,7 +116,14 @@ func (ss *session) run() error {
 	go ss.read()
 	err := ss.wait()
 	ss.leave(false)
-	ss.logger().Info("session ends", "code", ss.out.close(), "error", err)
+	code := ss.out.close()
+	if code == "" {
+		code = errorCode(err)
+	}
+	if code != "" {
+		ss.c.open.resets.WithLabelValues(code).Inc()
+	}
+	ss.logger().Info("session ends", "code", code, "error", err)
 	select {
 	case <-written:
 	case <-ss.out.stuck: // it reads no more; its frames go with the stream
@@ -123,26 +133,27 @@ func (ss *session) run() error {
 
 // wait ends with the first cause: a word of the reader or writer, silence, or the coordinator's own end.
 func (ss *session) wait() error {
-	idle := time.NewTimer(sessionIdle)
+	patience := ss.c.cfg.Sessions.IdleTimeout
+	idle := time.NewTimer(patience)
 	defer idle.Stop()
 	for {
 		select {
 		case err := <-ss.over:
 			return err
 		case <-ss.heard:
-			idle.Reset(sessionIdle)
+			idle.Reset(patience)
 		case <-idle.C:
 			if ss.busy.Load() {
-				idle.Reset(sessionIdle)
+				idle.Reset(patience)
 				continue
 			}
-			ss.out.reset(codeTimeout, "no frame came within "+sessionIdle.String(), 0)
+			ss.out.reset(codeTimeout, "no frame came within "+patience.String(), 0)
 			return nil
 		case <-ss.c.stopping.Done():
 			ss.out.reset(codeStopping, "the coordinator is stopping", time.Second)
 			return nil
 		case <-ss.out.stuck:
-			return newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+sendTimeout.String(), nil)
+			return newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil)
 		case <-ss.stream.Context().Done():
 			return context.Cause(ss.stream.Context())
 		}
@@ -163,6 +174,7 @@ func (ss *session) leave(goodbye bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.left = true
+	ss.health.stop()
 	ss.c.open.remove(ss)
 	_ = ss.c.engine.Leave(ss.who.Tenant, ss.id, goodbye) // a stopped engine knows no sessions
 }

@@ -28,7 +28,7 @@ func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 // whoever acknowledges too late is told to stop.
 func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 	t.Attr("rules", "W5")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
 		m := tk.next()

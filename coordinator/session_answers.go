@@ -92,6 +92,11 @@ func (o *outbox) cancel(c *lessorv1.Cancel) {
 	o.add(func(w *waiting) { w.pushed = append(w.pushed, push{cancel: c}) })
 }
 
+// drain tells that no more work will come (W10).
+func (o *outbox) drain(d *lessorv1.Drain) {
+	o.add(func(w *waiting) { w.pushed = append(w.pushed, push{drain: d}) })
+}
+
 // itemError says that an item got no verdict, and when to repeat it; nil for nil.
 func itemError(err error) *lessorv1.ItemError {
 	if err == nil {

@@ -15,9 +15,9 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 		ss.out.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
 		return
 	}
+	ss.awaitHeartbeat()
 	ss.mu.Lock()
-	changed := ss.healthy != m.GetHealthy()
-	ss.healthy, ss.metrics = m.GetHealthy(), m.GetMetrics()
+	ss.health.hear(m, ss.slots)
 	if ss.state == registered {
 		ss.state = heartbeating
 	}
@@ -35,7 +35,5 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 			}
 		}
 	})
-	if changed {
-		ss.resize()
-	}
+	ss.resize()
 }

@@ -22,7 +22,7 @@ func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 // T7: a cancel reaches the stream at once, with the time that is left; each heartbeat says it again, and the worker's word ends it.
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
 		a := tk.given(1)[0]
@@ -68,7 +68,7 @@ func TestLostLeaseIsTold(t *testing.T) {
 		}, lessorv1.Reason_REASON_REVOKED},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
+			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 				tk := r.work(t, "w", 1)
 				r.submit(t, func(s *lessorv1.TaskSpec) {
 					s.CancelGrace = durationpb.New(10 * time.Second)

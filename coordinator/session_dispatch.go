@@ -17,7 +17,7 @@ const (
 // dispatch queues new leases. Those that wait by the time they are sent share frames.
 func (o *outbox) dispatch(granted []engine.Granted) {
 	o.add(func(w *waiting) {
-		if n := len(w.pushed); n > 0 && w.pushed[n-1].cancel == nil {
+		if n := len(w.pushed); n > 0 && w.pushed[n-1].isWork() {
 			w.pushed[n-1].granted = append(w.pushed[n-1].granted, granted...)
 			return
 		}

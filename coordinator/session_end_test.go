@@ -20,7 +20,7 @@ func TestSilentSessionIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	for _, state := range []int{0, 1, 2, 4} {
 		t.Run(states[state].name, func(t *testing.T) {
-			serve(t, nil, func(t *testing.T, r *rig) {
+			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 				tk := r.inState(t, state)
 				time.Sleep(sessionIdle - time.Millisecond)
 				tk.say(&lessorv1.Error{})

@@ -51,7 +51,7 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 
 // Feedback of a lease that is dead, forged or another's task's is dropped without a word; the items beside it count.
 func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 3)
 		r.submitAll(t, 3)
 		a := tk.given(3)

@@ -146,8 +146,9 @@ func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
 	}
 	ss.open(w)
+	cfg := &ss.c.cfg.Sessions
 	ss.out.accept(m.GetId(), &lessorv1.Accept{
-		SessionId: ss.id, HeartbeatInterval: durationpb.New(sessionHeartbeat), IdleTimeout: durationpb.New(sessionIdle),
+		SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
 		ServerTime: stamp(ss.c.engine.Now().Wall), CoordinatorVersion: ss.c.cfg.Version,
 	})
 	return true
@@ -164,7 +165,7 @@ func (ss *session) open(w *lessorv1.WorkerInfo) {
 	ss.id = engine.NewSessionID(ss.who.Tenant, w.GetName(), instance)
 	ss.log = ss.log.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", ss.id)
 	if !ss.left {
-		ss.c.open.add(ss)
+		ss.drain = ss.c.open.add(ss)
 	}
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname())
 }

@@ -13,18 +13,18 @@ import (
 
 // Bounds of what waits for a worker that reads slowly (W11). Work is bounded by its slots, everything else by these.
 const (
-	sendTimeout = 30 * time.Second // for the worker to read enough that one more frame fits
-	maxHeld     = 4 << 20          // bytes of frames that are being decided, and of answers that wait
-	answerSize  = 512              // bytes that each answer counts as
+	maxHeld    = 4 << 20 // bytes of frames that are being decided, and of answers that wait
+	answerSize = 512     // bytes that each answer counts as
 )
 
 // outbox holds what is to be sent on a stream until its one writer has sent it. Frames are made at the last moment, so that what has
 // come together goes together and times are those of the sending.
 type outbox struct {
-	ss    *session
-	stuck chan struct{} // closed when a frame was not read in time
-	slow  *time.Timer   // closes it; runs while a frame is being sent
-	seq   uint64        // of the last frame; the writer's own
+	ss     *session
+	stuck  chan struct{} // closed when a frame was not read in time
+	slow   *time.Timer   // closes it; runs while a frame is being sent
+	within time.Duration // the time to read a frame
+	seq    uint64        // of the last frame; the writer's own
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond // work for the writer, or room for the reader
@@ -43,11 +43,14 @@ type waiting struct {
 	pushed  []push
 }
 
-// push is either of two: leases handed out, or one to stop.
+// push is one of three: leases handed out, one to stop, or the wish that the worker takes no more.
 type push struct {
 	granted []engine.Granted
 	cancel  *lessorv1.Cancel
+	drain   *lessorv1.Drain
 }
+
+func (p *push) isWork() bool { return p.cancel == nil && p.drain == nil }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
 
@@ -57,10 +60,10 @@ type outgoing struct {
 	bytes int
 }
 
-func newOutbox(ss *session) *outbox {
-	o := &outbox{ss: ss, stuck: make(chan struct{}), unacked: unacked{frames: map[string][]leaseRef{}}}
+func newOutbox(ss *session, within time.Duration) *outbox {
+	o := &outbox{ss: ss, within: within, stuck: make(chan struct{}), unacked: unacked{frames: map[string][]leaseRef{}}}
 	o.changed = sync.NewCond(&o.mu)
-	o.slow = time.AfterFunc(sendTimeout, sync.OnceFunc(func() { close(o.stuck) }))
+	o.slow = time.AfterFunc(within, sync.OnceFunc(func() { close(o.stuck) }))
 	o.slow.Stop()
 	return o
 }
@@ -110,7 +113,7 @@ func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 func (o *outbox) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.cancel == nil })
+	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.isWork() })
 }
 
 // close lets the reader take nothing more. What is under way is still answered and sent. It returns the code of the reset that will be
@@ -188,8 +191,11 @@ func (o *outbox) sendAll(w waiting) error {
 }
 
 func (o *outbox) sendPush(p push) error {
-	if c := p.cancel; c != nil {
-		return o.send(&lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}})
+	switch {
+	case p.cancel != nil:
+		return o.send(&lessorv1.SessionResponse{Corr: p.cancel.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: p.cancel}})
+	case p.drain != nil:
+		return o.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: p.drain}})
 	}
 	return o.sendWork(p.granted)
 }
@@ -202,7 +208,7 @@ func (o *outbox) send(m *lessorv1.SessionResponse) error {
 	}
 	m.Seq, m.Ts = o.seq, stamp(o.ss.c.engine.Now().Wall)
 	m.Tenant, m.Sender = o.ss.who.Tenant, &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
-	o.slow.Reset(sendTimeout)
+	o.slow.Reset(o.within)
 	defer o.slow.Stop()
 	return o.ss.stream.Send(m)
 }

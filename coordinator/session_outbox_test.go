@@ -13,7 +13,7 @@ import (
 // bubble runs a test with an outbox of which no writer takes anything.
 func bubble(t *testing.T, test func(t *testing.T, o *outbox)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newOutbox(&session{log: slog.New(slog.DiscardHandler)})) })
+	synctest.Test(t, func(t *testing.T) { test(t, newOutbox(&session{log: slog.New(slog.DiscardHandler)}, sendTimeout)) })
 }
 
 func nothing(lease.Now) *lessorv1.SessionResponse { return nil }

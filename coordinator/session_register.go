@@ -42,20 +42,30 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 	ss.mu.Unlock()
 	if first {
 		ss.enter()
+		ss.awaitHeartbeat()
+		if d := ss.asked(); d != nil {
+			ss.out.drain(d)
+		}
 		return
 	}
-	_ = ss.c.engine.Update(ss.id, wants, ss.room()) // a stopped engine pushes nothing
+	ss.sizing.Lock()
+	defer ss.sizing.Unlock()
+	ss.told = ss.room()
+	_ = ss.c.engine.Update(ss.id, wants, ss.told) // a stopped engine pushes nothing
 }
 
 // enter makes the session a member of the engine, unless its end has come meanwhile.
 func (ss *session) enter() {
+	ss.sizing.Lock()
+	defer ss.sizing.Unlock()
+	ss.told = ss.room()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
 		return
 	}
 	_ = ss.c.engine.Join(&engine.Member{ // a stopped engine pushes nothing
-		Session: ss.id, Wants: ss.wants, Slots: ss.slots,
+		Session: ss.id, Wants: ss.wants, Slots: ss.told,
 		Deliver: ss.out.dispatch, Notify: ss.notify,
 		Displaced: func() {
 			ss.out.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
@@ -64,17 +74,34 @@ func (ss *session) enter() {
 	})
 }
 
+// asked is the drain that an operator asked for, or nil.
+func (ss *session) asked() *lessorv1.Drain {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.drain
+}
+
 // room is the number of slots as the engine is to see it: none while the worker drains or is not well.
 func (ss *session) room() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.state == draining || !ss.healthy {
+	if ss.state == draining || ss.drain != nil || !ss.health.takesWork() {
 		return 0
 	}
 	return ss.slots
 }
 
-func (ss *session) resize() { _ = ss.c.engine.Resize(ss.who.Tenant, ss.id, ss.room()) } // a stopped engine pushes nothing
+// resize tells the engine of the slots, where they have changed.
+func (ss *session) resize() {
+	ss.sizing.Lock()
+	defer ss.sizing.Unlock()
+	room := ss.room()
+	if room == ss.told {
+		return
+	}
+	ss.told = room
+	_ = ss.c.engine.Resize(ss.who.Tenant, ss.id, room) // a stopped engine pushes nothing
+}
 
 func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
 	if m.GetMaxParallel() > maxParallel {

@@ -4,28 +4,101 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
-// sessions is the register of open sessions, for those who ask who is there.
+// sessions is the register of open sessions, for those who ask who is there and for operators who want them gone.
 type sessions struct {
-	mu  sync.Mutex
-	all map[*session]struct{}
+	mu     sync.Mutex
+	all    map[*session]struct{}
+	drains map[string]rememberedDrain // by instance
+
+	// Counted by the sessions themselves.
+	missed  prometheus.Counter
+	dropped prometheus.Counter
+	resets  *prometheus.CounterVec
 }
 
-func newSessions() *sessions { return &sessions{all: map[*session]struct{}{}} }
+// rememberedDrain is what an operator asked of an instance. It outlives the stream, or the worker would get work again as soon as it has
+// connected anew.
+type rememberedDrain struct {
+	drain *lessorv1.Drain
+	until time.Time // when it is forgotten; zero while a stream of the instance is open
+}
 
-func (r *sessions) add(ss *session) {
+// drainMemory is how long a drain is remembered after the last stream of its instance: as long as a session may be resumed.
+const drainMemory = time.Hour
+
+func newSessions() *sessions {
+	return &sessions{
+		all: map[*session]struct{}{}, drains: map[string]rememberedDrain{},
+		missed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_heartbeats_missed_total", Help: "Heartbeats of sessions that did not come when they were due.",
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_feedback_dropped_total", Help: "Items of feedback that were dropped, since more came than could be passed on.",
+		}),
+		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_session_resets_total", Help: "Sessions that the coordinator ended, by the code that it gave.",
+		}, []string{"code"}),
+	}
+}
+
+// add makes a session known. It returns what an operator had asked of its instance before, or nil.
+func (r *sessions) add(ss *session) *lessorv1.Drain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[ss] = struct{}{}
+	instance := lease.InstanceOf(ss.id)
+	d, ok := r.drains[instance]
+	if !ok || d.over() {
+		return nil
+	}
+	r.drains[instance] = rememberedDrain{drain: d.drain}
+	return d.drain
 }
 
 func (r *sessions) remove(ss *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, ok := r.all[ss]; !ok {
+		return
+	}
 	delete(r.all, ss)
+	instance := lease.InstanceOf(ss.id)
+	d, ok := r.drains[instance]
+	if !ok {
+		return
+	}
+	for other := range r.all {
+		if lease.InstanceOf(other.id) == instance {
+			return
+		}
+	}
+	r.drains[instance] = rememberedDrain{d.drain, time.Now().Add(drainMemory)}
+}
+
+func (d rememberedDrain) over() bool { return !d.until.IsZero() && time.Now().After(d.until) }
+
+// remember keeps in mind what was asked of an instance; nil: nothing any more.
+func (r *sessions) remember(instance string, d *lessorv1.Drain) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, old := range r.drains {
+		if old.over() {
+			delete(r.drains, other)
+		}
+	}
+	if d == nil {
+		delete(r.drains, instance)
+		return
+	}
+	r.drains[instance] = rememberedDrain{drain: d}
 }
 
 // Len is how many sessions are open.
@@ -49,6 +122,15 @@ func (r *sessions) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	return list
 }
 
+// named finds the sessions of a worker, or the one of them that is named, by their ids.
+func (r *sessions) named(tenant, worker, id string) []*session {
+	found := slices.DeleteFunc(r.of(tenant), func(ss *session) bool {
+		return ss.info.GetName() != worker || id != "" && ss.id != id
+	})
+	slices.SortFunc(found, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
+	return found
+}
+
 func (r *sessions) of(tenant string) []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,17 +143,46 @@ func (r *sessions) of(tenant string) []*session {
 	return list
 }
 
+// healths counts the open sessions by their health.
+func (r *sessions) healths() map[lessorv1.WorkerHealth]int {
+	r.mu.Lock()
+	all := make([]*session, 0, len(r.all))
+	for ss := range r.all {
+		all = append(all, ss)
+	}
+	r.mu.Unlock()
+	counts := map[lessorv1.WorkerHealth]int{}
+	for _, ss := range all {
+		counts[ss.currentHealth()]++
+	}
+	return counts
+}
+
+func (ss *session) currentHealth() lessorv1.WorkerHealth {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	is, _ := ss.health.shown()
+	return is
+}
+
+var workerStates = map[sessionState]lessorv1.WorkerState{
+	handshaking: lessorv1.WorkerState_WORKER_STATE_HANDSHAKING, registered: lessorv1.WorkerState_WORKER_STATE_REGISTERED,
+	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
+}
+
 // worker shows the session as operators see it.
 func (ss *session) worker() *lessorv1.Worker {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	states := map[sessionState]lessorv1.WorkerState{
-		handshaking: lessorv1.WorkerState_WORKER_STATE_HANDSHAKING, registered: lessorv1.WorkerState_WORKER_STATE_REGISTERED,
-		heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
+	state := ss.state
+	if ss.drain != nil && state != handshaking {
+		state = draining
 	}
+	health, detail := ss.health.shown()
 	return &lessorv1.Worker{
-		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: states[ss.state], Capabilities: ss.caps,
+		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues,
-		ConnectedAt: stamp(ss.connected), LastSeenAt: stamp(ss.seen), Healthy: ss.healthy, Metrics: ss.metrics,
+		ConnectedAt: stamp(ss.connected), LastSeenAt: stamp(ss.seen), Healthy: ss.health.word, Metrics: ss.health.metrics,
+		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
 	}
 }

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -137,6 +140,19 @@ func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
 			held[session] = len(t.leases)
 		}
 		return held, nil
+	})
+}
+
+// Holding lists the tasks that one session holds, oldest first.
+func (e *Engine) Holding(ctx context.Context, session string) ([]lease.TaskID, error) {
+	return ask(ctx, e, "", func() ([]lease.TaskID, error) {
+		t := e.sessions[session]
+		if t == nil {
+			return nil, nil
+		}
+		return slices.SortedFunc(maps.Keys(t.leases), func(a, b lease.TaskID) int {
+			return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
+		}), nil
 	})
 }
 

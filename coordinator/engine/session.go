@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -121,14 +122,26 @@ func (e *Engine) Leave(tenant, session string, goodbye bool) error {
 		}
 		e.depart(session)
 		if goodbye {
-			e.requeue(t)
+			e.requeue(t, "the worker said goodbye")
 		}
 	}})
 }
 
-func (e *Engine) requeue(t *taker) {
+// Revoke makes a session unknown and ends all its leases, REVOKED, on behalf of an operator (W10).
+func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
+	_, err := ask(ctx, e, tenant, func() (struct{}, error) {
+		if t := e.sessions[session]; t != nil {
+			e.depart(session)
+			e.requeue(t, detail)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (e *Engine) requeue(t *taker, detail string) {
 	for id, attempt := range t.leases {
-		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the worker said goodbye"})
+		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
 	}
 }
 
