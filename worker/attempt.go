@@ -56,6 +56,10 @@ type attempt struct {
 	// entered: a goroutine serves the attempt; left: it has ended. stuck: it outlived the lease by stuckAfter.
 	entered, left, stuck bool
 
+	// slotted: it has a slot. turn is closed when it gets one, if it had to wait.
+	slotted bool
+	turn    chan struct{}
+
 	// Timers: the lease runs out, a heartbeat falls due, the grace of a cancel ends, the handler counts as stuck.
 	expiry, beat, grace, stuckness *time.Timer
 }

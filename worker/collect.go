@@ -78,11 +78,9 @@ func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessor
 
 // newsLocked tells of a changed capacity and of a drain.
 func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
-	if slots := s.w.cfg.Concurrency - s.w.mu.stuck; slots != s.slots {
-		s.slots = slots
-		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{
-			Capacity: &lessorv1.Capacity{MaxParallel: uint32(max(slots, 0))},
-		}}, now))
+	if c := s.w.capacityLocked(); !c.equal(s.told) {
+		frames = append(frames, s.sequencedLocked(c.change(s.told), now))
+		s.told = c
 	}
 	if d := s.w.mu.drain; d.asked && !s.drainSent {
 		s.drainSent = true

@@ -3,9 +3,13 @@ package worker
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -23,6 +27,23 @@ type Config struct {
 	Workspace string
 	// Concurrency is how many handlers run at once, 1 to 10,000. Default: the number of CPUs that Go may use.
 	Concurrency int
+
+	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type without one is
+	// limited by Concurrency alone. The coordinator heeds it; at most 1,000 types.
+	PerTypeLimits map[string]int
+	// SingleFlight: at most one task of each concurrency key at a time in this worker, even where more may run elsewhere.
+	// One that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).
+	SingleFlight bool
+	// MaxBytes is how many bytes of payloads and checkpoints the tasks in this worker may have together; a task that is
+	// larger comes alone. 0: no limit.
+	MaxBytes int64
+
+	// Runtimes, Features, Labels and Resources are what tasks may require of a worker (W12): a task that requires one that
+	// is not here goes elsewhere. At most 256 of each, names and values at most 256 bytes. Resources are amounts in units
+	// of their own, such as "vram_gb": 80; they are compared and not used up.
+	Runtimes, Features []string
+	Labels             map[string]string
+	Resources          map[string]float64
 
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
 	// ErrDraining. Default 30 s.
@@ -100,6 +121,9 @@ func (c Config) validate() error {
 		checkName("Tenant", c.Tenant),
 		checkName("Workspace", cmp.Or(c.Workspace, "default")),
 		checkRange("Concurrency", c.Concurrency, 1, maxParallel),
+		checkTypeLimits(c.PerTypeLimits),
+		checkLeast("MaxBytes", c.MaxBytes, 0),
+		checkCapabilities(c),
 		checkLeast("DrainTimeout", c.DrainTimeout, 1),
 		checkLeast("StopTimeout", c.StopTimeout, 1),
 		checkLeast("MinBackoff", c.MinBackoff, 1),
@@ -111,6 +135,59 @@ func (c Config) validate() error {
 		if check != nil {
 			return check
 		}
+	}
+	return nil
+}
+
+// checkTypeLimits checks the limits of types.
+func checkTypeLimits(limits map[string]int) error {
+	if len(limits) > maxTypes {
+		return fmt.Errorf("worker: PerTypeLimits has %d types; at most %d are allowed", len(limits), maxTypes)
+	}
+	for t, n := range limits {
+		if err := checkText("PerTypeLimits", t); err != nil {
+			return err
+		}
+		if err := checkRange("PerTypeLimits", n, 0, maxParallel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkCapabilities checks what the worker says that it has.
+func checkCapabilities(c Config) error {
+	for field, n := range map[string]int{
+		"Runtimes": len(c.Runtimes), "Features": len(c.Features), "Labels": len(c.Labels), "Resources": len(c.Resources),
+	} {
+		if err := checkRange(field, n, 0, maxCapabilities); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("Runtimes", name) }),
+		firstError(slices.Values(c.Features), func(name string) error { return checkName("Features", name) }),
+		firstError(maps.Keys(c.Labels), func(name string) error {
+			return cmp.Or(checkName("Labels", name), checkText("Labels", c.Labels[name]))
+		}),
+		firstError(maps.Keys(c.Resources), func(name string) error {
+			return cmp.Or(checkName("Resources", name), checkAmount("Resources", c.Resources[name]))
+		}),
+	)
+}
+
+func firstError(names iter.Seq[string], check func(string) error) error {
+	for name := range names {
+		if err := check(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkAmount(field string, amount float64) error {
+	if !(amount >= 0) || math.IsInf(amount, 0) { // also NaN
+		return fmt.Errorf("worker: Config.%s is %v; it must be finite and not negative", field, amount)
 	}
 	return nil
 }
@@ -129,13 +206,19 @@ func validateQueues(queues []string) error {
 }
 
 func checkName(field, name string) error {
-	switch {
-	case name == "":
+	if name == "" {
 		return fmt.Errorf("worker: %s is empty", field)
-	case len(name) > maxID:
-		return fmt.Errorf("worker: %s has %d bytes; at most %d are allowed", field, len(name), maxID)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("worker: %s %q is not valid UTF-8", field, name)
+	}
+	return checkText(field, name)
+}
+
+// checkText is checkName, but lets the empty text pass.
+func checkText(field, text string) error {
+	switch {
+	case len(text) > maxID:
+		return fmt.Errorf("worker: %s has %d bytes; at most %d are allowed", field, len(text), maxID)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("worker: %s %q is not valid UTF-8", field, text)
 	}
 	return nil
 }
@@ -147,7 +230,7 @@ func checkRange(field string, value, least, most int) error {
 	return nil
 }
 
-func checkLeast[T int | time.Duration](field string, value, least T) error {
+func checkLeast[T int | int64 | time.Duration](field string, value, least T) error {
 	if value < least {
 		return fmt.Errorf("worker: Config.%s is %v; it must be at least %v", field, value, least)
 	}

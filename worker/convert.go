@@ -45,6 +45,7 @@ func answerOfHeartbeat(h *lessorv1.HeartbeatResponse) answer {
 func (a Artifact) proto() *lessorv1.Artifact {
 	p := &lessorv1.Artifact{
 		ResourceId: clip(a.ResourceID, maxText),
+		WorkerId:   clip(a.WorkerID, maxText),
 		Type:       clip(a.Type, maxText),
 		SizeBytes:  a.Size,
 		Inline:     a.Inline,
@@ -59,6 +60,23 @@ func (a Artifact) proto() *lessorv1.Artifact {
 		p.Metadata[clip(k, maxText)] = clip(v, maxText)
 	}
 	return p
+}
+
+func resourceRefs(sent []*lessorv1.ResourceRef) (refs []ResourceRef) {
+	for _, r := range sent {
+		ref := ResourceRef{
+			ResourceID: r.GetResourceId(),
+			WorkerID:   r.GetWorkerId(),
+			Type:       r.GetType(),
+			Scope:      r.GetScope(),
+			Metadata:   r.GetMetadata(),
+		}
+		if r.GetExpiresAt() != nil {
+			ref.ExpiresAt = r.GetExpiresAt().AsTime()
+		}
+		refs = append(refs, ref)
+	}
+	return refs
 }
 
 // spanOr reads a span that may be absent.

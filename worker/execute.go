@@ -9,18 +9,18 @@ import (
 )
 
 // dispatch takes in what the coordinator hands out.
-func (w *Worker) dispatch(assignments []*lessorv1.Assignment) {
+func (s *session) dispatch(assignments []*lessorv1.Assignment) {
 	now := time.Now()
-	w.lock()
-	defer w.unlock()
+	s.w.lock()
+	defer s.w.unlock()
 	for _, asg := range assignments {
-		w.admitLocked(asg, now)
+		s.admitLocked(asg, now)
 	}
 }
 
 // admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
-func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
-	id := asg.GetLeaseId()
+func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time) {
+	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
 		w.queueBeatLocked(a) // acknowledges it once more
 		return
@@ -29,6 +29,11 @@ func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 		return
 	}
 	a := w.newAttempt(asg, now)
+	if w.busyLocked(a.task) {
+		a.stop(nil)
+		s.replyLocked(violation(a.task, id))
+		return
+	}
 	w.mu.attempts[id] = a
 	a.expiry = time.AfterFunc(a.lease.left(now), func() { w.expire(a) })
 	switch {
@@ -40,6 +45,7 @@ func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 	default:
 		a.entered = true
 		w.mu.handlers++
+		w.takeOffLocked(a.task)
 		go w.execute(a)
 	}
 }
@@ -48,9 +54,9 @@ func (w *Worker) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 func (w *Worker) execute(a *attempt) {
 	defer w.leave(a)
 	if !w.takeSlot(a) {
+		w.finish(a, nil, a.noSlot())
 		return
 	}
-	defer func() { <-w.slots }()
 	if !w.beginHandler(a) {
 		return
 	}
@@ -60,20 +66,12 @@ func (w *Worker) execute(a *attempt) {
 	a.call()
 }
 
-// takeSlot waits for a slot. The coordinator counts free ones itself, so that there is one, but for the moment that a
-// handler takes to return after its lease was lost.
-func (w *Worker) takeSlot(a *attempt) bool {
-	timer := time.NewTimer(slotWait)
-	defer timer.Stop()
-	select {
-	case w.slots <- struct{}{}:
-		return true
-	case <-a.ctx.Done():
-		w.finish(a, nil, context.Cause(a.ctx))
-	case <-timer.C:
-		w.finish(a, nil, Release(0, "no free slot"))
+// noSlot is why an attempt ends without its handler.
+func (a *attempt) noSlot() error {
+	if cause := context.Cause(a.ctx); cause != nil {
+		return cause
 	}
-	return false
+	return Release(0, "no free slot")
 }
 
 // beginHandler reports the start, unless the lease is gone. The Start acknowledges the grant as well (W5).
@@ -145,5 +143,7 @@ func (w *Worker) leave(a *attempt) {
 		w.kick()
 	}
 	w.mu.handlers--
+	w.mu.slots.free(a)
+	w.landLocked(a.task)
 	w.checkDrainedLocked()
 }

@@ -406,10 +406,11 @@ func (s *stream) cancel(id string, reason lessorv1.Reason, grace time.Duration) 
 
 // running is a worker that a test has started.
 type running struct {
-	t     *testing.T
-	stop  context.CancelFunc
-	err   error
-	ended chan struct{}
+	t      *testing.T
+	worker *worker.Worker
+	stop   context.CancelFunc
+	err    error
+	ended  chan struct{}
 
 	mu       sync.Mutex
 	errors   []error
@@ -432,6 +433,7 @@ func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
 		c.t.Fatal(err)
 	}
 	w.Handle("work", h)
+	r.worker = w
 	ctx, cancel := context.WithCancel(c.t.Context())
 	r.stop = cancel
 	go func() { defer close(r.ended); r.err = w.Run(ctx) }()

@@ -19,6 +19,10 @@ const (
 	maxParallel = 10_000
 	// maxQueues is the largest number of queues of a session.
 	maxQueues = 100
+	// maxTypes is the largest number of types with a limit of their own.
+	maxTypes = 1_000
+	// maxCapabilities is the largest number of runtimes, features, labels or resources of a worker.
+	maxCapabilities = 256
 	// maxID is the longest name, queue or stage, in bytes.
 	maxID = 256
 	// maxItems is the largest number of items in one frame.

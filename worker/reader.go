@@ -79,7 +79,7 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Error:
 		return s.errorFrame(f.GetCorr(), p.Error)
 	case *lessorv1.SessionResponse_Dispatch:
-		s.w.dispatch(p.Dispatch.GetAssignments())
+		s.dispatch(p.Dispatch.GetAssignments())
 	case *lessorv1.SessionResponse_Verdicts:
 		s.verdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
 	case *lessorv1.SessionResponse_HeartbeatAck:

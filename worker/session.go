@@ -37,8 +37,8 @@ type session struct {
 
 	// resuming: the handshake named a session to go on with.
 	resuming bool
-	// slots is the capacity that the coordinator was told; drainSent: it was told of the drain.
-	slots     int
+	// told is the capacity that the coordinator knows; drainSent: it was told of the drain.
+	told      capacity
 	drainSent bool
 
 	// ended is closed when the reader has ended; readErr and established are the reader's until then. established: the
@@ -206,16 +206,14 @@ func (s *session) register() error {
 func (s *session) registerFrame() *lessorv1.SessionRequest {
 	s.w.lock()
 	defer s.w.unlock()
+	capabilities, told := s.w.capabilitiesLocked()
 	f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
-		Capabilities: &lessorv1.Capabilities{
-			Concurrency: &lessorv1.Concurrency{MaxParallel: uint32(s.w.cfg.Concurrency)},
-			Types:       s.w.types(),
-		},
-		Queues:      s.w.queues,
-		WorkspaceId: s.w.cfg.Workspace,
+		Capabilities: capabilities,
+		Queues:       s.w.queues,
+		WorkspaceId:  s.w.cfg.Workspace,
 	}}}, time.Now())
 	s.registration = f.GetId()
-	s.slots = s.w.cfg.Concurrency
+	s.told = told
 	return f
 }
 

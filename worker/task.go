@@ -31,6 +31,10 @@ type Task struct {
 	Labels map[string]string
 	// RunID, Key and AssetID are the producer's names for the run, the task in it, and what it makes; may be empty.
 	RunID, Key, AssetID string
+	// ConcurrencyKey is the key that limits how many tasks run at once (T11); may be empty.
+	ConcurrencyKey string
+	// Resources are what the task needs of this worker; see the package worker/resource.
+	Resources []ResourceRef
 	// Deadline is the wall time after which the task fails; zero where there is none.
 	Deadline time.Time
 	// Checkpoint is what an earlier attempt saved last; empty where none did.
@@ -43,10 +47,28 @@ type Task struct {
 	a *attempt
 }
 
+// ResourceRef is something that a task needs and that lives in this worker: an artifact of an earlier task (W12).
+type ResourceRef struct {
+	// ResourceID is its identity here.
+	ResourceID string
+	// WorkerID is the stable name of the worker that holds it: this one.
+	WorkerID string
+	// Type is what it is; may be empty.
+	Type string
+	// Scope is for how much it is good, for example "run"; may be empty.
+	Scope string
+	// ExpiresAt is the wall time after which it may be gone; zero: not stated.
+	ExpiresAt time.Time
+	// Metadata is free text.
+	Metadata map[string]string
+}
+
 // Artifact describes a result that lies elsewhere, for example a file that was uploaded.
 type Artifact struct {
 	// ResourceID is the identity of the result where it lies. Required; at most 256 bytes.
 	ResourceID string
+	// WorkerID is the stable name of the worker that holds it. Empty: this one.
+	WorkerID string
 	// Type is what it is, for example a MIME type.
 	Type string
 	// Size in bytes; 0 is unknown or empty.
@@ -75,9 +97,12 @@ func newTask(asg *lessorv1.Assignment) *Task {
 		RunID:        spec.GetRunId(),
 		Key:          spec.GetTaskKey(),
 		AssetID:      spec.GetAssetId(),
-		Checkpoint:   asg.GetCheckpoint(),
-		Traceparent:  asg.GetTraceparent(),
-		CancelGrace:  spanOr(asg.GetCancelGrace(), defaultGrace),
+
+		ConcurrencyKey: spec.GetConcurrencyKey(),
+		Resources:      resourceRefs(spec.GetResourceRefs()),
+		Checkpoint:     asg.GetCheckpoint(),
+		Traceparent:    asg.GetTraceparent(),
+		CancelGrace:    spanOr(asg.GetCancelGrace(), defaultGrace),
 	}
 	if spec.GetDeadline() != nil {
 		t.Deadline = spec.GetDeadline().AsTime()

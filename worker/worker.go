@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -44,8 +45,6 @@ type Worker struct {
 
 	// base is the parent of all handler contexts: Run's context without its end.
 	base context.Context
-	// slots holds one token per running handler.
-	slots chan struct{}
 	// wake tells the writer that there is something to send.
 	wake chan struct{}
 	// drained ends when the worker was asked to drain and nothing is left to do.
@@ -65,6 +64,9 @@ type Worker struct {
 		recent   recentLeases
 		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease.
 		handlers, stuck int
+		slots           slots
+		typeLimits      map[string]int
+		flights         flights
 		outbox          outbox
 		resume          resumption
 		drain           drainState
@@ -88,10 +90,10 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		instance: rand.Text(),
 		log:      cfg.Logger.With("worker", cfg.Name),
 		handlers: make(map[string]Handler),
-		slots:    make(chan struct{}, cfg.Concurrency),
 		wake:     make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)
+	w.mu.slots.limit, w.mu.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,11 +17,11 @@ type workerRunCmd struct {
 
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
-	Jobs         uint          `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
 	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; no more than the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
+	Capabilities capabilities  `embed:""`
 	Log          logging       `embed:"" prefix:"log-"`
 
 	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every task."`
@@ -48,7 +49,7 @@ Examples:
 
 func (c workerRunCmd) Run(a *app) error {
 	defer a.catchSignals()()
-	if err := checkJobs(c.Jobs); err != nil {
+	if err := checkJobs(c.Capabilities.Jobs); err != nil {
 		return err
 	}
 	log, err := c.Log.logger(a.err)
@@ -60,14 +61,7 @@ func (c workerRunCmd) Run(a *app) error {
 		return err
 	}
 	return c.with(func(cl *client) error {
-		w, err := worker.New(cl, c.Queue, worker.Config{
-			Name:         c.Name,
-			Version:      buildVersion(),
-			Workspace:    c.Workspace,
-			Concurrency:  int(c.Jobs),
-			DrainTimeout: c.DrainTimeout,
-			Logger:       log,
-		})
+		w, err := worker.New(cl, c.Queue, c.config(log))
 		if err != nil {
 			return fail(exitUsage, "see lessor worker run --help", "%v", err)
 		}
@@ -79,6 +73,18 @@ func (c workerRunCmd) Run(a *app) error {
 		}
 		return workerError(w.Run(a.ctx))
 	})
+}
+
+func (c workerRunCmd) config(log *slog.Logger) worker.Config {
+	cfg := worker.Config{
+		Name:         c.Name,
+		Version:      buildVersion(),
+		Workspace:    c.Workspace,
+		DrainTimeout: c.DrainTimeout,
+		Logger:       log,
+	}
+	c.Capabilities.apply(&cfg)
+	return cfg
 }
 
 func (c workerRunCmd) handler(a *app) (worker.Handler, error) {

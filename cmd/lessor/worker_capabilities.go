@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// capabilities are the flags that say what a worker has and how much it takes.
+type capabilities struct {
+	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
+	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at once, within --jobs. Repeatable."`
+	SingleFlight bool               `help:"Run at most one task of each concurrency key at a time in this worker."`
+	MaxBytes     int64              `type:"positive" placeholder:"BYTES" help:"Payloads and checkpoints of the tasks that are here at once; a larger task comes alone."`
+	Runtime      []string           `sep:"none" placeholder:"NAME" help:"Runtime that tasks may require. Repeatable."`
+	Feature      []string           `sep:"none" placeholder:"NAME" help:"Feature that tasks may require. Repeatable."`
+	Label        map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Label that tasks may require. Repeatable."`
+	Resource     map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"How much the worker has of something, in a unit of its own; tasks may require an amount. Repeatable."`
+}
+
+// apply puts the flags into the worker's settings, which checks them.
+func (c capabilities) apply(cfg *worker.Config) {
+	cfg.Concurrency = int(c.Jobs)
+	cfg.PerTypeLimits = c.TypeLimit
+	cfg.SingleFlight = c.SingleFlight
+	cfg.MaxBytes = c.MaxBytes
+	cfg.Runtimes, cfg.Features = c.Runtime, c.Feature
+	cfg.Labels, cfg.Resources = c.Label, c.Resource
+}

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"maps"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000, where 0 takes no new work. Handlers that run beyond
+// it go on.
+func (w *Worker) SetConcurrency(n int) error {
+	if err := checkRange("Concurrency", n, 0, maxParallel); err != nil {
+		return err
+	}
+	w.lock()
+	defer w.unlock()
+	w.mu.slots.limit = n
+	w.mu.slots.fill()
+	w.kick()
+	return nil
+}
+
+// SetTypeLimits replaces Config.PerTypeLimits, at any time. Handlers that run beyond them go on.
+func (w *Worker) SetTypeLimits(limits map[string]int) error {
+	if err := checkTypeLimits(limits); err != nil {
+		return err
+	}
+	w.lock()
+	defer w.unlock()
+	w.mu.typeLimits = maps.Clone(limits)
+	w.kick()
+	return nil
+}
+
+// capacity is how much a session was told that the worker takes.
+type capacity struct {
+	slots      int
+	typeLimits map[string]int
+}
+
+// capacityLocked is how much the worker takes now. Handlers without a lease keep their slots.
+func (w *Worker) capacityLocked() capacity {
+	return capacity{slots: max(w.mu.slots.limit-w.mu.stuck, 0), typeLimits: w.mu.typeLimits}
+}
+
+// equal reports whether there is nothing to tell.
+func (c capacity) equal(other capacity) bool {
+	return c.slots == other.slots && maps.Equal(c.typeLimits, other.typeLimits)
+}
+
+// change is the frame that leads from what was told to c. No limits in it would leave the old ones as they are, so a type
+// that has no limit any more is told the largest.
+func (c capacity) change(told capacity) *lessorv1.SessionRequest {
+	f := &lessorv1.Capacity{MaxParallel: uint32(c.slots)}
+	if !maps.Equal(c.typeLimits, told.typeLimits) {
+		f.PerTypeLimits = typeLimits(c.typeLimits)
+		if len(c.typeLimits) == 0 {
+			f.PerTypeLimits = unlimited(told.typeLimits)
+		}
+	}
+	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{Capacity: f}}
+}
+
+func typeLimits(limits map[string]int) map[string]uint32 {
+	told := make(map[string]uint32, len(limits))
+	for t, n := range limits {
+		told[t] = uint32(n)
+	}
+	return told
+}
+
+func unlimited(limits map[string]int) map[string]uint32 {
+	told := make(map[string]uint32, len(limits))
+	for t := range limits {
+		told[t] = maxParallel
+	}
+	return told
+}
+
+// capabilitiesLocked is what register says, with the capacity that it declares: at least one slot. Fewer are told at once
+// after it.
+func (w *Worker) capabilitiesLocked() (*lessorv1.Capabilities, capacity) {
+	c := w.capacityLocked()
+	c.slots = max(c.slots, 1)
+	return &lessorv1.Capabilities{
+		Concurrency: &lessorv1.Concurrency{
+			MaxParallel:   uint32(c.slots),
+			PerTypeLimits: typeLimits(c.typeLimits),
+			SingleFlight:  w.cfg.SingleFlight,
+			MaxBytes:      uint64(w.cfg.MaxBytes),
+		},
+		Types:     w.types(),
+		Runtimes:  w.cfg.Runtimes,
+		Features:  w.cfg.Features,
+		Labels:    w.cfg.Labels,
+		Resources: w.cfg.Resources,
+	}, c
+}

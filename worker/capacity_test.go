@@ -1,0 +1,186 @@
+package worker_test
+
+import (
+	"context"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+func isCapacity(f *lessorv1.SessionRequest) bool { return f.GetCapacity() != nil }
+
+// W2: what the worker has and how much it takes is what register says.
+func TestCapabilities(t *testing.T) {
+	t.Attr("rules", "W2 W12")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{
+			Concurrency:   7,
+			PerTypeLimits: map[string]int{"work": 2},
+			SingleFlight:  true,
+			MaxBytes:      1 << 20,
+			Runtimes:      []string{"python3.12"},
+			Features:      []string{"gpu"},
+			Labels:        map[string]string{"zone": "b"},
+			Resources:     map[string]float64{"vram_gb": 80},
+		}, echo)
+		want := &lessorv1.Capabilities{
+			Concurrency: &lessorv1.Concurrency{
+				MaxParallel: 7, PerTypeLimits: map[string]uint32{"work": 2}, SingleFlight: true, MaxBytes: 1 << 20,
+			},
+			Types:     []string{"work"},
+			Runtimes:  []string{"python3.12"},
+			Features:  []string{"gpu"},
+			Labels:    map[string]string{"zone": "b"},
+			Resources: map[string]float64{"vram_gb": 80},
+		}
+		if got := c.accept().register.GetRegister().GetCapabilities(); !proto.Equal(got, want) {
+			t.Errorf("capabilities = %v, want %v", got, want)
+		}
+		r.shutdown()
+	})
+}
+
+// W4: the capacity changes in mid-stream, and a new stream is told the newest.
+func TestCapacityChanges(t *testing.T) {
+	t.Attr("rules", "W2 W4")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 2, PerTypeLimits: map[string]int{"work": 1}}, echo)
+		s := c.accept()
+		check := func(slots uint32, limits map[string]uint32) {
+			t.Helper()
+			got := s.next("capacity", isCapacity).GetCapacity()
+			if got.GetMaxParallel() != slots || !maps.Equal(got.GetPerTypeLimits(), limits) {
+				t.Errorf("capacity = %v, want %d and %v", got, slots, limits)
+			}
+		}
+		mustSet(t, r.worker.SetConcurrency(5))
+		check(5, nil)
+		mustSet(t, r.worker.SetTypeLimits(map[string]int{"work": 3, "play": 0}))
+		check(5, map[string]uint32{"work": 3, "play": 0})
+		mustSet(t, r.worker.SetConcurrency(5))
+		mustSet(t, r.worker.SetTypeLimits(nil))
+		check(5, map[string]uint32{"work": 10_000, "play": 10_000})
+		mustSet(t, r.worker.SetConcurrency(0))
+		check(0, nil)
+		s.finish(errBroken)
+		s = c.accept()
+		if got := s.register.GetRegister().GetCapabilities().GetConcurrency(); got.GetMaxParallel() != 1 || len(got.GetPerTypeLimits()) > 0 {
+			t.Errorf("register = %v, want the least that is allowed", got)
+		}
+		check(0, nil)
+		r.shutdown()
+	})
+}
+
+func mustSet(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A larger capacity starts what waits for a slot.
+func TestConcurrencyGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 1}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1", "t2")
+		s.commit(s.reports())
+		s.quiet("start without a slot", isReports)
+		mustSet(t, r.worker.SetConcurrency(2))
+		f := s.reports()
+		if f.GetReports().GetReports()[0].GetStart() == nil {
+			t.Errorf("report = %v, want the second start", f)
+		}
+		s.commit(f)
+		close(hold)
+		for n := 0; n < 2; {
+			f := s.reports()
+			n += count(f, outcome)
+			s.commit(f)
+		}
+		r.shutdown()
+	})
+}
+
+// W14: a concurrency key that runs here is refused, also when its first task has lost its lease and not stopped; it never
+// runs twice. Without SingleFlight the coordinator alone counts.
+func TestSingleFlight(t *testing.T) {
+	t.Attr("rules", "W14 T11")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 4, SingleFlight: true}, func(context.Context, *worker.Task) ([]byte, error) {
+			<-hold
+			return nil, nil
+		})
+		s := c.accept()
+		s.send(keyed("t1", "k"))
+		s.started("t1")
+		refused := func(id string) {
+			t.Helper()
+			s.send(keyed(id, "k"))
+			e := s.next("refusal", isError).GetError()
+			if e.GetCode() != "E.CMD.CONCURRENCY_VIOLATION" || e.GetTaskId() != id || e.GetLeaseId() != "lease-"+id {
+				t.Errorf("error = %v, want a refusal of %s", e, id)
+			}
+			s.quiet("start of a refused task", isReports)
+		}
+		refused("t2")
+		s.cancel("t1", lessorv1.Reason_REASON_LEASE_EXPIRED, 0)
+		refused("t3")
+		s.send(keyed("t4", "other"))
+		s.started("t4")
+		close(hold)
+		f, _ := s.outcome()
+		s.commit(f)
+		synctest.Wait()
+		s.send(keyed("t5", "k"))
+		s.started("t5")
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// keyed is a dispatch of one task with a concurrency key.
+func keyed(id, key string) *lessorv1.SessionResponse {
+	f := dispatchOf(id)
+	f.GetDispatch().GetAssignments()[0].GetTask().GetSpec().ConcurrencyKey = key
+	return f
+}
+
+// A bad capability is refused where it is set, with the name of the field.
+func TestBadCapabilities(t *testing.T) {
+	long := strings.Repeat("x", 257)
+	for field, cfg := range map[string]worker.Config{
+		"PerTypeLimits": {PerTypeLimits: map[string]int{"t": -1}},
+		"MaxBytes":      {MaxBytes: -1},
+		"Runtimes":      {Runtimes: []string{""}},
+		"Features":      {Features: []string{long}},
+		"Labels":        {Labels: map[string]string{"zone": long}},
+		"Resources":     {Resources: map[string]float64{"vram_gb": math.NaN()}},
+	} {
+		if _, err := worker.New(nil, []string{"q"}, cfg); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: New = %v", field, err)
+		}
+	}
+	w, err := worker.New(nil, []string{"q"}, worker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.SetConcurrency(10_001) == nil || w.SetTypeLimits(map[string]int{"t": 10_001}) == nil {
+		t.Error("a capacity over the limit was taken")
+	}
+}
