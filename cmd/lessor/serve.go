@@ -20,14 +20,16 @@ import (
 
 // serveCmd is lessor serve. A coordinator runs without a person, so that its settings have the shortest names.
 type serveCmd struct {
-	Data     string  `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
-	Listen   string  `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
-	HTTP     string  `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
-	Pprof    bool    `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
-	Insecure bool    `help:"Listen off loopback although there is no TLS and no credentials."`
-	Recovery string  `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
-	Log      logging `embed:"" prefix:"log-"`
-	Limit    limits  `embed:"" prefix:"limit-"`
+	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
+	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
+	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
+	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
+	Insecure bool         `help:"Listen off loopback although there is no TLS and no credentials."`
+	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
+	Log      logging      `embed:"" prefix:"log-"`
+	Limit    limits       `embed:"" prefix:"limit-"`
+	Session  sessionFlags `embed:"" prefix:"session-"`
+	Health   healthFlags  `embed:"" prefix:"health-"`
 }
 
 // Help is shown below the flags.
@@ -59,6 +61,10 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	sessions, err := c.Session.with(c.Health)
+	if err != nil {
+		return err
+	}
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err
@@ -72,7 +78,7 @@ func (c serveCmd) Run(a *app) error {
 		defer func() { _ = httpLis.Close() }()
 	}
 	return withStore(c.Data, func(st store.Store) error {
-		co, err := coordinator.New(st, c.config(log))
+		co, err := coordinator.New(st, c.config(log, sessions))
 		if err != nil {
 			return fail(exitUsage, "", "%v", err)
 		}
@@ -87,12 +93,13 @@ var recoveries = map[string]engine.Recovery{
 	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
 }
 
-func (c serveCmd) config(log *slog.Logger) coordinator.Config {
+func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordinator.Config {
 	return coordinator.Config{
 		Logger:   log,
 		Version:  buildVersion(),
 		Recovery: recoveries[c.Recovery],
 		Pprof:    c.Pprof,
+		Sessions: sessions,
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},

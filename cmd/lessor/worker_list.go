@@ -9,8 +9,11 @@ import (
 
 // workerCmd is lessor worker.
 type workerCmd struct {
-	List workerListCmd `cmd:"" help:"List the workers that are connected."`
-	Run  workerRunCmd  `cmd:"" help:"Be a worker that runs a command for every task."`
+	List  workerListCmd  `cmd:"" help:"List the workers that are connected."`
+	Get   workerGetCmd   `cmd:"" help:"Show a worker, how it does, and what it holds."`
+	Drain workerDrainCmd `cmd:"" help:"Ask workers for an end in order: no new tasks, running ones finish."`
+	Kick  workerKickCmd  `cmd:"" help:"Throw workers out."`
+	Run   workerRunCmd   `cmd:"" help:"Be a worker that runs a command for every task."`
 }
 
 // workerListCmd is lessor worker list.
@@ -21,7 +24,7 @@ type workerListCmd struct {
 
 func (c workerListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
-		list := newListing(a, "WORKER", "STATE", "LEASES", "SLOTS", "QUEUES", "HOST", "CONNECTED", "SEEN", "SESSION")
+		list := newListing(a, "WORKER", "STATE", "HEALTH", "LEASES", "SLOTS", "QUEUES", "HOST", "CONNECTED", "SEEN", "SESSION")
 		req := &lessorv1.ListWorkersRequest{Queue: c.Queue}
 		for {
 			page, err := cl.admin.ListWorkers(a.ctx, req)
@@ -44,6 +47,7 @@ func workerCells(w *lessorv1.Worker) []string {
 	return []string{
 		w.GetWorkerId(),
 		short(w.GetState(), "WORKER_STATE_"),
+		short(w.GetHealth(), "WORKER_HEALTH_"),
 		fmt.Sprint(w.GetLeases()),
 		fmt.Sprint(w.GetCapabilities().GetConcurrency().GetMaxParallel()),
 		strings.Join(w.GetQueues(), ","),

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator"
+)
+
+// sessionFlags say what the coordinator asks of workers that have a stream.
+type sessionFlags struct {
+	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker is to send a heartbeat (10s)."`
+	IdleTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a session may go without any frame (1m, or six heartbeat intervals)."`
+	SendTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a frame may wait to be read by the worker (30s)."`
+}
+
+// healthFlags say from where on a worker is not well (W9).
+type healthFlags struct {
+	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose memory is so full (90), until it is 5 points lower."`
+	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose disk is so full (95), until it is 5 points lower."`
+	Missed         int               `type:"positive" placeholder:"N" help:"Missed heartbeats after which a session is lost (3)."`
+	SaturatedAfter time.Duration     `type:"positive" placeholder:"DURATION" help:"Time with all slots in use after which a worker is shown as saturated (1m)."`
+	Tenant         map[string]string `placeholder:"TENANT.KEY=VALUE" help:"One of these for the workers of one tenant: acme.mem=80, with mem, disk, missed or saturated-after; repeatable."`
+}
+
+func (s sessionFlags) with(h healthFlags) (coordinator.Sessions, error) {
+	tenants, err := h.tenants()
+	return coordinator.Sessions{
+		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout,
+		Health:       coordinator.Thresholds{MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed, SaturatedAfter: h.SaturatedAfter},
+		TenantHealth: tenants,
+	}, err
+}
+
+// tenants reads the thresholds of single tenants.
+func (h healthFlags) tenants() (map[string]coordinator.Thresholds, error) {
+	all := map[string]coordinator.Thresholds{}
+	for name, value := range h.Tenant {
+		at := strings.LastIndexByte(name, '.')
+		if at < 1 {
+			return nil, fail(exitUsage, "TENANT.mem, for example", "--health-tenant: %q is not TENANT.KEY", name)
+		}
+		t := all[name[:at]]
+		if err := setThreshold(&t, name[at+1:], value); err != nil {
+			return nil, fail(exitUsage, "", "--health-tenant: %s=%s: %v", name, value, err)
+		}
+		all[name[:at]] = t
+	}
+	return all, nil
+}
+
+func setThreshold(t *coordinator.Thresholds, key, value string) (err error) {
+	switch key {
+	case "mem":
+		t.MemPct, err = strconv.ParseFloat(value, 64)
+	case "disk":
+		t.DiskPct, err = strconv.ParseFloat(value, 64)
+	case "missed":
+		t.Missed, err = strconv.Atoi(value)
+	case "saturated-after":
+		t.SaturatedAfter, err = time.ParseDuration(value)
+	default:
+		return fail(exitUsage, "", "the keys are mem, disk, missed and saturated-after")
+	}
+	if err != nil {
+		return fail(exitUsage, "", "%q is not such a value", value)
+	}
+	return nil
+}

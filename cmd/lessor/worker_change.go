@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// workerNames are the workers that a command changes.
+type workerNames struct {
+	Name []string `arg:"" help:"Workers to change."`
+}
+
+// workerDrainCmd is lessor worker drain.
+type workerDrainCmd struct {
+	server      `embed:""`
+	oneSession  `embed:""`
+	workerNames `embed:""`
+	Reason      string `xor:"undo-reason" placeholder:"TEXT" help:"Why; told to the worker."`
+	Deadline    when   `xor:"undo-deadline" placeholder:"TIME" help:"When it should have ended; told to the worker, nothing is done to it then. RFC 3339, or a span from now."`
+	Undo        bool   `xor:"undo-reason,undo-deadline" help:"Take a drain back: the coordinator gives work again."`
+}
+
+// Help is shown below the flags.
+func (workerDrainCmd) Help() string {
+	return `The worker gets no new tasks and is told so; those that it runs finish, and are reported. Workers of the Go SDK, "worker run" among them,
+then end by themselves. A drain holds for the process: it outlasts a reconnect, not a restart of the coordinator.
+
+Examples:
+  lessor worker drain host-7 --reason "new kernel" --deadline 10m
+  lessor worker drain host-7 --undo`
+}
+
+func (c workerDrainCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		return changeEach(a, c.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
+			answer, err := cl.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{
+				WorkerId: name, SessionId: c.Session, Reason: c.Reason, Deadline: c.Deadline.timestamp(), Undo: c.Undo,
+			})
+			return answer, workersLine(name, stateOfAll(answer.GetWorkers()), answer.GetWorkers()), noWorker(err)
+		})
+	})
+}
+
+// workerKickCmd is lessor worker kick.
+type workerKickCmd struct {
+	server      `embed:""`
+	oneSession  `embed:""`
+	workerNames `embed:""`
+	Reason      string        `placeholder:"TEXT" help:"Why; told to the worker."`
+	RetryAfter  time.Duration `type:"positive" placeholder:"DURATION" help:"How long the worker is asked to stay away (5s)."`
+	Requeue     bool          `help:"Take its leases back at once, for others."`
+}
+
+// Help is shown below the flags.
+func (workerKickCmd) Help() string {
+	return `Its stream ends at once. Without --requeue the worker keeps its leases: it goes on with them when it is back, and they run out if it does
+not come. With --requeue they end, REVOKED, and their tasks are READY for others, while the worker may still be at them.
+
+To keep a worker from taking new tasks, drain it first.
+
+Examples:
+  lessor worker kick host-7
+  lessor worker kick host-7 --requeue --reason "the machine is gone"`
+}
+
+func (c workerKickCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		return changeEach(a, c.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
+			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
+				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter), Requeue: c.Requeue,
+			})
+			return answer, workersLine(name, "KICKED", answer.GetWorkers()), noWorker(err)
+		})
+	})
+}
+
+func stateOfAll(all []*lessorv1.Worker) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return short(all[0].GetState(), "WORKER_STATE_")
+}
+
+// workersLine sums up the sessions of a worker.
+func workersLine(name, state string, all []*lessorv1.Worker) string {
+	leases := uint32(0)
+	for _, w := range all {
+		leases += w.GetLeases()
+	}
+	line := fmt.Sprintf("%s\t%s\t%d leased", printable(name), state, leases)
+	if len(all) > 1 {
+		line += fmt.Sprintf(", %d sessions", len(all))
+	}
+	return line
+}

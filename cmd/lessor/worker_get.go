@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// oneSession picks one of several sessions of a worker.
+type oneSession struct {
+	Session string `placeholder:"ID" help:"Only this session of the worker; list shows their ids."`
+}
+
+// workerGetCmd is lessor worker get.
+type workerGetCmd struct {
+	server     `embed:""`
+	oneSession `embed:""`
+	Name       string `arg:"" help:"Worker to show."`
+}
+
+// Help is shown below the flags.
+func (workerGetCmd) Help() string {
+	return `A worker that has several streams is shown once for each.
+
+Example:
+  lessor worker get host-7 --json | jq '.workers[].task_ids'`
+}
+
+func (c workerGetCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		answer, err := cl.admin.GetWorker(a.ctx, &lessorv1.GetWorkerRequest{WorkerId: c.Name, SessionId: c.Session})
+		if err != nil {
+			return about(c.Name, noWorker(err))
+		}
+		if a.json {
+			return printJSON(a.out, answer)
+		}
+		for i, w := range answer.GetWorkers() {
+			if i > 0 {
+				if _, err := io.WriteString(a.out, "\n"); err != nil {
+					return err
+				}
+			}
+			if err := printWorker(a.out, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// noWorker adds where to look for a worker that was not found.
+func noWorker(err error) error {
+	if status.Code(err) != codes.NotFound {
+		return err
+	}
+	f := *explain(err)
+	f.hint = `"lessor worker list" shows who is connected`
+	return &f
+}
+
+func printWorker(w io.Writer, m *lessorv1.Worker) error {
+	d := newDetails(w)
+	d.add("worker", m.GetWorkerId())
+	d.add("session", m.GetSessionId())
+	d.add("state", short(m.GetState(), "WORKER_STATE_"))
+	d.add("health", healthText(m))
+	d.add("drain", drainText(m.GetDrain()))
+	d.add("instance", m.GetInfo().GetInstanceId())
+	d.add("version", m.GetInfo().GetVersion())
+	d.add("host", m.GetInfo().GetHostname())
+	d.add("connected", clock(m.GetConnectedAt()))
+	d.add("last frame", clock(m.GetLastSeenAt()))
+	d.add("workspace", m.GetWorkspaceId())
+	d.add("queues", strings.Join(m.GetQueues(), ", "))
+	d.add("types", strings.Join(m.GetCapabilities().GetTypes(), ", "))
+	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
+	d.add("leases", fmt.Sprint(m.GetLeases()))
+	for _, name := range slices.Sorted(maps.Keys(m.GetMetrics())) {
+		d.add("gauge", fmt.Sprintf("%s %g", name, m.GetMetrics()[name]))
+	}
+	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
+	return d.flush()
+}
+
+func healthText(m *lessorv1.Worker) string {
+	text := short(m.GetHealth(), "WORKER_HEALTH_")
+	if m.GetHealthDetail() != "" {
+		text += ": " + m.GetHealthDetail()
+	}
+	return text
+}
+
+func drainText(d *lessorv1.Drain) string {
+	if d == nil {
+		return ""
+	}
+	parts := []string{"asked by an operator"}
+	if d.GetDeadline() != nil {
+		parts = append(parts, "until "+clock(d.GetDeadline()))
+	}
+	if d.GetReason() != "" {
+		parts = append(parts, d.GetReason())
+	}
+	return strings.Join(parts, ", ")
+}
