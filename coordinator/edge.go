@@ -75,22 +75,24 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	return all, err
 }
 
+// payloadFor is the payload of a task, which the engine may have kept in memory for the grant; nil where the task was deleted since.
+func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
+	if len(t.Spec.Payload) == t.Spec.Size {
+		return t.Spec.Payload, nil
+	}
+	return records.Payload(r, t.ID)
+}
+
 func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
-	task := taskProto(now, t)
-	if t.Spec.Size > 0 {
-		payload, err := records.Payload(r, t.ID)
-		if err != nil {
-			return nil, err
-		}
-		if payload == nil {
-			return nil, nil
-		}
-		task.Spec.Payload = payload
+	payload, err := payloadFor(r, t)
+	if err != nil || payload == nil && t.Spec.Size > 0 {
+		return nil, err
 	}
+	task := taskProto(now, t)
+	task.Spec.Payload = payload
 	var checkpoint []byte
 	if t.HasCheckpoint {
-		var err error
 		if checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
 			return nil, err
 		}

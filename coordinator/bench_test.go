@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// BenchmarkAssignment makes what a worker gets of a grant, the payload in memory or on disk. One operation is one task.
+func BenchmarkAssignment(b *testing.B) {
+	st, err := boltstore.Open(b.TempDir(), boltstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = st.Close() })
+	kept, onDisk := granted(b, st), granted(b, st)
+	spec := *onDisk.Task.Spec
+	spec.Payload = nil
+	onDisk.Task.Spec = &spec
+	for name, g := range map[string]*engine.Granted{"memory": kept, "disk": onDisk} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			err := st.View(func(r store.Reader) error {
+				for b.Loop() {
+					if _, err := assignment(r, lease.Now{}, g); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// granted stores a task of 256 bytes that has just been granted.
+func granted(b *testing.B, st store.Store) *engine.Granted {
+	b.Helper()
+	spec := &lease.Spec{Queue: "q", Payload: make([]byte, 256)}
+	if err := spec.Fill(lease.DefaultLimits()); err != nil {
+		b.Fatal(err)
+	}
+	t := &lease.Task{ID: lease.TaskID{Space: 1, Seq: 1}, Tenant: "t", Workspace: "w", Spec: spec, Lease: &lease.Lease{Attempt: 1}}
+	var batch store.Batch
+	records.Put(&batch, &lease.Change{New: t})
+	if err := st.Commit(b.Context(), &batch); err != nil {
+		b.Fatal(err)
+	}
+	return &engine.Granted{Task: t}
+}
