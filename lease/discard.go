@@ -72,8 +72,21 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 		s.change.Dropped = append(s.change.Dropped, t.Discarded[0].Attempt)
 		t.Discarded = t.Discarded[1:]
 	}
-	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result})
+	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result.by(s.holderOf(k.Attempt))})
 	return fmt.Sprintf("its result of %s is kept", counted(size, "byte"))
+}
+
+// holderOf is the worker to which an ended attempt was granted; empty where nothing tells any more.
+func (s *step) holderOf(attempt uint32) string {
+	if s.task.Last.Attempt == attempt {
+		return s.task.Last.Worker
+	}
+	for _, e := range s.task.History {
+		if e.Type == EventGranted && e.Attempt == attempt {
+			return e.Actor
+		}
+	}
+	return ""
 }
 
 // keeps reports whether a result of the attempt is kept.

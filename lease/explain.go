@@ -248,6 +248,8 @@ func (t *Task) failedBy() string {
 		}
 	case CancelTimeout:
 		return "it was cancelled, and its worker did not stop within cancel_grace"
+	case ResourceGone:
+		return t.resourceGone()
 	case DispatchUnavailable:
 		return fmt.Sprintf("%d grants in a row were not acknowledged", t.Unacked)
 	}
@@ -255,6 +257,16 @@ func (t *Task) failedBy() string {
 		return fmt.Sprintf("%s, and that was failure %d of at most %d", t.lastEnd(), t.Failures, p.MaxAttempts)
 	}
 	return t.lastEnd() + ", which is not retried"
+}
+
+// resourceGone tells it in the words of the event that ended the task.
+func (t *Task) resourceGone() string {
+	for _, e := range slices.Backward(t.History) {
+		if e.Type == EventEnded {
+			return e.Detail
+		}
+	}
+	return "a resource that it needs is gone"
 }
 
 // limits are the times at which a task that is not over ends by itself (T6).
@@ -267,6 +279,9 @@ func (t *Task) limits(now Now) (all []Finding) {
 	}
 	if t.Deadline != 0 {
 		add(t.Deadline, "at its deadline it is FAILED")
+	}
+	if first := t.Spec.firstExpiry(); first != 0 && t.Lease == nil {
+		add(first, "a resource that it needs expires: if it still waits then it is FAILED")
 	}
 	switch d := t.Spec.StartTimeout; {
 	case t.Lease != nil && t.Lease.AttemptBy != 0:

@@ -154,6 +154,20 @@ func (m *model) unpark(id string) string {
 	return "back in line"
 }
 
+// loseResource ends a READY task whose worker is gone (W12).
+func (m *model) loseResource(id, worker string) string {
+	t := m.tasks[id]
+	if t == nil || t.gone {
+		return noEffect
+	}
+	m.settle(t)
+	if t.gone || t.state != lease.Ready || len(t.spec.ResourceRefs) == 0 || t.spec.ResourceRefs[0].Worker != worker {
+		return noEffect
+	}
+	t.resourceGone(m.now.Wall)
+	return "given up"
+}
+
 // policyOf takes what a task leaves open from its queue, and then from the defaults (T3).
 func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
 	p := t.spec.Retry
@@ -205,7 +219,7 @@ func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
 	if t.gone || t.live == nil || t.live.attempt != attempt {
 		return noEffect
 	}
-	t.end(cause)
+	t.end(cause, m.now.Wall)
 	t.note(lease.EventLeaseEnded, cause)
 	if t.cancelAsked {
 		t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)

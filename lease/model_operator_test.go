@@ -47,6 +47,9 @@ func (m *model) retry(tenant, id string, deadline lease.Wall) (outcome string) {
 	if deadline != 0 && deadline <= m.now.Wall {
 		return refusedField
 	}
+	if first := firstExpiry(t.spec); first != 0 && first <= m.now.Wall {
+		return refusedField
+	}
 	t.deadline = deadline
 	t.round++
 	t.failures, t.losses, t.releases, t.unacked, t.unackedBy = 0, 0, 0, 0, ""
@@ -74,7 +77,7 @@ func (m *model) delete(tenant, id string, force bool) (outcome string) {
 
 func (m *model) remove(t *modelTask) {
 	if t.live != nil {
-		t.end(lease.Revoked)
+		t.end(lease.Revoked, m.now.Wall)
 	}
 	t.gone = true
 	t.forgetAt = m.now.Serving + lease.Instant(lease.LedgerAfterDelete)

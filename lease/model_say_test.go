@@ -152,7 +152,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	switch r.Kind {
 	case lease.KindStart:
 		if t.cancelAsked && !l.started { // T7
-			t.end(lease.TaskCancelled)
+			t.end(lease.TaskCancelled, m.now.Wall)
 			t.note(lease.EventLeaseEnded, lease.TaskCancelled)
 			t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
 			return lease.Answer{
@@ -205,7 +205,7 @@ var closing = map[lease.Kind]lease.EventType{
 
 // closed commits a report that ends the attempt (V16).
 func (m *model) closed(t *modelTask, r *lease.Report) lease.Answer {
-	l := t.end(lease.Reported)
+	l := t.end(lease.Reported, m.now.Wall)
 	switch {
 	case r.Kind == lease.KindComplete:
 		t.releases = 0

@@ -62,8 +62,10 @@ type modelTask struct {
 	parked bool
 	// counted is set while a lease counts that a grant finds at its end.
 	counted bool
-	live    *modelLease
-	ended   []*modelLease
+	// waits is since when it has not been held: its submit, or the end of its last lease.
+	waits lease.Wall
+	live  *modelLease
+	ended []*modelLease
 	// outcome is the attempt whose report ended the round, or 0.
 	outcome uint32
 	kept    []keptResult // that came too late
@@ -121,7 +123,7 @@ func (m *model) task(tenant, id string) *modelTask {
 }
 
 func (m *model) create(id lease.TaskID, tenant string, spec *lease.Spec) {
-	t := &modelTask{id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline}
+	t := &modelTask{id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline, waits: m.now.Wall}
 	t.policy = m.policyOf(t)
 	if spec.RunAt > m.now.Wall {
 		t.state, t.runAt = lease.Scheduled, spec.RunAt
@@ -163,9 +165,9 @@ func (m *model) extend(t *modelTask, until lease.Instant) {
 }
 
 // end ends the live lease and returns it; the caller moves the task on.
-func (t *modelTask) end(cause lease.Reason) *modelLease {
+func (t *modelTask) end(cause lease.Reason, at lease.Wall) *modelLease {
 	l := t.live
-	l.cause, t.live = cause, nil
+	l.cause, t.live, t.waits = cause, nil, at
 	t.ended = append(t.ended, l)
 	t.history = append(t.history, l.events...)
 	if l.acked || cause == lease.Reported {

@@ -52,11 +52,14 @@ func (m *model) events(t *modelTask) []event {
 	if t.deadline != 0 && !t.cancelAsked {
 		all = append(all, event{wall: t.deadline, happens: func(at lease.Now) {
 			if t.live != nil {
-				t.end(lease.DeadlineExceeded)
+				t.end(lease.DeadlineExceeded, at.Wall)
 			}
 			t.finish(lease.Failed, lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventEnded, lease.DeadlineExceeded)
 		}})
+	}
+	if first := firstExpiry(t.spec); first != 0 && t.live == nil {
+		all = append(all, event{wall: max(first, t.waits), happens: func(at lease.Now) { t.resourceGone(at.Wall) }})
 	}
 	switch {
 	case t.live != nil:
@@ -75,12 +78,28 @@ func (m *model) events(t *modelTask) []event {
 	return all
 }
 
+// firstExpiry is when the first of a task's resources expires; 0: none does.
+func firstExpiry(s *lease.Spec) (first lease.Wall) {
+	for _, r := range s.ResourceRefs {
+		if r.ExpiresAt != 0 && (first == 0 || r.ExpiresAt < first) {
+			first = r.ExpiresAt
+		}
+	}
+	return first
+}
+
+// resourceGone ends a task that waits for what is no more (W12).
+func (t *modelTask) resourceGone(at lease.Wall) {
+	t.finish(lease.Failed, lease.ResourceGone, at)
+	t.note(lease.EventEnded, lease.ResourceGone)
+}
+
 func (m *model) leaseEvents(t *modelTask) []event {
 	var all []event
 	l := t.live
 	if l.attemptBy != 0 && !t.cancelAsked {
 		all = append(all, event{serving: l.attemptBy, happens: func(at lease.Now) {
-			t.end(lease.DeadlineExceeded)
+			t.end(lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
 			m.failed(t, &lease.Failure{Category: lease.Timeout}, at)
 			if t.state == lease.Failed {
@@ -90,7 +109,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 	}
 	if t.cancelAsked {
 		all = append(all, event{serving: l.cancelBy, happens: func(at lease.Now) {
-			t.end(lease.CancelTimeout)
+			t.end(lease.CancelTimeout, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.CancelTimeout)
 			t.finish(lease.Failed, lease.CancelTimeout, at.Wall)
 		}})
@@ -103,7 +122,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 
 // silent ends the lease of a holder that let it go (T5, T7, W5).
 func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
-	l := t.end(cause)
+	l := t.end(cause, at.Wall)
 	t.note(lease.EventLeaseEnded, cause)
 	switch {
 	case t.cancelAsked:

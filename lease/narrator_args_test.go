@@ -20,6 +20,9 @@ func (n *narrator) spec(w words) *lease.Spec {
 			InitialBackoff: n.duration(w, "backoff"), MaxBackoff: n.duration(w, "max_backoff"),
 		},
 	}
+	if worker := w.options["pinned"]; worker != "" {
+		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "model", Worker: worker, ExpiresAt: n.wall(w, "until")}, {ResourceID: "data", Worker: worker}}
+	}
 	if never := w.options["never"]; never != "" {
 		s.Retry.NonRetryable = []lease.Category{n.category(never)}
 	}

@@ -91,6 +91,8 @@ func (n *narrator) run(line string) string {
 		n.ask(lease.Adopt{Tenant: n.tenant(w), Task: n.task(w), Attempt: uint32(n.number(w, "attempt", 0)), By: w.options["by"]})
 	case "unpark":
 		n.step(lease.Unpark{Task: n.task(w)})
+	case "lose": // the worker that a task is pinned to
+		n.step(lease.LoseResource{Task: n.task(w), Worker: w.names[1], After: time.Minute})
 	case "expire":
 		n.step(lease.Expire{Task: n.task(w)})
 	case "stall":

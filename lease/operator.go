@@ -39,6 +39,9 @@ func (s *step) retry(c Retry) error {
 	if deadline != 0 && deadline <= s.now.Wall {
 		return bad("deadline", "%s has passed; a later one is required", deadline.Time().Format("2006-01-02T15:04:05.000Z"))
 	}
+	if err := t.Spec.gone(s.now.Wall); err != nil {
+		return err
+	}
 	s.keepOutcome()
 	t = s.write()
 	t.Round++

@@ -79,6 +79,14 @@ func (s *Spec) firstExpiry() (first Wall) {
 	return first
 }
 
+// gone refuses a retry of a task whose resources have expired. The spec can not be changed, so that only a new task can name others.
+func (s *Spec) gone(now Wall) error {
+	if first := s.firstExpiry(); first != 0 && first <= now {
+		return bad("resource_refs", "one of them expired at %s; submit a new task", first.Time().Format(clockTime))
+	}
+	return nil
+}
+
 // Meet reports whether a worker with c has all that r requires; nil requires nothing.
 func (c *Capabilities) Meet(r *Requirements) bool {
 	for range c.lacks(r) {
@@ -165,7 +173,9 @@ func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
 		switch v := r.Resources[k]; {
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			return bad(field, "is %v; it must be finite", v)
-		case v < 0 || v == 0 && !zero:
+		case v < 0 && zero:
+			return bad(field, "is %v; it can not be negative", v)
+		case v <= 0 && !zero:
 			return bad(field, "is %v; it must be greater than 0", v)
 		}
 	}

@@ -55,10 +55,25 @@ type Result struct {
 	Metrics   map[string]float64
 }
 
+// by returns the result with the worker in all artifacts that name none: they lie where they were made. What was reported is not written to, for
+// its digest is of what was sent (V13).
+func (r *Result) by(worker string) *Result {
+	nameless := func(a Artifact) bool { return a.WorkerID == "" }
+	if r == nil || worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
+		return r
+	}
+	filled := *r
+	filled.Artifacts = slices.Clone(r.Artifacts)
+	for i := range filled.Artifacts {
+		setDefault(&filled.Artifacts[i].WorkerID, worker)
+	}
+	return &filled
+}
+
 // Artifact describes a result that lies elsewhere.
 type Artifact struct {
 	ResourceID string
-	WorkerID   string
+	WorkerID   string // empty in a report: the holder of its lease
 	Type       string
 	SizeBytes  int64
 	ExpiresAt  Wall

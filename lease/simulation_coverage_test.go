@@ -19,16 +19,17 @@ var outcomes = map[string]string{
 	"fail":      always + closes + cancelled,
 	"release":   always + closes + cancelled,
 
-	"submit":  "created, existing, exists, bad field",
-	"grant":   "granted, no such task, not ready, paused, max_inflight, rate limit, key held",
-	"unpark":  "back in line, no effect",
-	"requeue": "taken back, cancelled, no effect",
-	"cancel":  "asked, asked again, cancelled, not found, wrong state",
-	"retry":   "retried, not found, wrong state, bad field",
-	"delete":  "deleted, deleted by force, not found, wrong state",
-	"adopt":   "adopted, not found, wrong state",
-	"expire":  "no effect, READY, LEASE_EXPIRED, DISPATCH_UNACKED, CANCEL_TIMEOUT, DEADLINE_EXCEEDED, START_TIMEOUT, removed",
-	"stall":   "extended, no effect",
+	"submit":       "created, existing, exists, bad field",
+	"grant":        "granted, no such task, not ready, paused, max_inflight, rate limit, key held",
+	"unpark":       "back in line, no effect",
+	"loseresource": "given up, no effect",
+	"requeue":      "taken back, cancelled, no effect",
+	"cancel":       "asked, asked again, cancelled, not found, wrong state",
+	"retry":        "retried, not found, wrong state, bad field",
+	"delete":       "deleted, deleted by force, not found, wrong state",
+	"adopt":        "adopted, not found, wrong state",
+	"expire":       "no effect, READY, LEASE_EXPIRED, DISPATCH_UNACKED, CANCEL_TIMEOUT, DEADLINE_EXCEEDED, START_TIMEOUT, RESOURCE_GONE, removed",
+	"stall":        "extended, no effect",
 }
 
 const (
@@ -44,7 +45,7 @@ const (
 //
 //   - DUPLICATE_REPORT and a replay for start, heartbeat and ack, ALREADY_REPORTED for reports: V5 gives each its own answer, V4 is for reports.
 //   - RESULT_TOO_LARGE for all but complete: nothing else carries an output.
-//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE and REPORTED as the reason of a verdict: they end tasks, or leases whose holder
+//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE, RESOURCE_GONE and REPORTED as the reason of a verdict: they end tasks, or leases whose holder
 //     has said so itself and is answered by V4 and V5.
 //   - A grant refused for want of attempt numbers: that takes two million grants of one task.
 
@@ -104,7 +105,7 @@ func (c *coverage) table() string {
 }
 
 // verdicts are the names of answers, made once.
-var verdicts = func() (names [lease.VerdictRejected + 1][lease.Reported + 1]string) {
+var verdicts = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]string) {
 	for v := range names {
 		for r := range names[v] {
 			names[v][r] = lease.Verdict(v).String() + "/" + lease.Reason(r).String()

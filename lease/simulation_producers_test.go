@@ -94,10 +94,24 @@ func (w *world) spec() *lease.Spec {
 	if w.chance(30) {
 		spec.ConcurrencyKey, spec.ConcurrencyLimit = pick(w, "one", "two"), uint32(w.rng.IntN(4))
 	}
+	if w.chance(15) {
+		spec.ResourceRefs = w.refs()
+	}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		panic(err)
 	}
 	return spec
+}
+
+// refs pin a task to a worker. Who is granted it is up to the coordinator; here only time, and the loss of the worker, matter.
+func (w *world) refs() []lease.ResourceRef {
+	worker := pick(w, "w0", "w1")
+	all := []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
+	if w.chance(70) {
+		now := w.model.now.Wall
+		all = append(all, lease.ResourceRef{ResourceID: "s", Worker: worker, ExpiresAt: now.Add(pick(w, -time.Second, time.Millisecond, time.Second, 20*time.Second))})
+	}
+	return all
 }
 
 // policy leaves something open now and then.
@@ -136,8 +150,10 @@ func (w *world) operate() error {
 			return w.requeue(id, t.Attempt()-uint32(w.rng.IntN(5)/4), lease.Revoked)
 		}
 		return w.requeue(id, 1, lease.Revoked)
-	case n < 90:
+	case n < 89:
 		return w.unpark(w.anyTask())
+	case n < 91:
+		return w.loseResource(w.anyTask())
 	case n < 95:
 		return w.forget()
 	}

@@ -142,6 +142,11 @@ func (w *world) unpark(id lease.TaskID) error {
 	return w.ask("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
 }
 
+func (w *world) loseResource(id lease.TaskID) error {
+	c := lease.LoseResource{Task: id, Worker: pick(w, "w0", "w1"), After: lease.DefaultResourceWait}
+	return w.ask("loseresource", c, func() string { return w.model.loseResource(id.String(), c.Worker) })
+}
+
 func (w *world) requeue(id lease.TaskID, attempt uint32, cause lease.Reason) error {
 	c := lease.Requeue{Task: id, Attempt: attempt, Cause: cause}
 	return w.ask("requeue", c, func() string { return w.model.requeue(id.String(), attempt, cause) })

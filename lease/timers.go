@@ -48,8 +48,12 @@ func (t *Task) timers(each func(timer)) {
 
 // resourceTimer is of the resource that expires first. One that expires under a lease is of no concern until that has ended.
 func (t *Task) resourceTimer(each func(timer)) {
-	if first := t.Spec.firstExpiry(); first != 0 {
-		each(timer{kind: timerResource, wall: max(first, t.CreatedAt, t.Last.At)})
+	first, since := t.Spec.firstExpiry(), t.CreatedAt
+	if t.Last.Attempt != 0 {
+		since = t.Last.At
+	}
+	if first != 0 {
+		each(timer{kind: timerResource, wall: max(first, since)})
 	}
 }
 

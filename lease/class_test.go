@@ -1,0 +1,93 @@
+package lease
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// classes are specs whose tasks are not alike for workers.
+var classes = []Spec{
+	{},
+	requiring(Requirements{Runtimes: []string{"a"}}),
+	requiring(Requirements{Runtimes: []string{"a", "b"}}),
+	requiring(Requirements{Runtimes: []string{"ab"}}),
+	requiring(Requirements{Features: []string{"a"}}),
+	requiring(Requirements{Runtimes: []string{"a"}, Features: []string{"b"}}),
+	requiring(Requirements{Labels: map[string]string{"a": "b"}}),
+	requiring(Requirements{Labels: map[string]string{"ab": ""}}),
+	requiring(Requirements{Labels: map[string]string{"a": "b", "c": "d"}}),
+	requiring(Requirements{Resources: map[string]float64{"a": 1}}),
+	requiring(Requirements{Resources: map[string]float64{"a": math.Nextafter(1, 2)}}),
+	requiring(Requirements{Resources: map[string]float64{"b": 1}}),
+	pinned(1, as),
+	pinned(1, func(r *ResourceRef) { r.Worker = "a" }),
+	bound(Affinity{Key: "a", Mode: Sticky}),
+	bound(Affinity{Key: "a", Mode: Preferred}),
+	bound(Affinity{Key: "b", Mode: Sticky}),
+	{
+		Requirements: &Requirements{
+			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""}, Resources: map[string]float64{"g": 0.5},
+		},
+		ResourceRefs: []ResourceRef{{ResourceID: "r", Worker: "w"}},
+		Affinity:     &Affinity{Key: string(make([]byte, 300)), Mode: Sticky},
+	},
+}
+
+// W12: a class tells apart what workers tell apart, and what it stands for can be read in it.
+func TestClassTellsTasksApart(t *testing.T) {
+	t.Attr("rules", "W12")
+	seen := map[Class]int{}
+	for i := range classes {
+		s := &classes[i]
+		c := s.Class()
+		if j, dup := seen[c]; dup {
+			t.Errorf("specs %d and %d have one class", i, j)
+		}
+		seen[c] = i
+		want := Placement{Worker: s.Pinned()}
+		if s.Requirements != nil {
+			want.Requirements = *s.Requirements
+		}
+		if s.Affinity != nil {
+			want.Affinity, want.Mode = s.Affinity.Key, s.Affinity.Mode
+		}
+		if got := c.Placement(); !reflect.DeepEqual(got, want) {
+			t.Errorf("spec %d: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// W12: tasks that are alike for every worker stand in one line, however their specs were written.
+func TestClassIsCanonical(t *testing.T) {
+	t.Attr("rules", "W12")
+	first := Spec{
+		Requirements: &Requirements{Runtimes: []string{"a", "b"}, Features: []string{"c"}},
+		ResourceRefs: []ResourceRef{{ResourceID: "r", Worker: "w", ExpiresAt: 5}},
+		Affinity:     &Affinity{Key: "k", Mode: Sticky, TTL: time.Second},
+		Trace:        &Trace{Host: "h"}, Priority: 3, ConcurrencyKey: "c", ConcurrencyLimit: 2,
+	}
+	second := Spec{
+		Requirements: &Requirements{Runtimes: []string{"b", "a", "b"}, Features: []string{"c", "c"}, Labels: map[string]string{}},
+		ResourceRefs: []ResourceRef{{ResourceID: "s", Worker: "w"}, {ResourceID: "t", Worker: "w"}},
+		Affinity:     &Affinity{Key: "k", Mode: Sticky, TTL: time.Hour},
+	}
+	if first.Class() != second.Class() {
+		t.Errorf("%q and %q", first.Class(), second.Class())
+	}
+	if got := second.Requirements.Runtimes; !reflect.DeepEqual(got, []string{"b", "a", "b"}) {
+		t.Errorf("the spec has become %q", got)
+	}
+	if empty := requiring(Requirements{}); empty.Class() != "" {
+		t.Errorf("the class of no requirement is %q", empty.Class())
+	}
+}
+
+// What most tasks have costs nothing.
+func TestClassOfNoneIsFree(t *testing.T) {
+	task := &Task{Spec: &Spec{Queue: "q", Type: "t", FairnessKey: "f", Trace: &Trace{Host: "h"}, ConcurrencyKey: "k"}}
+	if n := testing.AllocsPerRun(100, func() { _ = task.Line() }); n != 0 {
+		t.Errorf("the line of a plain task costs %v allocations", n)
+	}
+}

@@ -1,0 +1,223 @@
+package lease
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// W12: a worker may be granted a task if it has all that is required.
+func TestCapabilitiesMeetRequirements(t *testing.T) {
+	t.Attr("rules", "W12")
+	worker := Capabilities{
+		Runtimes: []string{"python3", "node"}, Features: []string{"avx"},
+		Labels: map[string]string{"zone": "b", "empty": ""}, Resources: map[string]float64{"vram_gb": 80, "nothing": 0},
+	}
+	for _, c := range []struct {
+		name     string
+		requires *Requirements
+		lacks    []string
+	}{
+		{"nothing", nil, nil},
+		{"an empty list of everything", &Requirements{}, nil},
+		{
+			"all that there is",
+			&Requirements{
+				Runtimes: []string{"node", "python3"}, Features: []string{"avx"},
+				Labels: map[string]string{"zone": "b", "empty": ""}, Resources: map[string]float64{"vram_gb": 80},
+			},
+			nil,
+		},
+		{"less", &Requirements{Runtimes: []string{"node"}, Resources: map[string]float64{"vram_gb": 0.5}}, nil},
+		{"one runtime more", &Requirements{Runtimes: []string{"node", "ruby"}}, []string{`runtime "ruby"`}},
+		{"a feature that is a runtime", &Requirements{Features: []string{"node"}}, []string{`feature "node"`}},
+		{"another value", &Requirements{Labels: map[string]string{"zone": "a"}}, []string{`label "zone" = "a"`}},
+		{"a label that is not there", &Requirements{Labels: map[string]string{"none": ""}}, []string{`label "none" = ""`}},
+		{"a little more", &Requirements{Resources: map[string]float64{"vram_gb": 80.001}}, []string{`resource "vram_gb" >= 80.001`}},
+		{
+			"a resource that is not there",
+			&Requirements{Resources: map[string]float64{"disk": math.SmallestNonzeroFloat64}},
+			[]string{`resource "disk" >= 5e-324`},
+		},
+		{
+			"several, in order",
+			&Requirements{
+				Runtimes: []string{"ruby", "go"}, Features: []string{"x"},
+				Labels: map[string]string{"b": "1", "a": "2"}, Resources: map[string]float64{"nothing": 1},
+			},
+			[]string{`feature "x"`, `label "a" = "2"`, `label "b" = "1"`, `resource "nothing" >= 1`, `runtime "go"`, `runtime "ruby"`},
+		},
+	} {
+		if got := worker.Lack(c.requires); !reflect.DeepEqual(got, c.lacks) {
+			t.Errorf("%s: lacks %q, want %q", c.name, got, c.lacks)
+		}
+		if got := worker.Meet(c.requires); got != (c.lacks == nil) {
+			t.Errorf("%s: meets: %v", c.name, got)
+		}
+	}
+	if none := new(Capabilities); !none.Meet(nil) || none.Meet(&Requirements{Runtimes: []string{"x"}}) {
+		t.Error("a worker without capabilities meets no requirement, and meets none at all")
+	}
+}
+
+func names(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprint("n", i))
+	}
+	return all
+}
+
+func table[V any](n int, v V) map[string]V {
+	all := map[string]V{}
+	for _, name := range names(n) {
+		all[name] = v
+	}
+	return all
+}
+
+func requiring(r Requirements) Spec { return Spec{Requirements: &r} }
+
+// pinned has n references to resources of w.
+func pinned(n int, change func(last *ResourceRef)) Spec {
+	s := Spec{}
+	for _, name := range names(n) {
+		s.ResourceRefs = append(s.ResourceRefs, ResourceRef{ResourceID: name, Worker: "w"})
+	}
+	change(&s.ResourceRefs[n-1])
+	return s
+}
+
+func as(*ResourceRef) {}
+
+func bound(a Affinity) Spec { return Spec{Affinity: &a} }
+
+func traced(tr Trace) Spec { return Spec{Trace: &tr} }
+
+// Each range holds at its ends and not one step beyond, and the refusal names the field and the limit.
+func TestPlacementLimits(t *testing.T) {
+	t.Attr("rules", "W12 S7")
+	limits := Limits{Payload: 10, ID: 8, Labels: 2}
+	full, over := strings.Repeat("x", 8), strings.Repeat("x", 9)
+	index := func(n uint32) *uint32 { return &n }
+	for _, c := range []struct {
+		good, bad Spec
+		field     string
+		limit     string // that the refusal names
+	}{
+		{requiring(Requirements{Runtimes: names(16)}), requiring(Requirements{Runtimes: names(17)}), "requirements.runtimes", "16"},
+		{requiring(Requirements{Features: names(16)}), requiring(Requirements{Features: names(17)}), "requirements.features", "16"},
+		{requiring(Requirements{Labels: table(16, "")}), requiring(Requirements{Labels: table(17, "")}), "requirements.labels", "16"},
+		{requiring(Requirements{Resources: table(16, 1.0)}), requiring(Requirements{Resources: table(17, 1.0)}), "requirements.resources", "16"},
+		{requiring(Requirements{Runtimes: []string{full}}), requiring(Requirements{Runtimes: []string{"a", over}}), "requirements.runtimes[1]", "8"},
+		{requiring(Requirements{}), requiring(Requirements{Features: []string{""}}), "requirements.features[0]", "empty"},
+		{requiring(Requirements{Labels: map[string]string{full: full}}), requiring(Requirements{Labels: map[string]string{"a": over}}), "requirements.labels", "8"},
+		{requiring(Requirements{}), requiring(Requirements{Labels: map[string]string{"": "a"}}), "requirements.labels", "empty"},
+		{
+			requiring(Requirements{Resources: map[string]float64{full: math.SmallestNonzeroFloat64}}),
+			requiring(Requirements{Resources: map[string]float64{over: 1}}), `requirements.resources["` + over + `"]`, "8",
+		},
+		{
+			requiring(Requirements{Resources: map[string]float64{"a": math.MaxFloat64}}),
+			requiring(Requirements{Resources: map[string]float64{"a": math.Inf(1)}}), `requirements.resources["a"]`, "finite",
+		},
+		{Spec{}, requiring(Requirements{Resources: map[string]float64{"a": math.NaN()}}), `requirements.resources["a"]`, "finite"},
+		{Spec{}, requiring(Requirements{Resources: map[string]float64{"a": 0}}), `requirements.resources["a"]`, "greater than 0"},
+		{Spec{}, requiring(Requirements{Resources: map[string]float64{"a": -1}}), `requirements.resources["a"]`, "greater than 0"},
+		{Spec{}, requiring(Requirements{Resources: map[string]float64{"": 1}}), "requirements.resources", "empty"},
+
+		{pinned(32, as), pinned(33, as), "resource_refs", "32"},
+		{pinned(1, as), pinned(1, func(r *ResourceRef) { r.ResourceID = "" }), "resource_refs[0].resource_id", "empty"},
+		{pinned(1, as), pinned(1, func(r *ResourceRef) { r.Worker = "" }), "resource_refs[0].worker_id", "empty"},
+		{
+			pinned(3, func(r *ResourceRef) { r.ResourceID = full }),
+			pinned(3, func(r *ResourceRef) { r.ResourceID = over }), "resource_refs[2].resource_id", "8",
+		},
+		{pinned(1, func(r *ResourceRef) { r.Worker = full }), pinned(1, func(r *ResourceRef) { r.Worker = over }), "resource_refs[0].worker_id", "8"},
+		{pinned(1, func(r *ResourceRef) { r.Type = full }), pinned(1, func(r *ResourceRef) { r.Type = over }), "resource_refs[0].type", "8"},
+		{pinned(1, func(r *ResourceRef) { r.Scope = full }), pinned(1, func(r *ResourceRef) { r.Scope = over }), "resource_refs[0].scope", "8"},
+		{pinned(1, func(r *ResourceRef) { r.ExpiresAt = 0 }), pinned(1, func(r *ResourceRef) { r.ExpiresAt = -1 }), "resource_refs[0].expires_at", "1970"},
+		{
+			pinned(1, func(r *ResourceRef) { r.Metadata = table(16, full) }),
+			pinned(1, func(r *ResourceRef) { r.Metadata = table(17, full) }), "resource_refs[0].metadata", "16",
+		},
+		{
+			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{full: full} }),
+			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{"a": over} }), "resource_refs[1].metadata", "8",
+		},
+		{ // all on one worker
+			pinned(3, func(r *ResourceRef) { r.Worker = "w" }),
+			pinned(3, func(r *ResourceRef) { r.Worker = "w2" }), "resource_refs[2].worker_id", `"w2"`,
+		},
+
+		{bound(Affinity{Key: full}), bound(Affinity{Key: over}), "affinity.key", "8"},
+		{bound(Affinity{Key: "k"}), bound(Affinity{}), "affinity.key", "empty"},
+		{bound(Affinity{Key: "k", Mode: Preferred}), bound(Affinity{Key: "k", Mode: Preferred + 1}), "affinity.mode", "3"},
+		{bound(Affinity{Key: "k", TTL: MinAffinityTTL}), bound(Affinity{Key: "k", TTL: MinAffinityTTL - 1}), "affinity.ttl", "1s"},
+		{bound(Affinity{Key: "k", TTL: MaxAffinityTTL}), bound(Affinity{Key: "k", TTL: MaxAffinityTTL + 1}), "affinity.ttl", "24h"},
+
+		{traced(Trace{Host: full}), traced(Trace{Host: over}), "trace_meta.host_node_id", "8"},
+		{traced(Trace{Chain: names(64)}), traced(Trace{Chain: names(65)}), "trace_meta.middleware_chain", "64"},
+		{traced(Trace{Chain: []string{full}}), traced(Trace{Chain: []string{over}}), "trace_meta.middleware_chain[0]", "8"},
+		{traced(Trace{}), traced(Trace{Chain: []string{""}}), "trace_meta.middleware_chain[0]", "empty"},
+		{traced(Trace{Chain: names(2), Index: index(1)}), traced(Trace{Chain: names(2), Index: index(2)}), "trace_meta.chain_index", "2 entries"},
+		{traced(Trace{Host: "h", Index: index(math.MaxUint32)}), traced(Trace{Host: "\n"}), "trace_meta.host_node_id", "control"},
+	} {
+		checkFill(t, c.good, limits, "", "")
+		checkFill(t, c.bad, limits, c.field, c.limit)
+	}
+}
+
+func TestCapabilitiesLimits(t *testing.T) {
+	t.Attr("rules", "W12")
+	for _, c := range []struct {
+		good, bad Capabilities
+		want      string
+	}{
+		{Capabilities{Runtimes: names(256)}, Capabilities{Runtimes: names(257)}, "runtimes: has 257 entries; the limit is 256"},
+		{Capabilities{Features: names(256)}, Capabilities{Features: names(257)}, "features: has 257 entries; the limit is 256"},
+		{Capabilities{Labels: table(256, "")}, Capabilities{Labels: table(257, "")}, "labels: has 257 entries; the limit is 256"},
+		{Capabilities{Resources: table(256, 0.0)}, Capabilities{Resources: table(257, 1.0)}, "resources: has 257 entries; the limit is 256"},
+		{Capabilities{Resources: table(1, 0.0)}, Capabilities{Resources: table(1, -1.0)}, `resources["n0"]: is -1; it can not be negative`},
+		{Capabilities{}, Capabilities{Resources: table(1, math.Inf(1))}, `resources["n0"]: is +Inf; it must be finite`},
+		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: is empty"},
+	} {
+		if err := c.good.Check(DefaultLimits()); err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		if err := c.bad.Check(DefaultLimits()); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestFillSetsDefaultsOfAffinity(t *testing.T) {
+	s := bound(Affinity{Key: "k"})
+	s.Queue = "q"
+	if err := s.Fill(DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	if want := (Affinity{Key: "k", Mode: Preferred, TTL: 10 * time.Minute}); *s.Affinity != want {
+		t.Errorf("affinity is %+v, want %+v", *s.Affinity, want)
+	}
+}
+
+// An artifact lies where it was made, unless the report says otherwise; what was reported is not written to.
+func TestArtifactsAreTheHolders(t *testing.T) {
+	reported := &Result{Artifacts: []Artifact{{ResourceID: "a"}, {ResourceID: "b", WorkerID: "other"}}}
+	filled := reported.by("me")
+	if got := filled.Artifacts; got[0].WorkerID != "me" || got[1].WorkerID != "other" {
+		t.Errorf("the workers are %q and %q", got[0].WorkerID, got[1].WorkerID)
+	}
+	if reported.Artifacts[0].WorkerID != "" {
+		t.Error("what was reported has changed, and its digest with it")
+	}
+	if again := filled.by("else"); again != filled {
+		t.Error("a result with all workers is copied")
+	}
+	if none := (*Result)(nil); none.by("me") != nil {
+		t.Error("no result became one")
+	}
+}
