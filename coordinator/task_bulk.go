@@ -88,7 +88,7 @@ func (s *taskService) bulk(ctx context.Context, f *fields, verb string, req bulk
 
 // selects reports whether the filter has any condition beside the workspace.
 func (f *filter) selects() bool {
-	return f.queue != "" || f.run != "" || f.typ != "" || len(f.states) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || len(f.states) > 0 || len(f.labels) > 0
 }
 
 // sweep runs one call's part of a sweep.

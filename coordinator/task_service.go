@@ -145,6 +145,9 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 		}
 	}
 	m.History, m.HistoryDropped = historyProto(t)
+	if m.Middlewares, err = middlewares(r, t); err != nil {
+		return err
+	}
 	return addError(m, r, t)
 }
 

@@ -20,8 +20,7 @@ type Placement struct {
 	Mode         AffinityMode
 }
 
-// The parts of a class, in their order; one that is empty is left out. The numbers are control characters, which no type begins with, so that
-// a type and a class which follow each other do not run together.
+// The parts of a class, in their order; one that is empty is left out.
 const (
 	classRuntimes byte = iota + 1
 	classFeatures

@@ -120,6 +120,23 @@ func TestParkedKeys(t *testing.T) {
 	}
 }
 
+func TestMountedKeys(t *testing.T) {
+	type mounted struct {
+		host uint64
+		task lease.TaskID
+	}
+	checkOrder(t,
+		func(rnd *rand.Rand) mounted { return mounted{number(rnd), randomTask(rnd)} },
+		func(m mounted) []byte { return store.AppendMountedKey(nil, m.host, m.task) },
+		func(key []byte) (m mounted, err error) {
+			m.host, m.task, err = store.ParseMountedKey(key)
+			return m, err
+		},
+		func(a, b mounted) int {
+			return cmp.Or(cmp.Compare(a.task.Space, b.task.Space), cmp.Compare(a.host, b.host), cmp.Compare(a.task.Seq, b.task.Seq))
+		})
+}
+
 func TestTimerKeys(t *testing.T) {
 	t.Attr("rules", "T8")
 	checkOrder(t,

@@ -27,8 +27,83 @@ var format1 = map[uint64]string{
 // A store of format 1 is upgraded at a start, and its tasks, leases, verdicts and retries go on.
 func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
+	upgrade(t, "testdata/format1.db.gz", func(r *rig) {
+		say := func(seq uint64, kind lease.Kind, result *lease.Result) lease.Answer {
+			a, err := r.Say(context.Background(), "default", []*lease.Report{{
+				Kind: kind, TaskID: lease.TaskID{Space: 1, Seq: seq}.String(), LeaseID: format1[seq], Result: result,
+			}})
+			if err != nil {
+				r.Fatal(err)
+			}
+			return a[0]
+		}
+		if a := say(4, lease.KindComplete, &lease.Result{Output: []byte("out")}); !a.Replayed {
+			r.Errorf("the completed one again: %+v", a)
+		}
+		r.want(say(4, lease.KindComplete, &lease.Result{Output: []byte("other")}), lease.VerdictRejected, lease.DuplicateReport)
+		r.want(say(2, lease.KindHeartbeat, nil), lease.VerdictCommitted, lease.None)
+		time.Sleep(2 * time.Second) // the backoff
+		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q", "later"}, Types: []string{"a"}}
+		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
+		if err != nil || seqs(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
+			r.Fatalf("granted %s (%v), want the retry of 3 and then 1", seqs(g), err)
+		}
+		r.want(say(2, lease.KindComplete, &lease.Result{}), lease.VerdictCommitted, lease.None)
+		err = r.st.View(func(rd store.Reader) error {
+			payload, err := records.Payload(rd, lease.TaskID{Space: 1, Seq: 1})
+			if string(payload) != "hello" {
+				r.Errorf("payload %q", payload)
+			}
+			return err
+		})
+		if err != nil {
+			r.Error(err)
+		}
+		q, found, err := r.Queue(context.Background(), wants.Space, "q")
+		if !found || err != nil || q.Leased != 2 || q.Ready != 0 || q.Scheduled != 0 {
+			r.Errorf("queue %+v, %v", q, err)
+		}
+	})
+}
+
+// The lease that a program of format 2 granted in testdata/format2.db.gz: of task 1, with the concurrency key "k", under which task 3 is
+// parked. Task 4 waits in the run "r" with the fairness key "f", task 5 in a line of its own; max_inflight of the queue is 10.
+const format2 = "AAAAAQAAAQAAAAAAAAEAAAAByLF2MWZ_Fhtb3AUULzfdve6We9BCG3Go"
+
+// A store of format 2 is upgraded at a start: its tasks require nothing of a worker, and stand in the lines in which they stood.
+func TestUpgradeFromFormat2(t *testing.T) {
+	t.Attr("rules", "A9 A10 T11 W12")
+	upgrade(t, "testdata/format2.db.gz", func(r *rig) {
+		space := Space{"default", "default"}
+		a, err := r.Say(context.Background(), "default", []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format2, Result: &lease.Result{},
+		}})
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.want(a[0], lease.VerdictCommitted, lease.None)
+		g, err := r.Lease(context.Background(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 10})
+		if err != nil || len(g) != 3 {
+			r.Fatalf("granted %s (%v), want 3, 4 and 5", seqs(g), err)
+		}
+		for _, granted := range g {
+			s := granted.Task.Spec
+			if s.Class() != "" || s.Trace != nil || granted.Task.ID.Seq == 4 && (s.FairnessKey != "f" || s.RunID != "r") {
+				r.Errorf("task %d: %+v", granted.Task.ID.Seq, s)
+			}
+		}
+		q, found, err := r.Queue(context.Background(), space, "q")
+		if !found || err != nil || q.Leased != 3 || q.Settings.MaxInflight != 10 {
+			r.Errorf("queue %+v, %v", q, err)
+		}
+	})
+}
+
+// upgrade runs test in a bubble with an engine over a store that an earlier program made.
+func upgrade(t *testing.T, file string, test func(*rig)) {
+	t.Helper()
 	dir := t.TempDir()
-	unpack(t, "testdata/format1.db.gz", filepath.Join(dir, "lessor.db"))
+	unpack(t, file, filepath.Join(dir, "lessor.db"))
 	synctest.Test(t, func(t *testing.T) {
 		st, err := boltstore.Open(dir, boltstore.Options{})
 		if err != nil {
@@ -38,41 +113,7 @@ func TestUpgradeFromFormat1(t *testing.T) {
 		r := &rig{T: t, st: st}
 		r.start(Config{})
 		defer r.end()
-		say := func(seq uint64, kind lease.Kind, result *lease.Result) lease.Answer {
-			a, err := r.Say(context.Background(), "default", []*lease.Report{{
-				Kind: kind, TaskID: lease.TaskID{Space: 1, Seq: seq}.String(), LeaseID: format1[seq], Result: result,
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return a[0]
-		}
-		if a := say(4, lease.KindComplete, &lease.Result{Output: []byte("out")}); !a.Replayed {
-			t.Errorf("the completed one again: %+v", a)
-		}
-		r.want(say(4, lease.KindComplete, &lease.Result{Output: []byte("other")}), lease.VerdictRejected, lease.DuplicateReport)
-		r.want(say(2, lease.KindHeartbeat, nil), lease.VerdictCommitted, lease.None)
-		time.Sleep(2 * time.Second) // the backoff
-		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q", "later"}, Types: []string{"a"}}
-		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
-		if err != nil || seqs(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
-			t.Fatalf("granted %s (%v), want the retry of 3 and then 1", seqs(g), err)
-		}
-		r.want(say(2, lease.KindComplete, &lease.Result{}), lease.VerdictCommitted, lease.None)
-		err = st.View(func(rd store.Reader) error {
-			payload, err := records.Payload(rd, lease.TaskID{Space: 1, Seq: 1})
-			if string(payload) != "hello" {
-				t.Errorf("payload %q", payload)
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		q, found, err := r.Queue(context.Background(), wants.Space, "q")
-		if !found || err != nil || q.Leased != 2 || q.Ready != 0 || q.Scheduled != 0 {
-			t.Errorf("queue %+v, %v", q, err)
-		}
+		test(r)
 	})
 }
 

@@ -116,6 +116,9 @@ func (h *history) submitRandom() {
 		RunAt:          pick(h, 0, 0, h.now.Wall.Add(time.Second)), Deadline: pick(h, 0, 0, h.now.Wall.Add(2*time.Minute)),
 		StartTimeout: pick(h, 0, 20*time.Second), AttemptTimeout: pick(h, 0, 20*time.Second), HeartbeatTimeout: 5 * time.Second,
 		Retention: pick(h, time.Second, time.Hour), Labels: pick(h, nil, map[string]string{"a": "b"}),
+		Requirements: pick(h, nil, &lease.Requirements{Runtimes: []string{"go"}}),
+		ResourceRefs: pick(h, nil, []lease.ResourceRef{{ResourceID: "r", Worker: "w", ExpiresAt: pick(h, 0, h.now.Wall.Add(10*time.Second))}}),
+		RunID:        pick(h, "", "run"), Trace: pick(h, nil, &lease.Trace{Host: pick(h, "", "h", "i"), Chain: []string{"h"}}),
 	}
 	if _, taken := h.keys[spec.IdempotencyKey]; !taken {
 		h.submit(spec)
@@ -238,6 +241,9 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 		}
 		for _, e := range records.Index(task) {
 			add(e.Keyspace, e.Key())
+		}
+		if trace := task.Spec.Trace; trace != nil && trace.Host != "" {
+			add(store.Mounted, store.AppendMountedKey(nil, records.HostID(task.Spec.RunID, trace.Host), id))
 		}
 		addIf(h.results, id, store.Output, add)
 		addIf(h.failures, id, store.Failure, add)

@@ -91,8 +91,8 @@ func LineID(l lease.Line) uint64 {
 		b = append(b, 0)
 	}
 	b = append(b, l.Type...)
-	if l.Class != "" { // else as it was before there were any; neither types nor keys have a 0
-		b = append(b, 0)
+	if l.Class != "" { // else as it was before there were any; a type is UTF-8, which has no such byte
+		b = append(b, 0xff)
 		b = append(b, l.Class...)
 	}
 	sum := sha256.Sum256(b)

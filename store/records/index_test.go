@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -24,7 +25,11 @@ func TestLineIDStays(t *testing.T) {
 		{Queue: "ab", Type: "c"}:             0x909ac45e43991119,
 		{Queue: "a", Type: "bc"}:             0x1e18834c426d00e5,
 		{Queue: "größe", Type: "\U0001F600"}: 0xa5a06c0f93b8625d,
-		{Queue: "default", Type: "resize", Fairness: "acme"}: 0xe009d28be074f19c,
+		{Queue: "default", Type: "resize", Fairness: "acme"}:                   0xe009d28be074f19c,
+		{Queue: "default", Type: "resize", Class: pinnedToW}:                   0x75c574a6c8fd1a4a,
+		{Queue: "default", Class: pinnedToW}:                                   0x1039efedf91e61fc,
+		{Queue: "default", Type: "resize", Fairness: "acme", Class: pinnedToW}: 0xc7b4d9e737914528,
+		{Queue: "default", Type: "resize", Class: whole}:                       0x72076b24464ca69d,
 	} {
 		if got := records.LineID(line); got != want {
 			t.Errorf("LineID(%q, %q) = %#x, want %#x", line.Queue, line.Type, got, want)
@@ -32,17 +37,32 @@ func TestLineIDStays(t *testing.T) {
 	}
 }
 
+// Classes of tasks: of one that is pinned to the worker "w", and of one with all that a class may have.
+var (
+	pinnedToW = (&lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w"}}}).Class()
+	whole     = (&lease.Spec{
+		Requirements: &lease.Requirements{
+			Runtimes: []string{"python3", "node"}, Features: []string{"avx"},
+			Labels: map[string]string{"zone": "b", "disk": "ssd"}, Resources: map[string]float64{"vram_gb": 80, "cpu": 0.5},
+		},
+		ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w"}},
+		Affinity:     &lease.Affinity{Key: "session-1", Mode: lease.Sticky, TTL: 5},
+	}).Class()
+)
+
 func TestLineIDsDiffer(t *testing.T) {
 	ids := map[uint64]lease.Line{}
-	names := []string{"", "a", "b", "ab", "ba", "aa", "bb", "aba", "\x01a", string(make([]byte, 300)), string(make([]byte, 301))}
+	names := []string{"", "a", "b", "ab", "ba", "aa", "bb", "aba", "\x01a", strings.Repeat("x", 300), strings.Repeat("x", 301)}
 	for _, queue := range names {
 		for _, typ := range names {
 			for _, fairness := range []string{"", "a", "ab"} {
-				line := lease.Line{Queue: queue, Type: typ, Fairness: fairness}
-				if other, taken := ids[records.LineID(line)]; taken {
-					t.Errorf("%q and %q have one id", other, line)
+				for _, class := range []lease.Class{"", "\x01a", "\x01ab", pinnedToW} {
+					line := lease.Line{Queue: queue, Type: typ, Fairness: fairness, Class: class}
+					if other, taken := ids[records.LineID(line)]; taken {
+						t.Errorf("%q and %q have one id", other, line)
+					}
+					ids[records.LineID(line)] = line
 				}
-				ids[records.LineID(line)] = line
 			}
 		}
 	}

@@ -38,8 +38,8 @@ func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Dig
 	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
 }
 
-// hostID names a host within its run, as LineID names a line.
-func hostID(run, host string) uint64 {
+// HostID names a host of a run in keys, as LineID names a line.
+func HostID(run, host string) uint64 {
 	var space [512]byte
 	b := append(binary.AppendUvarint(space[:0], uint64(len(run))), run...)
 	sum := sha256.Sum256(append(b, host...))
@@ -49,14 +49,14 @@ func hostID(run, host string) uint64 {
 // mounted is the key of a task in Mounted, nil where it has none.
 func mounted(t *lease.Task) []byte {
 	if trace := t.Spec.Trace; trace != nil && trace.Host != "" {
-		return store.AppendMountedKey(nil, hostID(t.Spec.RunID, trace.Host), t.ID)
+		return store.AppendMountedKey(nil, HostID(t.Spec.RunID, trace.Host), t.ID)
 	}
 	return nil
 }
 
 // Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
 func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
-	from := store.AppendMountedPrefix(nil, space, hostID(run, host))
+	from := store.AppendMountedPrefix(nil, space, HostID(run, host))
 	return scan(r, store.Mounted, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
 		_, id, err := store.ParseMountedKey(key)
 		if err != nil {

@@ -216,7 +216,10 @@ func fullWorld(t testing.TB) *world {
 		w.submit(lease.Spec{
 			Queue: "mail", Type: "send", Payload: []byte("payload"), IdempotencyKey: "key" + strconv.Itoa(i), Priority: int32(i - 2),
 			Labels: map[string]string{"team": "blue", "of": "acme"}, StartTimeout: time.Hour,
-			Retry: lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
+			Retry:        lease.RetryPolicy{NonRetryable: []lease.Category{lease.Timeout}},
+			Requirements: &lease.Requirements{Runtimes: []string{"go"}, Labels: map[string]string{"a": "b"}, Resources: map[string]float64{"cpu": 2}},
+			ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w1"}}, Affinity: &lease.Affinity{Key: "k"},
+			Trace: &lease.Trace{Host: "h", Chain: []string{"a"}, Index: new(uint32)},
 		})
 	}
 	late := w.submit(lease.Spec{Queue: "mail", Type: "send", HeartbeatTimeout: time.Second})

@@ -1,0 +1,61 @@
+package records_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// The ids of hosts are part of keys on disk and must never change. No two pairs of run and name may run together.
+func TestHostIDStays(t *testing.T) {
+	for host, want := range map[[2]string]uint64{
+		{"", ""}: 0x6e340b9cffb37a98, {"", "h"}: 0xe593490a360ac810, {"h", ""}: 0x662fb906c0fb6710,
+		{"run", "resize"}: 0xf404586f44bdf27d, {"runr", "esize"}: 0xc5f9697eaf52f1a4,
+	} {
+		if got := records.HostID(host[0], host[1]); got != want {
+			t.Errorf("HostID(%q) = %#x, want %#x", host, got, want)
+		}
+	}
+}
+
+// The tasks that are mounted on a host are found by its name in their run, in the order of their submit, and no others.
+func TestMounted(t *testing.T) {
+	s := memstore.New()
+	mount := func(b *store.Batch, seq uint64, run, host string) *lease.Task {
+		task := &lease.Task{ID: id(seq), Spec: &lease.Spec{RunID: run, Trace: &lease.Trace{Host: host}}}
+		records.Put(b, &lease.Change{Row: true, New: task})
+		return task
+	}
+	commit(t, s, func(b *store.Batch) {
+		mount(b, 4, "r", "h")
+		gone := mount(b, 3, "r", "h")
+		records.Put(b, &lease.Change{Row: true, Old: gone})
+		mount(b, 2, "r", "h")
+		mount(b, math.MaxInt64, "r", "h")
+		mount(b, 5, "r", "i")
+		mount(b, 6, "s", "h")
+		mount(b, 7, "r", "")
+		records.Put(b, &lease.Change{Row: true, New: &lease.Task{ID: id(8), Spec: &lease.Spec{RunID: "r", TaskKey: "h"}}})
+		b.Put(store.Mounted, store.AppendMountedKey(nil, records.HostID("r", "h"), id(6)), nil) // as if the two ids were the same
+	})
+	view(t, s, func(r store.Reader) error {
+		var got []uint64
+		err := records.Mounted(r, space, "r", "h", func(t *lease.Task) bool {
+			got = append(got, t.ID.Seq)
+			return true
+		})
+		if want := []uint64{2, 4, math.MaxInt64}; !slices.Equal(got, want) {
+			t.Errorf("mounted: %v, want %v", got, want)
+		}
+		calls := 0
+		if err := records.Mounted(r, space, "r", "h", func(*lease.Task) bool { calls++; return false }); err != nil || calls != 1 {
+			t.Errorf("a search that was told to stop: %v after %d calls", err, calls)
+		}
+		return err
+	})
+}
