@@ -41,10 +41,60 @@ func TestDigestIsStable(t *testing.T) {
 		{"empty", &lessorv1.TaskSpec{}, "6e340b9cffb37a989ca544e6bb780a2c"},
 		{"queue", &lessorv1.TaskSpec{Queue: "q"}, "588a2d12c7419dc732eb696f50199ba7"},
 		{"full", fullSpec(), "56a268d37874d4c5bdbe2c01a2ab5126"},
+		{"placed", placed(), "557076033db2276b39f18b583763aeae"},
 	} {
 		d := digestOf(tt.spec)
 		if got := hex.EncodeToString(d[:]); got != tt.want {
 			t.Errorf("%s: digest is %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// placed is what a spec asks of its worker.
+func placed() *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		Queue: "q",
+		Requirements: &lessorv1.Requirements{
+			Runtimes: []string{"python3"}, Features: []string{"avx"},
+			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 40.5, "cpu": 2},
+		},
+		ResourceRefs: []*lessorv1.ResourceRef{
+			{
+				ResourceId: "model", WorkerId: "gpu-1", Type: "weights", Scope: "run",
+				ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 0)), Metadata: map[string]string{"sha": "1"},
+			},
+			{ResourceId: "data", WorkerId: "gpu-1"},
+		},
+		Affinity: &lessorv1.Affinity{Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY, Ttl: durationpb.New(time.Minute)},
+	}
+}
+
+// T1: what a task asks of its worker is part of what a key stands for; where it stands in a trace is not.
+func TestDigestLeavesTheTraceOut(t *testing.T) {
+	t.Attr("rules", "T1 W12")
+	want := digestOf(placed())
+	traced := placed()
+	traced.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a"}, ChainIndex: proto.Uint32(0)}
+	if digestOf(traced) != want {
+		t.Error("with trace metadata it is another spec")
+	}
+	for name, change := range map[string]func(*lessorv1.TaskSpec){
+		"runtime":       func(s *lessorv1.TaskSpec) { s.Requirements.Runtimes[0] = "python2" },
+		"runtime moved": func(s *lessorv1.TaskSpec) { r := s.Requirements; r.Features, r.Runtimes = r.Runtimes, r.Features },
+		"label":         func(s *lessorv1.TaskSpec) { s.Requirements.Labels["zone"] = "a" },
+		"resource":      func(s *lessorv1.TaskSpec) { s.Requirements.Resources["cpu"] = 2.5 },
+		"ref":           func(s *lessorv1.TaskSpec) { s.ResourceRefs = s.ResourceRefs[:1] },
+		"ref's worker":  func(s *lessorv1.TaskSpec) { s.ResourceRefs[0].WorkerId = "gpu-2" },
+		"ref's end":     func(s *lessorv1.TaskSpec) { s.ResourceRefs[0].ExpiresAt.Nanos = 1 },
+		"metadata":      func(s *lessorv1.TaskSpec) { s.ResourceRefs[0].Metadata["sha"] = "2" },
+		"affinity":      func(s *lessorv1.TaskSpec) { s.Affinity.Key = "t" },
+		"mode":          func(s *lessorv1.TaskSpec) { s.Affinity.Mode = lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED },
+		"ttl":           func(s *lessorv1.TaskSpec) { s.Affinity.Ttl.Seconds = 61 },
+	} {
+		s := placed()
+		change(s)
+		if digestOf(s) == want {
+			t.Errorf("%s: another spec has the same digest", name)
 		}
 	}
 }

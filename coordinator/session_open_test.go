@@ -105,6 +105,21 @@ func TestBadFieldsOfOpening(t *testing.T) {
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Concurrency.MaxParallel = 0 }, "max_parallel: is 0; the range is 1 to 10000"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Concurrency.MaxParallel = 10_001 }, "max_parallel: is 10001"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Types = []string{long} }, "register.capabilities.types[0]: has 257 bytes"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Runtimes = []string{"a", long} }, "register.capabilities.runtimes[1]: has 257 bytes"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Features = make([]string, 257) }, "register.capabilities.features: has 257 entries; the limit is 256"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Labels = map[string]string{"": "a"} }, "register.capabilities.labels: has an empty key"},
+		{
+			func(_ *lessorv1.Handshake, m *lessorv1.Register) {
+				m.Capabilities.Resources = map[string]float64{"a": -1}
+			},
+			`register.capabilities.resources["a"]: is -1; it can not be negative`,
+		},
+		{
+			func(_ *lessorv1.Handshake, m *lessorv1.Register) {
+				m.Capabilities.Concurrency.PerTypeLimits = map[string]uint32{"a": 10_001}
+			},
+			`register.capabilities.concurrency.per_type_limits["a"]: is 10001; the range is 0 to 10000`,
+		},
 	} {
 		t.Run(tt.field, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"crypto/rand"
-	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -48,9 +47,17 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 		}
 		return
 	}
+	ss.restate()
+}
+
+// restate tells the engine anew what the worker takes, and how much.
+func (ss *session) restate() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
 	ss.told = ss.room()
+	ss.mu.Lock()
+	wants := ss.wants
+	ss.mu.Unlock()
 	_ = ss.c.engine.Update(ss.id, wants, ss.told) // a stopped engine pushes nothing
 }
 
@@ -104,14 +111,26 @@ func (ss *session) resize() {
 }
 
 func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
+	f := fields{limits: ss.c.cfg.Limits}
 	if m.GetMaxParallel() > maxParallel {
-		ss.out.fail(corr, codeInvalid, fmt.Sprintf("capacity.max_parallel: is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel), "")
+		f.fail("capacity.max_parallel", "is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel)
+	}
+	limits := f.typeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
+	if f.err != nil {
+		ss.out.fail(corr, codeInvalid, f.err.Error(), "")
 		return
 	}
 	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it
 	caps.Concurrency.MaxParallel = m.GetMaxParallel()
 	ss.mu.Lock()
 	ss.caps, ss.slots = caps, int(m.GetMaxParallel())
+	if len(limits) > 0 {
+		caps.Concurrency.PerTypeLimits, ss.wants.TypeLimits = limits, limits
+	}
 	ss.mu.Unlock()
-	ss.resize()
+	if len(limits) == 0 {
+		ss.resize()
+		return
+	}
+	ss.restate()
 }

@@ -152,16 +152,22 @@ func TestBadRequests(t *testing.T) {
 			"workspace_id": errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long})),
 			"queue":        errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long})),
 		} {
-			st := status.Convert(err)
-			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
-			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field {
-				t.Errorf("%s: %v with %v, want INVALID_ARGUMENT of that field", field, err, v)
-			}
+			wantBadField(t, err, field)
 		}
 		if got := r.get(t, task); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetCancelRequestedAt() != nil {
 			t.Errorf("a refused request changed the task: %v", got)
 		}
 	})
+}
+
+// wantBadField wants INVALID_ARGUMENT of that field.
+func wantBadField(t *testing.T, err error, field string) {
+	t.Helper()
+	st := status.Convert(err)
+	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+	if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field {
+		t.Errorf("%s: %v with %v, want INVALID_ARGUMENT of that field", field, err, v)
+	}
 }
 
 // S4: a random id and one of the wrong form are NOT_FOUND alike.

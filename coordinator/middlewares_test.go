@@ -1,0 +1,103 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// mount submits a task that is mounted on a host at an index, or at none if that is negative.
+func (r *rig) mount(t *testing.T, run, key, host string, index int) *lessorv1.Task {
+	t.Helper()
+	return r.submit(t, func(s *lessorv1.TaskSpec) {
+		s.RunId, s.TaskKey, s.TraceMeta = run, key, &lessorv1.TraceMeta{HostNodeId: host}
+		if index >= 0 {
+			s.TraceMeta.ChainIndex = proto.Uint32(uint32(index))
+		}
+	})
+}
+
+func keysOf(all []*lessorv1.Middleware) string {
+	var keys []string
+	for _, m := range all {
+		keys = append(keys, m.GetTaskKey())
+	}
+	return strings.Join(keys, " ")
+}
+
+// S1: GetTask of a host shows what is mounted on it in its run, by its name or by its id, in the order of the chain.
+func TestHostShowsItsMiddlewares(t *testing.T) {
+	t.Attr("rules", "S1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		host := r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.RunId, s.TaskKey, s.TraceMeta = "run", "host", &lessorv1.TraceMeta{MiddlewareChain: []string{"log", "cache", "id"}}
+		})
+		last := r.mount(t, "run", "unplaced", "host", -1)
+		cache := r.mount(t, "run", "cache", "host", 1)
+		r.mount(t, "run", "log", "host", 0)
+		r.mount(t, "run", "id", host.GetTaskId(), 2)
+		r.mount(t, "other run", "other", "host", 0)
+		r.mount(t, "run", "another's", "else", 0)
+		got := r.get(t, host.GetTaskId())
+		wantText(t, "middlewares", keysOf(got.GetMiddlewares()), "log cache id unplaced")
+		wantText(t, "middlewares of a middleware", keysOf(r.get(t, cache.GetTaskId()).GetMiddlewares()), "")
+		if m := got.GetMiddlewares()[3]; m.GetTaskId() != last.GetTaskId() || m.ChainIndex != nil || m.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("the last one is %v", m)
+		}
+		if chain := got.GetSpec().GetTraceMeta(); chain.ChainIndex != nil || len(chain.GetMiddlewareChain()) != 3 {
+			t.Errorf("the chain is %v", chain)
+		}
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: last.GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, "middlewares", keysOf(r.get(t, host.GetTaskId()).GetMiddlewares()), "log cache id")
+	})
+}
+
+// A name means something within a run. Tasks of no run are mounted by the id of their host; and no host shows more than 64.
+func TestMiddlewaresAreBounded(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		host := r.submit(t, func(s *lessorv1.TaskSpec) { s.TaskKey = "host" })
+		r.mount(t, "", "by name", "host", 0)
+		for i := range 70 {
+			r.mount(t, "", fmt.Sprint(i), host.GetTaskId(), i)
+		}
+		got := r.get(t, host.GetTaskId()).GetMiddlewares()
+		if len(got) != 64 || got[0].GetTaskKey() != "0" || got[63].GetTaskKey() != "63" {
+			t.Errorf("%d middlewares: %s", len(got), keysOf(got))
+		}
+	})
+}
+
+// Tasks are listed, and cancelled in bulk, by the host that they are mounted on; that alone is a condition.
+func TestFilterByHost(t *testing.T) {
+	t.Attr("rules", "T9")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.mount(t, "run", "a", "host", 0)
+		r.mount(t, "run", "b", "other", 0)
+		r.mount(t, "run", "c", "host", 1)
+		r.submit(t, nil)
+		filter := &lessorv1.TaskFilter{HostNodeId: "host"}
+		list := func() string {
+			res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: filter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var keys []string
+			for _, task := range res.GetTasks() {
+				keys = append(keys, task.GetSpec().GetTaskKey()+" "+task.GetState().String())
+			}
+			return strings.ReplaceAll(strings.Join(keys, ", "), "TASK_STATE_", "")
+		}
+		wantText(t, "listed", list(), "a READY, c READY")
+		res, err := r.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: filter})
+		if err != nil || res.GetResult().GetChanged() != 2 {
+			t.Errorf("cancelled: %v (%v), want 2", res, err)
+		}
+		wantText(t, "listed", list(), "a CANCELLED, c CANCELLED")
+	})
+}

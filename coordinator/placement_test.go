@@ -1,0 +1,121 @@
+package coordinator
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// W12: what was asked for is kept, with the defaults filled in, and is part of the assignment.
+func TestPlacementIsKept(t *testing.T) {
+	t.Attr("rules", "W12 S1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		want := placed()
+		want.Affinity = &lessorv1.Affinity{Key: "s"}
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { proto.Merge(s, want) }).GetTaskId()
+		want.Affinity.Mode, want.Affinity.Ttl = lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED, durationpb.New(10*time.Minute)
+		check := func(got *lessorv1.TaskSpec) {
+			if !proto.Equal(got.GetRequirements(), want.GetRequirements()) || !proto.Equal(got.GetAffinity(), want.GetAffinity()) ||
+				!slices.EqualFunc(got.GetResourceRefs(), want.GetResourceRefs(), func(a, b *lessorv1.ResourceRef) bool { return proto.Equal(a, b) }) {
+				t.Errorf("got %v", got)
+			}
+		}
+		check(r.get(t, id).GetSpec())
+		res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
+			WorkerId: "gpu-1", Queues: []string{"q"}, Capabilities: &lessorv1.Capabilities{
+				Runtimes: []string{"python3"}, Features: []string{"avx"}, Labels: map[string]string{"zone": "b"},
+				Resources: map[string]float64{"vram_gb": 80, "cpu": 2},
+			},
+		})
+		if err != nil || len(res.GetAssignments()) != 1 {
+			t.Fatalf("lease: %v (%v)", res, err)
+		}
+		check(res.GetAssignments()[0].GetTask().GetSpec())
+	})
+}
+
+// W12: a resource that expires while the task waits ends it, at that time.
+func TestExpiredResourceFailsTheTask(t *testing.T) {
+	t.Attr("rules", "W12")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		until := timestamppb.New(time.Now().Add(time.Minute))
+		id := r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: "r", WorkerId: "w"}, {ResourceId: "s", WorkerId: "w", ExpiresAt: until}}
+		}).GetTaskId()
+		time.Sleep(time.Minute - time.Millisecond)
+		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("before: %v", s)
+		}
+		time.Sleep(200 * time.Millisecond)
+		got := r.get(t, id)
+		if got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE || !proto.Equal(got.GetFinishedAt(), until) {
+			t.Errorf("after: %v %v at %v", got.GetState(), got.GetReason(), got.GetFinishedAt().AsTime())
+		}
+		x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
+		if err != nil || !strings.Contains(x.GetSummary(), "a resource that it needs has expired") {
+			t.Errorf("explained as %q (%v)", x.GetSummary(), err)
+		}
+	})
+}
+
+// W12: what is bad is refused by name, conflicting pins first of all.
+func TestBadPlacementIsRefused(t *testing.T) {
+	t.Attr("rules", "W12 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		spec := func(change func(*lessorv1.TaskSpec)) error {
+			s := placed()
+			change(s)
+			return errOf(r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: s}))
+		}
+		for field, err := range map[string]error{
+			"task.resource_refs[1].worker_id":    spec(func(s *lessorv1.TaskSpec) { s.ResourceRefs[1].WorkerId = "gpu-2" }),
+			"task.resource_refs[0].expires_at":   spec(func(s *lessorv1.TaskSpec) { s.ResourceRefs[0].ExpiresAt.Nanos = -1 }),
+			"task.resource_refs":                 spec(func(s *lessorv1.TaskSpec) { s.ResourceRefs = make([]*lessorv1.ResourceRef, 33) }),
+			`task.requirements.resources["cpu"]`: spec(func(s *lessorv1.TaskSpec) { s.Requirements.Resources["cpu"] = 0 }),
+			"task.affinity.mode":                 spec(func(s *lessorv1.TaskSpec) { s.Affinity.Mode = 3 }),
+			"task.affinity.ttl":                  spec(func(s *lessorv1.TaskSpec) { s.Affinity.Ttl = durationpb.New(time.Millisecond) }),
+			"task.trace_meta.host_node_id":       spec(func(s *lessorv1.TaskSpec) { s.TraceMeta = &lessorv1.TraceMeta{HostNodeId: text(257)} }),
+			"filter.host_node_id":                errOf(r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{HostNodeId: text(257)}})),
+			"capabilities.runtimes[0]":           r.leaseFor(t, &lessorv1.Capabilities{Runtimes: []string{""}}),
+			`capabilities.resources["a"]`:        r.leaseFor(t, &lessorv1.Capabilities{Resources: map[string]float64{"a": -1}}),
+			"capabilities.concurrency.per_type_limits": r.leaseFor(t, &lessorv1.Capabilities{
+				Concurrency: &lessorv1.Concurrency{PerTypeLimits: map[string]uint32{text(257): 1}},
+			}),
+		} {
+			wantBadField(t, err, field)
+		}
+	})
+}
+
+func (r *rig) leaseFor(t *testing.T, c *lessorv1.Capabilities) error {
+	t.Helper()
+	return errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Capabilities: c}))
+}
+
+// An artifact lies with the worker that reported it, where the report does not say so.
+func TestArtifactsHaveTheirWorker(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		req := &lessorv1.CompleteRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), WorkerId: "somebody else",
+			Artifacts: []*lessorv1.Artifact{{ResourceId: "mine"}, {ResourceId: "theirs", WorkerId: "other"}},
+		}
+		for range 2 { // the second one is the same report (V13)
+			if res, err := r.workers.Complete(t.Context(), req); err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+				t.Fatalf("complete: %v (%v)", res, err)
+			}
+		}
+		got := r.get(t, a.GetTask().GetTaskId()).GetArtifacts()
+		if len(got) != 2 || got[0].GetWorkerId() != "w" || got[1].GetWorkerId() != "other" {
+			t.Errorf("artifacts are %v", got)
+		}
+	})
+}
