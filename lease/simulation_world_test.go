@@ -160,6 +160,8 @@ func subjectOf(c lease.Command) lease.TaskID {
 		return c.Task
 	case lease.Unpark:
 		return c.Task
+	case lease.LoseResource:
+		return c.Task
 	case lease.Say:
 		id, _ := lease.ParseTaskID(c.Report.TaskID)
 		return id
