@@ -20,11 +20,11 @@ type batch struct {
 }
 
 // collect takes what waits off the outbox and makes frames of it: at most one of each kind, so that much of one kind
-// does not hold up the others. An error says that the stream is of no use any more.
+// does not hold up the others. With gauges there is a heartbeat among them, else only if a lease wants it. An error says that the stream is of no use any more.
 //
 // There is no queue of frames. What waits is kept as facts, which merge while the stream is slow: a worker with n
 // attempts never holds more than n heartbeats, 2n reports and n bounded pieces of output.
-func (s *session) collect(now time.Time, beat bool) (out batch, err error) {
+func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, err error) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
@@ -39,7 +39,7 @@ func (s *session) collect(now time.Time, beat bool) (out batch, err error) {
 	frames = append(frames, s.newsLocked(now)...)
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
-	frames = append(frames, s.heartbeatLocked(now, beat)...)
+	frames = append(frames, s.heartbeatLocked(now, gauges)...)
 	if len(reports) == 0 {
 		frames = append(frames, s.feedbackLocked()...)
 	}
@@ -91,9 +91,9 @@ func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) 
 	return frames
 }
 
-// heartbeatLocked renews the leases that want it. Without any it says no more than that the worker lives, and only when
-// that is due.
-func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRequest {
+// heartbeatLocked renews the leases that want it. Without any it says no more than that the worker lives and how it is, and
+// only when that is due. Without gauges those of before stand.
+func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
 	size := func(a *attempt) int { return len(a.next.checkpoint) + itemOverhead }
@@ -105,12 +105,12 @@ func (s *session) heartbeatLocked(now time.Time, due bool) []*lessorv1.SessionRe
 			a.next = renewal{}
 		}
 	})
-	if len(leases) == 0 && !due {
+	if len(leases) == 0 && gauges == nil {
 		return nil
 	}
 	f := s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
 		Healthy: !s.w.mu.drain.asked,
-		Metrics: map[string]float64{"inflight": float64(s.w.mu.handlers)},
+		Metrics: gauges,
 		Leases:  leases,
 	}}})
 	if len(leases) > 0 {

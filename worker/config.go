@@ -68,6 +68,14 @@ type Config struct {
 	// not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
 	MaxMessageBytes int
 
+	// Disk is a path on the disk whose filling is measured for heartbeats; where it is nearly full, no new work comes (W9).
+	// Default: the working directory.
+	Disk string
+	// Metrics changes the gauges that each heartbeat of the worker carries: it gets what was measured of the machine, mem_pct,
+	// disk_pct and cpu_pct from 0 to 100 and inflight, and returns what to send, at most 64. It is called by one goroutine
+	// and must return soon. Default: they are sent as they are.
+	Metrics func(measured map[string]float64) map[string]float64
+
 	// Logger gets the worker's own words; payloads and lease ids are never among them. Default: slog.Default().
 	Logger *slog.Logger
 	// Hooks observe. Default: none.
@@ -87,6 +95,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	setDefault(&c.Disk, ".")
 	setDefault(&c.Concurrency, min(runtime.GOMAXPROCS(0), maxParallel))
 	setDefault(&c.DrainTimeout, 30*time.Second)
 	setDefault(&c.StopTimeout, 5*time.Second)

@@ -23,6 +23,8 @@ const (
 	maxTypes = 1_000
 	// maxCapabilities is the largest number of runtimes, features, labels or resources of a worker.
 	maxCapabilities = 256
+	// maxMetrics is the largest number of gauges of a worker or an attempt.
+	maxMetrics = 64
 	// maxID is the longest name, queue or stage, in bytes.
 	maxID = 256
 	// maxItems is the largest number of items in one frame.

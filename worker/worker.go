@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker/internal/machine"
 )
 
 // Handler does the work of one attempt. What it returns is the attempt's one report:
@@ -36,6 +37,7 @@ type Worker struct {
 	// instance names this process among those of the same name.
 	instance string
 	log      *slog.Logger
+	meter    *machine.Meter
 	// born is what the instants of heartbeats are counted from.
 	born time.Time
 
@@ -89,6 +91,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		client:   lessorv1.NewWorkerServiceClient(conn),
 		instance: rand.Text(),
 		log:      cfg.Logger.With("worker", cfg.Name),
+		meter:    machine.New(cfg.Disk),
 		handlers: make(map[string]Handler),
 		wake:     make(chan struct{}, 1),
 	}

@@ -20,7 +20,11 @@ func (s *session) write() error {
 		// What runs now may have something to say too: letting it go first makes fewer, larger frames, for less than a
 		// microsecond. Measured with ten handlers of nothing: a fifth less CPU on both ends together.
 		runtime.Gosched()
-		out, err := s.collect(time.Now(), beat)
+		var gauges map[string]float64
+		if beat {
+			gauges = s.w.gauges(time.Now())
+		}
+		out, err := s.collect(time.Now(), gauges)
 		if err == nil {
 			err = s.sendAll(out.frames)
 		}

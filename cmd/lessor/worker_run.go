@@ -81,6 +81,7 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 		Version:      buildVersion(),
 		Workspace:    c.Workspace,
 		DrainTimeout: c.DrainTimeout,
+		Disk:         c.Spool,
 		Logger:       log,
 	}
 	c.Capabilities.apply(&cfg)

@@ -1,0 +1,65 @@
+package machine
+
+import (
+	"path"
+	"strings"
+	"time"
+)
+
+// cpuReading is how much CPU time was used by then, and how much there was.
+type cpuReading struct{ used, had float64 }
+
+// cpuSince is how busy the machine and each of the groups were since the last call.
+func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
+	readings := make(map[string]cpuReading)
+	if r, ok := m.cpuOfMachine(); ok {
+		readings["proc"] = r
+	}
+	for _, group := range groups {
+		if r, ok := m.cpuOfGroup(group, now); ok {
+			readings[group] = r
+		}
+	}
+	for name, r := range readings {
+		if before, ok := m.cpu[name]; ok && r.had > before.had {
+			pcts = append(pcts, percent(r.used-before.used, r.had-before.had))
+		}
+	}
+	m.cpu = readings
+	return pcts
+}
+
+// cpuOfMachine reads the line of all processors: the fourth and fifth number are idle time.
+func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
+	line, _, _ := strings.Cut(m.text("proc/stat"), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[0] != "cpu" {
+		return r, false
+	}
+	for i, field := range fields[1:min(len(fields), 9)] { // what follows is part of the first two
+		ticks, valid := parse(field)
+		if !valid {
+			return r, false
+		}
+		r.had += ticks
+		if i != 3 && i != 4 {
+			r.used += ticks
+		}
+	}
+	return r, true
+}
+
+// cpuOfGroup counts against the quota of the group; without one it is the machine's.
+func (m *Meter) cpuOfGroup(group string, now time.Time) (r cpuReading, ok bool) {
+	quota := strings.Fields(m.text(path.Join(group, "cpu.max")))
+	if len(quota) != 2 {
+		return r, false
+	}
+	runtime, limited := parse(quota[0])
+	period, told := parse(quota[1])
+	used, counted := m.table(path.Join(group, "cpu.stat"))["usage_usec"]
+	if !limited || !told || !counted || period <= 0 {
+		return r, false
+	}
+	return cpuReading{used: used, had: float64(now.UnixMicro()) * runtime / period}, true
+}

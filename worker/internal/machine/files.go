@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+const cgroupRoot = "sys/fs/cgroup"
+
+// cgroups are the directories of the group of this process and of all around it, innermost first.
+func (m *Meter) cgroups() (dirs []string) {
+	for line := range strings.Lines(m.text("proc/self/cgroup")) {
+		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !found {
+			continue
+		}
+		for own = path.Clean("/" + own); own != "/"; own = path.Dir(own) {
+			dirs = append(dirs, path.Join(cgroupRoot, own))
+		}
+		return append(dirs, cgroupRoot) // in a container the root is its own group
+	}
+	return nil
+}
+
+// text is what a file holds; empty where there is none.
+func (m *Meter) text(name string) string {
+	data, err := fs.ReadFile(m.root, name)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// number reads a file of one number; false where there is none, or "max".
+func (m *Meter) number(name string) (float64, bool) { return parse(strings.TrimSpace(m.text(name))) }
+
+// table reads a file of lines of a name and a number.
+func (m *Meter) table(name string) map[string]float64 {
+	table := make(map[string]float64)
+	for line := range strings.Lines(m.text(name)) {
+		if fields := strings.Fields(line); len(fields) >= 2 {
+			if n, ok := parse(fields[1]); ok {
+				table[fields[0]] = n
+			}
+		}
+	}
+	return table
+}
+
+func parse(text string) (float64, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	return float64(n), err == nil
+}

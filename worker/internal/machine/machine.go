@@ -1,0 +1,45 @@
+package machine
+
+import (
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Names of the gauges, in percent from 0 to 100.
+const (
+	MemPct  = "mem_pct"
+	DiskPct = "disk_pct"
+	CPUPct  = "cpu_pct"
+)
+
+// Meter measures. The CPU is measured from one call to the next. It is for one goroutine.
+type Meter struct {
+	root fs.FS
+	disk string
+	cpu  map[string]cpuReading
+}
+
+// New makes a meter; disk is any path on the disk to measure.
+func New(disk string) *Meter { return newMeter(os.DirFS("/"), disk) }
+
+func newMeter(root fs.FS, disk string) *Meter { return &Meter{root: root, disk: disk} }
+
+// Measure returns the gauges that can be had.
+func (m *Meter) Measure(now time.Time) map[string]float64 {
+	gauges := make(map[string]float64, 3)
+	groups := m.cgroups()
+	put(gauges, MemPct, m.memory(groups))
+	put(gauges, CPUPct, m.cpuSince(groups, now))
+	if pct, ok := diskPct(m.disk); ok {
+		put(gauges, DiskPct, []float64{pct})
+	}
+	return gauges
+}
+
+// put keeps the highest of the values, within 0 to 100.
+func put(gauges map[string]float64, name string, values []float64) {
+	for _, v := range values {
+		gauges[name] = min(max(v, gauges[name], 0), 100)
+	}
+}

@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"math"
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+// host is a machine of 1,000 kB with 400 available, and its processors.
+func host(cpu string) fstest.MapFS {
+	return fstest.MapFS{
+		"proc/meminfo": file("MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\n"),
+		"proc/stat":    file(cpu + "\ncpu0 1 2 3\n"),
+	}
+}
+
+func check(t *testing.T, gauges map[string]float64, name string, want float64) {
+	t.Helper()
+	if got, ok := gauges[name]; !ok || math.Abs(got-want) > 1e-6 {
+		t.Errorf("%s = %v (%v), want %v", name, got, ok, want)
+	}
+}
+
+// W9: without groups the machine counts; the CPU needs two readings.
+func TestMachine(t *testing.T) {
+	t.Attr("rules", "W9")
+	now := time.Unix(1000, 0)
+	m := newMeter(host("cpu  100 0 100 700 100 0 0 0 50 0"), t.TempDir())
+	gauges := m.Measure(now)
+	check(t, gauges, MemPct, 60)
+	if cpu, ok := gauges[CPUPct]; ok {
+		t.Errorf("%s = %v at once", CPUPct, cpu)
+	}
+	if disk, ok := gauges[DiskPct]; !ok || disk <= 0 || disk > 100 {
+		t.Errorf("%s = %v", DiskPct, disk)
+	}
+	m.root = host("cpu  120 0 110 760 110 0 0 0 60 0") // 30 of 100 busy
+	check(t, m.Measure(now.Add(time.Second)), CPUPct, 30)
+	m.root = host("cpu  120 0 110 760 110 0 0 0 60 0")
+	if cpu, ok := m.Measure(now.Add(2 * time.Second))[CPUPct]; ok {
+		t.Errorf("%s = %v without time in between", CPUPct, cpu)
+	}
+}
+
+// W9: of the group, those around it, and the machine, the fullest counts; cache that can be given up does not.
+func TestGroups(t *testing.T) {
+	t.Attr("rules", "W9")
+	now := time.Unix(1000, 0)
+	fs := host("cpu  100 0 100 700 100 0 0 0 0 0")
+	for name, text := range map[string]string{
+		"proc/self/cgroup":                   "1:name=systemd:/x\n0::/pod/box\n",
+		"sys/fs/cgroup/pod/box/memory.max":   "max\n",
+		"sys/fs/cgroup/pod/box/cpu.max":      "max 100000\n",
+		"sys/fs/cgroup/pod/memory.max":       "1000\n",
+		"sys/fs/cgroup/pod/memory.current":   "950\n",
+		"sys/fs/cgroup/pod/memory.stat":      "anon 700\ninactive_file 150\n",
+		"sys/fs/cgroup/pod/cpu.max":          "50000 100000\n",
+		"sys/fs/cgroup/pod/cpu.stat":         "usage_usec 1000\n",
+		"sys/fs/cgroup/elsewhere/memory.max": "1\n",
+	} {
+		fs[name] = file(text)
+	}
+	m := newMeter(fs, "/nowhere")
+	gauges := m.Measure(now)
+	check(t, gauges, MemPct, 80)
+	if disk, ok := gauges[DiskPct]; ok {
+		t.Errorf("%s = %v of a disk that is not there", DiskPct, disk)
+	}
+	fs["proc/stat"] = file("cpu  110 0 100 790 100 0 0 0 0 0") // 10 %
+	fs["sys/fs/cgroup/pod/cpu.stat"] = file("usage_usec 401000\n")
+	check(t, m.Measure(now.Add(time.Second)), CPUPct, 80) // 0.4 s of 0.5 s
+}
+
+// A machine that says nothing, or nonsense, has no gauges.
+func TestNothing(t *testing.T) {
+	m := newMeter(fstest.MapFS{
+		"proc/stat":        file("cpu 1 2 x 4 5 6"),
+		"proc/meminfo":     file("MemTotal: none kB"),
+		"proc/self/cgroup": file("0::/../../etc\n"),
+	}, "/nowhere")
+	for range 2 {
+		if gauges := m.Measure(time.Unix(1, 0)); len(gauges) > 0 {
+			t.Errorf("gauges = %v", gauges)
+		}
+	}
+}
