@@ -96,7 +96,7 @@ func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) 
 func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
-	size := func(a *attempt) int { return len(a.next.checkpoint) + itemOverhead }
+	size := func(a *attempt) int { return len(a.next.checkpoint) + a.feedback.newestSize() + itemOverhead }
 	fill(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
 		a.beatQueued = false
 		if a.held() {

@@ -1,17 +1,17 @@
 package worker
 
 import (
+	"maps"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// chunkOverhead is what a chunk costs beside its data, in bytes: many tiny ones are bounded as well.
-const chunkOverhead = 64
+// metricOverhead is what a gauge costs beside its name, in bytes.
+const metricOverhead = 16
 
-// feedback is what one attempt has to tell and has not sent: its newest progress and its last output. It is bounded, and
+// feedback is what one attempt has to tell and has not sent: its newest progress and metrics, and its last output. It is bounded, and
 // full means that the oldest goes (W11), so that a handler never waits for the stream.
 type feedback struct {
 	// limit is the most output kept, in bytes.
@@ -22,13 +22,18 @@ type feedback struct {
 	mu struct {
 		sync.Mutex
 		progress *lessorv1.Progress
-		// changed: progress has not been sent.
-		changed bool
+		// metrics are the newest values; replaced, not changed, since a frame may hold them.
+		metrics map[string]float64
+		// metricsSize is what they cost, in bytes.
+		metricsSize int
+		// progressed and measured: progress and metrics have not been sent.
+		progressed, measured bool
 		// chunks is the output, oldest first; size is what it costs.
 		chunks []chunk
 		size   int
-		// next is the index of each channel's next chunk.
+		// next is the index of each channel's next chunk, lost how many bytes fell off before what is there of it.
 		next map[string]uint64
+		lost map[string]int
 		// dropped counts the bytes that fell off.
 		dropped int
 		// timer runs flush; nil while nothing is new.
@@ -36,13 +41,6 @@ type feedback struct {
 		// closed: the attempt is over, and nothing is kept any more.
 		closed bool
 	}
-}
-
-// chunk is a piece of one channel.
-type chunk struct {
-	channel string
-	index   uint64
-	data    []byte
 }
 
 func newFeedback(limit int, flush func()) *feedback {
@@ -79,7 +77,7 @@ func (f *feedback) write(channel string, p []byte) {
 // fillLocked puts the front of p into the last chunk, or into a new one, and returns the rest.
 func (f *feedback) fillLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
-	if last < 0 || f.mu.chunks[last].channel != channel || len(f.mu.chunks[last].data) > maxChunk-utf8.UTFMax {
+	if last < 0 || !f.mu.chunks[last].joins(channel) {
 		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.mu.next[channel]})
 		f.mu.next[channel]++
 		f.mu.size += chunkOverhead
@@ -95,24 +93,74 @@ func (f *feedback) fillLocked(channel string, p []byte) []byte {
 	return p[cut:]
 }
 
-// shrinkLocked drops the oldest chunks that are over the limit, the newest never.
-func (f *feedback) shrinkLocked() {
-	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
-		n := len(f.mu.chunks[0].data)
-		f.mu.chunks = f.mu.chunks[1:]
-		f.mu.size -= n + chunkOverhead
-		f.mu.dropped += n
-	}
-}
-
-// setProgress replaces the progress.
-func (f *feedback) setProgress(p *lessorv1.Progress) {
+// add keeps a chunk that is not joined with others.
+func (f *feedback) add(c chunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.closed {
 		return
 	}
-	f.mu.progress, f.mu.changed = p, true
+	c.index, c.alone = f.mu.next[c.channel], true
+	f.mu.next[c.channel]++
+	if c.size() > f.limit || len(c.data) > maxChunkData {
+		f.dropLocked(c)
+		return
+	}
+	f.mu.chunks = append(f.mu.chunks, c)
+	f.mu.size += c.size()
+	f.shrinkLocked()
+	f.scheduleLocked()
+}
+
+// shrinkLocked drops the oldest chunks that are over the limit, the newest never.
+func (f *feedback) shrinkLocked() {
+	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
+		oldest := f.mu.chunks[0]
+		f.mu.chunks = f.mu.chunks[1:]
+		f.mu.size -= oldest.size()
+		f.dropLocked(oldest)
+	}
+}
+
+// dropLocked counts what fell off; the next chunk of the channel tells of it.
+func (f *feedback) dropLocked(c chunk) {
+	if f.mu.lost == nil {
+		f.mu.lost = make(map[string]int)
+	}
+	f.mu.lost[c.channel] += len(c.data)
+	f.mu.dropped += len(c.data)
+}
+
+// changeProgress lets change make the next progress out of a copy of the last.
+func (f *feedback) changeProgress(change func(*lessorv1.Progress)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return
+	}
+	next := &lessorv1.Progress{
+		Fraction: f.mu.progress.GetFraction(), Message: f.mu.progress.GetMessage(), Stage: f.mu.progress.GetStage(),
+	}
+	change(next)
+	f.mu.progress, f.mu.progressed = next, true
+	f.scheduleLocked()
+}
+
+// setMetric sets one gauge.
+func (f *feedback) setMetric(name string, value float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, known := f.mu.metrics[name]
+	if f.mu.closed || (!known && len(f.mu.metrics) >= maxMetrics) {
+		return
+	}
+	next := make(map[string]float64, len(f.mu.metrics)+1)
+	maps.Copy(next, f.mu.metrics)
+	next[name] = value
+	if !known {
+		f.mu.metricsSize += len(name) + metricOverhead
+	}
+	f.mu.metrics, f.mu.measured = next, true
 	f.scheduleLocked()
 }
 
@@ -122,21 +170,28 @@ func (f *feedback) scheduleLocked() {
 	}
 }
 
-// progress returns the newest progress; nil where there is none.
-func (f *feedback) progress() *lessorv1.Progress {
+// newest returns the newest progress and metrics; nil where there are none.
+func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.progress
+	return f.mu.progress, f.mu.metrics
 }
 
 // waiting is the most that take would return now, in bytes.
 func (f *feedback) waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.mu.changed && len(f.mu.chunks) == 0 {
+	if !f.newsLocked() {
 		return 0
 	}
-	return f.mu.size + itemOverhead*(1+len(f.mu.chunks)/maxChunks)
+	return f.mu.size + f.mu.metricsSize + itemOverhead*(1+len(f.mu.chunks)/maxChunks)
+}
+
+// newestSize is what newest returns costs beside the overhead of an item, in bytes.
+func (f *feedback) newestSize() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.metricsSize
 }
 
 // take returns what is new and forgets it; nothing where there is none. From here on it may be lost with the stream.
@@ -147,25 +202,34 @@ func (f *feedback) take() (items []*lessorv1.FeedbackItem) {
 		f.mu.timer.Stop()
 		f.mu.timer = nil
 	}
-	for f.mu.changed || len(f.mu.chunks) > 0 {
+	for f.newsLocked() {
 		items = append(items, f.itemLocked())
 	}
 	f.mu.size = 0
 	return items
 }
 
-// itemLocked takes as much as one item may have. Each has the progress: absent would mean none.
+func (f *feedback) newsLocked() bool {
+	return f.mu.progressed || f.mu.measured || len(f.mu.chunks) > 0
+}
+
+// itemLocked takes as much as one item may have. What is absent in it stays as it was.
 func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
+	item := &lessorv1.FeedbackItem{}
+	if f.mu.progressed {
+		p := f.mu.progress
+		item.Stage, item.Message = p.GetStage(), p.GetMessage()
+		item.Progress, item.ZeroProgress = p.GetFraction(), p.GetFraction() == 0
+	}
+	if f.mu.measured {
+		item.Metrics = f.mu.metrics
+	}
 	n := min(len(f.mu.chunks), maxChunks)
-	item := &lessorv1.FeedbackItem{
-		Stage:    f.mu.progress.GetStage(),
-		Progress: f.mu.progress.GetFraction(),
-		Message:  f.mu.progress.GetMessage(),
-	}
 	for _, c := range f.mu.chunks[:n] {
-		item.Chunks = append(item.Chunks, c.proto())
+		item.Chunks = append(item.Chunks, c.proto(f.mu.lost[c.channel]))
+		delete(f.mu.lost, c.channel)
 	}
-	f.mu.chunks, f.mu.changed = f.mu.chunks[n:], false
+	f.mu.chunks, f.mu.progressed, f.mu.measured = f.mu.chunks[n:], false, false
 	return item
 }
 
@@ -173,21 +237,9 @@ func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 func (f *feedback) close() (dropped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.closed, f.mu.chunks, f.mu.changed = true, nil, false
+	f.mu.closed, f.mu.chunks, f.mu.progressed, f.mu.measured = true, nil, false, false
 	if f.mu.timer != nil {
 		f.mu.timer.Stop()
 	}
 	return f.mu.dropped
-}
-
-// proto converts a chunk; what is not UTF-8 goes as bytes.
-func (c chunk) proto() *lessorv1.FeedbackChunk {
-	p := &lessorv1.FeedbackChunk{Channel: c.channel, Index: c.index}
-	if utf8.Valid(c.data) {
-		p.Body = &lessorv1.FeedbackChunk_Text{Text: string(c.data)}
-	} else {
-		p.MimeType = "application/octet-stream"
-		p.Body = &lessorv1.FeedbackChunk_Data{Data: c.data}
-	}
-	return p
 }

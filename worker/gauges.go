@@ -32,9 +32,11 @@ func fittingMetrics(metrics map[string]float64) map[string]float64 {
 	fitting := make(map[string]float64, min(len(metrics), maxMetrics))
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
 		value := metrics[name]
-		if len(fitting) < maxMetrics && checkName("metric", name) == nil && !math.IsNaN(value) && !math.IsInf(value, 0) {
+		if len(fitting) < maxMetrics && checkName("metric", name) == nil && isFinite(value) {
 			fitting[name] = value
 		}
 	}
 	return fitting
 }
+
+func isFinite(value float64) bool { return !math.IsNaN(value) && !math.IsInf(value, 0) }

@@ -244,7 +244,6 @@ func TestFeedback(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
-		isFeedback := func(f *lessorv1.SessionRequest) bool { return f.GetFeedback() != nil }
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		if item.GetProgress() != 0.5 || item.GetStage() != "running" || item.GetMessage() != "half" || item.GetLeaseId() != "lease-t1" ||
 			len(item.GetChunks()) != 1 || item.GetChunks()[0].GetText() != "hello world" {

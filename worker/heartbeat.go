@@ -84,7 +84,7 @@ func (w *Worker) confirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
-// heartbeat is the item that renews a's lease. The progress goes along: feedback may have been dropped.
+// heartbeat is the item that renews a's lease. Progress and metrics go along: feedback may have been dropped.
 func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
 	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
@@ -95,7 +95,7 @@ func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
 		Checkpoint:  a.next.checkpoint,
 	}
 	if !a.bare {
-		hb.Progress = a.feedback.progress()
+		hb.Progress, hb.Metrics = a.feedback.newest()
 	}
 	return hb
 }

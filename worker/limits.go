@@ -33,6 +33,10 @@ const (
 	maxChunks = 256
 	// maxChunk is the size up to which writes to one output are joined into one chunk, in bytes.
 	maxChunk = 8 << 10
+	// maxChunkData is the largest chunk, in bytes; maxChunkMetadata is how much metadata a handler may give it, which leaves
+	// room for one of ours.
+	maxChunkData     = 64 << 10
+	maxChunkMetadata = 63
 	// itemOverhead is more than a heartbeat or an item of feedback has beside a checkpoint or output: ids, a progress.
 	itemOverhead = 2 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.

@@ -60,6 +60,7 @@ func categoryOf(err, cause error) Category {
 }
 
 func (a *attempt) complete(output []byte) *lessorv1.Report {
+	_, metrics := a.feedback.newest()
 	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
@@ -69,11 +70,13 @@ func (a *attempt) complete(output []byte) *lessorv1.Report {
 		ReportId:    rand.Text(),
 		Output:      output,
 		Artifacts:   a.takeArtifacts(),
+		Metrics:     metrics,
 		CompletedAt: timestamppb.Now(),
 	}}}
 }
 
 func (a *attempt) fail(failure *lessorv1.TaskError) *lessorv1.Report {
+	progress, metrics := a.feedback.newest()
 	f := &lessorv1.FailRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
@@ -82,10 +85,11 @@ func (a *attempt) fail(failure *lessorv1.TaskError) *lessorv1.Report {
 		Traceparent: a.task.Traceparent,
 		ReportId:    rand.Text(),
 		Error:       failure,
+		Metrics:     metrics,
 		CompletedAt: timestamppb.Now(),
 	}
 	if failure.GetCategory() == Cancelled {
-		f.CancelledDuringPhase = a.feedback.progress().GetStage()
+		f.CancelledDuringPhase = progress.GetStage()
 	}
 	return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: f}}
 }

@@ -116,12 +116,33 @@ func (t *Task) Progress(fraction float64, message, stage string) {
 	if !(fraction > 0) { // also NaN
 		fraction = 0
 	}
-	t.a.feedback.setProgress(&lessorv1.Progress{
-		Fraction: min(fraction, 1),
-		Message:  clip(message, maxProgressText),
-		Stage:    clip(stage, maxID),
+	t.a.feedback.changeProgress(func(p *lessorv1.Progress) {
+		p.Fraction, p.Message, p.Stage = min(fraction, 1), clip(message, maxProgressText), clip(stage, maxID)
 	})
 }
+
+// Stage changes the phase alone, and leaves fraction and message of the progress as they are.
+func (t *Task) Stage(stage string) {
+	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clip(stage, maxID) })
+}
+
+// Message changes the message alone, and leaves fraction and phase of the progress as they are.
+func (t *Task) Message(message string) {
+	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Message = clip(message, maxProgressText) })
+}
+
+// SetMetric sets a gauge of the attempt, for example "loss". Watchers see the newest value soon, and the outcome carries
+// the last one. At most 64 names of at most 256 bytes; others and values that are not finite are ignored.
+func (t *Task) SetMetric(name string, value float64) {
+	if checkName("metric", name) == nil && isFinite(value) {
+		t.a.feedback.setMetric(name, value)
+	}
+}
+
+// Emit passes a chunk of output on, in order with what is written to Output. It never blocks: when the stream is slow the
+// oldest output is dropped, and the next chunk of the channel says how much (MetadataDropped); a chunk that is too
+// large is dropped at once.
+func (t *Task) Emit(c Chunk) { t.a.feedback.add(c.own()) }
 
 // Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the
 // task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and

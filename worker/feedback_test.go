@@ -1,0 +1,125 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+func isFeedback(f *lessorv1.SessionRequest) bool { return f.GetFeedback() != nil }
+
+// [C §3.3]: stage, message and gauges are told by themselves and together, and the outcome carries the last gauges.
+func TestProgressAndMetrics(t *testing.T) {
+	t.Attr("rules", "W2")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		step := make(chan struct{})
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			task.Progress(0, "begin", "running")
+			<-step
+			task.Stage("streaming")
+			task.Message("half")
+			<-step
+			task.SetMetric("loss", 0.5)
+			task.SetMetric("nan", math.NaN())
+			task.SetMetric("", 1)
+			task.SetMetric("loss", 0.25)
+			return nil, errors.New("failed")
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
+		if !item.GetZeroProgress() || item.GetStage() != "running" || item.GetMessage() != "begin" {
+			t.Errorf("item = %v, want a progress of 0", item)
+		}
+		step <- struct{}{}
+		item = s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
+		if item.GetStage() != "streaming" || item.GetMessage() != "half" || !item.GetZeroProgress() {
+			t.Errorf("item = %v", item)
+		}
+		step <- struct{}{}
+		item = s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
+		want := map[string]float64{"loss": 0.25}
+		if !maps.Equal(item.GetMetrics(), want) || item.GetStage() != "" || item.GetZeroProgress() {
+			t.Errorf("item = %v, want the gauges %v alone", item, want)
+		}
+		f, report := s.outcome()
+		if got := report.GetFail().GetMetrics(); !maps.Equal(got, want) {
+			t.Errorf("metrics of the outcome = %v, want %v", got, want)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// [C §3.3]: chunks keep their order, type and metadata. What is dropped on a slow stream leaves a gap in the indexes of its
+// channel, and the next chunk says how many bytes are missing (W11).
+func TestChunks(t *testing.T) {
+	t.Attr("rules", "W11")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{OutputBuffer: 8 << 10}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			data := []byte("one")
+			task.Emit(worker.Chunk{Channel: "llm", MIMEType: "text/markdown", Data: data, Metadata: map[string]string{"k": "v"}})
+			copy(data, "xxx")
+			fmt.Fprint(task.Output("llm"), "two")
+			task.Emit(worker.Chunk{Channel: "llm", Data: []byte{0xff}})
+			<-hold
+			for range 3 {
+				task.Emit(worker.Chunk{Channel: "llm", Data: bytes.Repeat([]byte("z"), 3000)})
+			}
+			task.Emit(worker.Chunk{Channel: "big", Data: make([]byte, 9<<10)})
+			fmt.Fprint(task.Output("big"), "end")
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		want := []*lessorv1.FeedbackChunk{
+			{
+				Channel: "llm", MimeType: "text/markdown", Body: &lessorv1.FeedbackChunk_Text{Text: "one"},
+				Metadata: map[string]string{"k": "v"},
+			},
+			{Channel: "llm", Index: 1, Body: &lessorv1.FeedbackChunk_Text{Text: "two"}},
+			{Channel: "llm", Index: 2, MimeType: "application/octet-stream", Body: &lessorv1.FeedbackChunk_Data{Data: []byte{0xff}}},
+		}
+		checkChunks(t, s, want)
+		time.Sleep(time.Second)
+		close(hold)
+		big := &lessorv1.FeedbackChunk_Text{Text: string(bytes.Repeat([]byte("z"), 3000))}
+		checkChunks(t, s, []*lessorv1.FeedbackChunk{
+			{Channel: "llm", Index: 4, Body: big, Metadata: map[string]string{worker.MetadataDropped: "3000"}},
+			{Channel: "llm", Index: 5, Body: big},
+			{Channel: "big", Index: 1, Body: &lessorv1.FeedbackChunk_Text{Text: "end"}, Metadata: map[string]string{worker.MetadataDropped: "9216"}},
+		})
+		f, _ := s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+func checkChunks(t *testing.T, s *stream, want []*lessorv1.FeedbackChunk) {
+	t.Helper()
+	got := s.next("feedback", isFeedback).GetFeedback().GetItems()[0].GetChunks()
+	if len(got) != len(want) {
+		t.Fatalf("%d chunks, want %d: %v", len(got), len(want), got)
+	}
+	for i := range want {
+		if !proto.Equal(got[i], want[i]) {
+			t.Errorf("chunk %d = %.200v, want %.200v", i, got[i], want[i])
+		}
+	}
+}
