@@ -69,7 +69,8 @@ type session struct {
 	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
 	sessionView
 	health wellness
-	id     string // empty before the handshake
+	news   feedbackQueue // has a mutex of its own
+	id     string        // empty before the handshake
 	log    *slog.Logger
 	left   bool // it has left the engine, or may no longer enter it
 }

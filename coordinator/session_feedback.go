@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -13,6 +14,23 @@ const (
 	maxChunks     = 256
 	maxChunkBytes = 64 << 10
 )
+
+// maxFeedback is how many bytes of feedback of a session wait for the engine, unless the newest item alone has more. What is over that is
+// dropped, the oldest first (W11).
+const maxFeedback = 1 << 20
+
+// maxLost is for how many leases the number of dropped items is remembered, so that their watchers learn of it.
+const maxLost = 1024
+
+// feedbackQueue holds a session's feedback while an earlier part of it is with the engine. So a flood costs its own session memory and news,
+// and the others nothing: of each session, one part at a time is on its way.
+type feedbackQueue struct {
+	mu      sync.Mutex
+	waiting []engine.Fed
+	bytes   int
+	lost    map[string]engine.Fed // what remains of dropped items, by lease; made when the first is dropped
+	busy    bool
+}
 
 // feedback passes volatile news of running attempts on.
 func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
@@ -28,8 +46,86 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 		}
 		feeds = append(feeds, feed)
 	}
-	if bytes := ss.size + answerSize; ss.out.reserve(bytes) {
-		ss.c.engine.FeedAll(ss.who.Tenant, feeds, func() { ss.out.release(bytes) })
+	dropped := ss.news.add(ss.c.engine.Recognize(ss.who.Tenant, feeds))
+	ss.c.open.dropped.Add(float64(dropped))
+	ss.passOn()
+}
+
+// passOn gives the engine what waits, unless it has a part already. It is called again when that is through.
+func (ss *session) passOn() {
+	part := ss.news.take()
+	if part == nil {
+		return
+	}
+	ss.c.engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
+		if taken {
+			ss.news.through(nil)
+			ss.passOn()
+			return
+		}
+		ss.c.open.dropped.Add(float64(len(part)))
+		ss.news.through(part) // the next one that comes will tell
+	})
+}
+
+// add takes news in and returns how many items had to go.
+func (q *feedbackQueue) add(news []engine.Fed) (dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range news {
+		q.waiting = append(q.waiting, news[i])
+		q.bytes += news[i].Size()
+	}
+	for q.bytes > maxFeedback && len(q.waiting) > 1 {
+		q.drop(q.waiting[0])
+		q.bytes -= q.waiting[0].Size()
+		q.waiting = q.waiting[1:]
+		dropped++
+	}
+	return dropped
+}
+
+// drop remembers that an item is lost, for the news of its lease that come next.
+func (q *feedbackQueue) drop(n engine.Fed) {
+	if q.lost == nil {
+		q.lost = map[string]engine.Fed{}
+	}
+	if before, ok := q.lost[n.Lease()]; ok {
+		n = n.After(before)
+	} else if len(q.lost) == maxLost {
+		return
+	}
+	q.lost[n.Lease()] = n.Dropped()
+}
+
+// take returns the part that is to go next, nil where there is none or one is under way.
+func (q *feedbackQueue) take() []engine.Fed {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy || len(q.waiting) == 0 && len(q.lost) == 0 {
+		return nil
+	}
+	part := q.waiting
+	for i := range part {
+		if l, ok := q.lost[part[i].Lease()]; ok {
+			part[i] = part[i].After(l)
+			delete(q.lost, part[i].Lease())
+		}
+	}
+	for _, l := range q.lost { // those of which nothing newer is there
+		part = append(part, l)
+	}
+	q.busy, q.waiting, q.bytes, q.lost = true, nil, 0, nil
+	return part
+}
+
+// through ends the way of a part, of which the engine did not take the items dropped.
+func (q *feedbackQueue) through(dropped []engine.Fed) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy = false
+	for _, n := range dropped {
+		q.drop(n)
 	}
 }
 
@@ -38,10 +134,16 @@ func parseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *leas
 	f := fields{limits: l}
 	feed := engine.Feed{
 		TaskID: f.required("task_id", m.GetTaskId()), LeaseID: f.required("lease_id", m.GetLeaseId()),
-		Fraction: m.GetProgress(), Stage: f.id("stage", m.GetStage()), Message: f.text("message", m.GetMessage(), l.Stack),
+		Stage: f.id("stage", m.GetStage()), Message: f.text("message", m.GetMessage(), l.Stack),
 		Metrics: parseMetrics(&f, m.GetMetrics()),
 	}
 	parseFraction(&f, "progress", m.GetProgress())
+	if m.GetZeroProgress() && m.GetProgress() != 0 {
+		f.fail("zero_progress", "is set, but progress is %v", m.GetProgress())
+	}
+	if m.GetProgress() != 0 || m.GetZeroProgress() {
+		feed.Fraction = new(m.GetProgress())
+	}
 	f.count("chunks", len(m.GetChunks()), maxChunks)
 	for i, c := range m.GetChunks()[:min(len(m.GetChunks()), maxChunks)] {
 		feed.Chunks = append(feed.Chunks, parseChunk(&f, fmt.Sprintf("chunks[%d].", i), c))
@@ -49,12 +151,12 @@ func parseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *leas
 	return feed, f.err
 }
 
-func parseChunk(f *fields, path string, m *lessorv1.FeedbackChunk) engine.Chunk {
+func parseChunk(f *fields, path string, m *lessorv1.FeedbackChunk) lease.Chunk {
 	if n := max(len(m.GetText()), len(m.GetData())); n > maxChunkBytes {
 		f.fail(path+"body", "has %d bytes; the limit is %d", n, maxChunkBytes)
 	}
 	f.keep(checkMetadata(f, path+"metadata", m.GetMetadata()))
-	return engine.Chunk{
+	return lease.Chunk{
 		Channel: f.id(path+"channel", m.GetChannel()), Index: m.GetIndex(), MIMEType: f.id(path+"mime_type", m.GetMimeType()),
 		Text: m.GetText(), Data: m.GetData(), Metadata: m.GetMetadata(),
 	}
@@ -73,14 +175,16 @@ func checkMetadata(f *fields, path string, m map[string]string) *lease.FieldErro
 	return nil
 }
 
-// feedProgress passes the progress that a heartbeat carries to whoever watches. Only the renewal beside it is durable.
+// feedProgress passes the progress that a heartbeat carries to whoever watches; it is the whole of it, 0 included. Only the renewal beside it is
+// durable.
 func (e *edge) feedProgress(tenant string, m *lessorv1.HeartbeatRequest) {
 	p := m.GetProgress()
 	if p == nil && len(m.GetMetrics()) == 0 {
 		return
 	}
-	e.engine.Feed(tenant, engine.Feed{
-		TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(),
-		Fraction: p.GetFraction(), Stage: p.GetStage(), Message: p.GetMessage(), Metrics: m.GetMetrics(),
-	})
+	feed := engine.Feed{TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(), Stage: p.GetStage(), Message: p.GetMessage(), Metrics: m.GetMetrics()}
+	if p != nil {
+		feed.Fraction = new(p.GetFraction())
+	}
+	e.engine.Feed(tenant, feed)
 }

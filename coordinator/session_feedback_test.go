@@ -1,13 +1,19 @@
 package coordinator
 
 import (
+	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
@@ -18,7 +24,7 @@ func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 	return m
 }
 
-// Feedback reaches whoever watches, in order and after the start, and GetTask shows the last of it while the attempt lives.
+// Feedback reaches whoever watches, in order and after the start, and GetTask shows the last of it.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -43,7 +49,7 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		events := stop()
 		_, volatile, _ := strings.Cut(told(events), "STARTED ")
 		wantText(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
-		if shown := r.get(t, id); shown.GetProgress() != nil || len(shown.GetFeedback()) != 0 {
+		if shown := r.get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
 			t.Errorf("after the attempt GetTask shows %v, %v", shown.GetProgress(), shown.GetFeedback())
 		}
 	})
@@ -72,7 +78,7 @@ func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		tk.beat(a[2])
 		time.Sleep(59 * time.Second) // the others' leases run out
-		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress() != nil {
+		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
 			t.Errorf("after its lease: %v", shown)
 		}
 		if shown := r.get(t, a[2].GetTask().GetTaskId()); shown.GetProgress().GetStage() != "live" {
@@ -133,5 +139,144 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 		if p := r.get(t, id).GetProgress(); p.GetStage() != "good" || p.GetFraction() != 0.25 {
 			t.Errorf("shown: %v", p)
 		}
+	})
+}
+
+// holdCommit keeps a commit under way until release; what comes in meanwhile shares the next one.
+func (r *rig) holdCommit(t *testing.T, st *memstore.Store) (release func()) {
+	t.Helper()
+	synctest.Wait()
+	release = hold(st)
+	go func() {
+		spec := &lessorv1.TaskSpec{Queue: "other"}
+		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
+			t.Error(err)
+		}
+	}()
+	synctest.Wait()
+	return release
+}
+
+// What an attempt said in the end becomes durable with its end, also where both come in one commit, and goes with the task.
+func TestLastWordsStayWithTheTask(t *testing.T) {
+	t.Attr("rules", "A6 S5")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		id := r.submit(t, nil).GetTaskId()
+		a := tk.given(1)[0]
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		synctest.Wait()
+		release := r.holdCommit(t, st)
+		item := feedback(a, "run", "first")
+		item.Metrics = map[string]float64{"loss": 0.25}
+		item.Chunks = append(item.Chunks, &lessorv1.FeedbackChunk{
+			Channel: "plot", Index: 7, MimeType: "image/png", Body: &lessorv1.FeedbackChunk_Data{Data: []byte("png")},
+		})
+		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
+		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		synctest.Wait()
+		release()
+		events := stop()
+		wantText(t, "the watch", told(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
+		wantRising(t, events)
+		if p := events[4].GetProgress(); p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 {
+			t.Errorf("told %v", p)
+		}
+		r.close(t)
+
+		reopened := st.Reopen()
+		again := newRig(t, reopened)
+		defer again.close(t)
+		shown := again.get(t, id)
+		chunks := shown.GetFeedback()
+		if p := shown.GetProgress(); p.GetStage() != "run" || p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 || len(chunks) != 2 {
+			t.Fatalf("after a restart: %v, %v", p, chunks)
+		}
+		if c := chunks[1]; c.GetMimeType() != "image/png" || c.GetIndex() != 7 || string(c.GetData()) != "png" {
+			t.Errorf("after a restart: %v", c)
+		}
+		if _, err := again.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		task, _ := lease.ParseTaskID(id)
+		err := reopened.View(func(rd store.Reader) error {
+			left, err := records.Feedback(rd, task)
+			if left != nil {
+				t.Errorf("left behind: %v", left)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Progress may go back to 0, which alone would say nothing; watchers see the whole of it each time.
+func TestProgressGoesBackToZero(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		id := r.submit(t, nil).GetTaskId()
+		a := tk.given(1)[0]
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		ids := func(m *lessorv1.FeedbackItem) *lessorv1.FeedbackItem {
+			m.TaskId, m.LeaseId = id, a.GetLeaseId()
+			return m
+		}
+		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
+			ids(&lessorv1.FeedbackItem{Progress: 0.75, Stage: "first"}),
+			ids(&lessorv1.FeedbackItem{Message: "more to do"}),
+			ids(&lessorv1.FeedbackItem{ZeroProgress: true, Stage: "second"}),
+		}})
+		synctest.Wait()
+		var seen []string
+		for _, e := range stop() {
+			if p := e.GetProgress(); p != nil {
+				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
+			}
+		}
+		wantText(t, "seen", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
+		bad := tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{ids(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
+		tk.refused(bad, codeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
+	})
+}
+
+// W11: what a session says faster than it can be passed on is dropped, the oldest first. That is counted and told to those who watch, while the
+// session's heartbeats and verdicts, and what others say, take no harm.
+func TestFloodOfFeedback(t *testing.T) {
+	t.Attr("rules", "W11")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
+		r.submitAll(t, 2)
+		a, b := tk.given(1)[0], other.given(1)[0]
+		flooded := background(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		neighbour := background(t, r, &lessorv1.WatchTaskRequest{TaskId: b.GetTask().GetTaskId()})
+		synctest.Wait()
+		release := r.holdCommit(t, st)
+		const flood = 100
+		for i := range flood {
+			tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), text(32<<10))}})
+		}
+		corr := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		other.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(b, "fine", "x")}})
+		synctest.Wait()
+		release()
+		wantText(t, "corr", tk.next().GetCorr(), corr)
+		kept, missed, last := 0, uint64(0), ""
+		for _, e := range flooded() {
+			missed += e.GetMissed().GetVolatile()
+			if p := e.GetProgress(); p != nil {
+				kept, last = kept+1, p.GetStage()
+			}
+		}
+		if kept+int(missed) != flood || last != fmt.Sprint(flood-1) || missed < flood/2 || kept < 20 {
+			t.Errorf("%d of %d were told, %d missed; the last one was %s", kept, flood, missed, last)
+		}
+		wantWord(t, "the neighbour", told(neighbour()), "progress chunk")
+		wantWord(t, "metrics", httpGet(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }

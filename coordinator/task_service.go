@@ -148,7 +148,19 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if m.Middlewares, err = middlewares(r, t); err != nil {
 		return err
 	}
+	if err := addLastWords(m, r, t); err != nil {
+		return err
+	}
 	return addError(m, r, t)
+}
+
+// addLastWords adds the last words of an attempt that has ended.
+func addLastWords(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
+	said, err := records.Feedback(r, t.ID)
+	if err == nil {
+		addFeedback(m, said)
+	}
+	return err
 }
 
 // addError adds the error of the last failed attempt.
@@ -163,13 +175,17 @@ func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return err
 }
 
-// addVolatile adds the last news of a live attempt.
+// addVolatile adds what a live attempt has said so far, in place of an earlier one's last words.
 func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
-	if m.GetLease() == nil {
-		return
+	if m.GetLease() != nil {
+		addFeedback(m, s.engine.Volatile(id))
 	}
-	if feed, ok := s.engine.Volatile(id); ok {
-		m.Progress, m.Feedback = progressProto(&feed), chunksProto(feed.Chunks)
+}
+
+// addFeedback shows what an attempt has said; nil is nothing.
+func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
+	if f != nil {
+		m.Progress, m.Feedback = progressProto(f), chunksProto(f.Chunks)
 	}
 }
 

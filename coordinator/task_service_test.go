@@ -57,7 +57,7 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 			t.Errorf("another complete: %v, want DUPLICATE_REPORT (V5)", done)
 		}
 		got := r.get(t, task.GetTaskId())
-		if string(got.GetOutput()) != "out" || string(got.GetSpec().GetPayload()) != "in" || got.GetProgress() != nil ||
+		if string(got.GetOutput()) != "out" || string(got.GetSpec().GetPayload()) != "in" || got.GetProgress().GetMessage() != "half way" ||
 			got.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 			t.Errorf("completed task is %v", got)
 		}

@@ -130,6 +130,9 @@ func (w *taskWatcher) catchUp() error {
 func (w *taskWatcher) tell(n *engine.News) error {
 	switch {
 	case n.Feed != nil:
+		if err := w.version(n.Task); err != nil {
+			return err
+		}
 		return w.feed(w.id, n)
 	case n.Task == nil:
 		return w.gone()

@@ -71,11 +71,16 @@ func (t *teller) missedVolatile(taskID string, n int) error {
 }
 
 func (t *teller) feed(id lease.TaskID, n *engine.News) error {
-	f, state := n.Feed, lessorv1.TaskState(n.State)
-	if p := progressProto(f); p != nil {
+	f, state := n.Feed, lessorv1.TaskState(n.Task.State())
+	if f.Lost > 0 {
+		if err := t.missedVolatile(id.String(), f.Lost); err != nil {
+			return err
+		}
+	}
+	if f.Progresses() {
 		err := t.volatile(&lessorv1.WatchTaskResponse{
 			TaskId: id.String(), TaskState: state,
-			Event: &lessorv1.WatchTaskResponse_Progress{Progress: p},
+			Event: &lessorv1.WatchTaskResponse_Progress{Progress: progressProto(n.Sum)},
 		})
 		if err != nil {
 			return err

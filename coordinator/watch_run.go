@@ -77,6 +77,9 @@ func firstEvents(events []durableEvent) []durableEvent {
 func (w *runWatcher) tell(n *engine.News) error {
 	switch {
 	case n.Feed != nil:
+		if err := w.version(n.Task); err != nil {
+			return err
+		}
 		return w.feed(n.ID, n)
 	case n.Task == nil:
 		return w.deleted(n.ID)

@@ -26,6 +26,7 @@
 //	failure      task id                                          error of the last failed attempt
 //	checkpoint   task id                                          last checkpoint
 //	discarded    task id | attempt                                discarded result kept for an operator
+//	feedback     task id                                          what the last attempt that said anything had said in the end
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is

@@ -23,7 +23,7 @@ type Migrations []Migration
 func Current() Migrations {
 	return Migrations{
 		{Name: "lines are known by their tasks", Apply: dropLines},
-		{Name: "tasks have requirements and trace metadata", Apply: nothing},
+		{Name: "tasks have requirements, trace metadata and last words", Apply: nothing},
 	}
 }
 

@@ -219,7 +219,7 @@ func TestPrefixEnd(t *testing.T) {
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded", "parked", "settings", "mounted",
+		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

@@ -26,6 +26,7 @@ const (
 	Parked
 	Settings
 	Mounted
+	Feedback
 
 	// NumKeyspaces is how many there are.
 	NumKeyspaces = int(iota)
@@ -35,6 +36,7 @@ var keyspaceNames = [NumKeyspaces]string{
 	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
 	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
+	Feedback: "feedback",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

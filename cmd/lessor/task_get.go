@@ -79,6 +79,7 @@ func printTask(w io.Writer, t *lessorv1.Task) error {
 	d.addSpec(t.GetSpec())
 	d.addLease(t)
 	d.addResult(t)
+	d.addFeedback(t)
 	d.addDiscarded(t)
 	if err := d.flush(); err != nil {
 		return err
@@ -136,9 +137,6 @@ func (d details) addLease(t *lessorv1.Task) {
 		d.add("started", clock(l.GetStartedAt()))
 		d.add("heartbeat", clock(l.GetHeartbeatAt()))
 		d.add("lease ends", clock(l.GetExpiresAt()))
-	}
-	if p := t.GetProgress(); p != nil {
-		d.add("progress", strings.TrimSpace(fmt.Sprintf("%.0f %% %s %s", p.GetFraction()*100, p.GetStage(), p.GetMessage())))
 	}
 	d.add("cancel asked", strings.TrimSpace(clock(t.GetCancelRequestedAt())+" "+t.GetCancelReason()))
 }

@@ -70,8 +70,7 @@ func eventText(e *lessorv1.WatchTaskResponse) string {
 	case *lessorv1.WatchTaskResponse_History:
 		return historyText(event.History)
 	case *lessorv1.WatchTaskResponse_Progress:
-		p := event.Progress
-		return strings.TrimSpace(fmt.Sprintf("progress %.0f %% %s %s", p.GetFraction()*100, p.GetStage(), p.GetMessage()))
+		return "progress " + progressText(event.Progress)
 	case *lessorv1.WatchTaskResponse_Chunk:
 		return chunkText(event.Chunk)
 	case *lessorv1.WatchTaskResponse_Missed:

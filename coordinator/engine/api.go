@@ -120,8 +120,8 @@ type Calls interface {
 	Watch(w Watching) *Subscription
 	// Feed passes volatile news of a running attempt to watchers, if the lease is live.
 	Feed(tenant string, f Feed)
-	// Volatile returns the last volatile news of a live lease.
-	Volatile(id lease.TaskID) (Feed, bool)
+	// Volatile returns what the attempt of a live lease has said of itself so far; nil: nothing.
+	Volatile(id lease.TaskID) *lease.Feedback
 }
 
 // Submission is one task to be made.
@@ -155,30 +155,41 @@ type Watching struct {
 
 // News is one thing that happened: a committed version of a task, or volatile news of its attempt.
 type News struct {
-	Task    *lease.Task // newest version; nil: deleted
+	Task    *lease.Task // newest version, or with volatile news the one of that time; nil: deleted
 	ID      lease.TaskID
-	Feed    *Feed       // set for volatile news
-	State   lease.State // of the task, with volatile news
-	Skipped int         // news lost right before this one, since the reader was slow; what is durable of them is in the store
+	Feed    *Feed           // set for volatile news
+	Sum     *lease.Feedback // with volatile news: all that the attempt has said, but for its output
+	Skipped int             // news lost right before this one, since the reader was slow; what is durable of them is in the store
 }
 
-// Feed is volatile news of a running attempt.
+// Feed is volatile news of a running attempt. What is nil or empty stays as it was.
 type Feed struct {
 	TaskID   string
 	LeaseID  string
-	Fraction float64
+	Fraction *float64
 	Stage    string
 	Message  string
-	Chunks   []Chunk
 	Metrics  map[string]float64
+	Chunks   []lease.Chunk
+	Lost     int // news that were dropped right before this one
 }
 
-// Chunk is a piece of output of a running attempt.
-type Chunk struct {
-	Channel  string
-	Index    uint64
-	MIMEType string
-	Text     string
-	Data     []byte // instead of Text where not nil
-	Metadata map[string]string
+// Size is about how many bytes the news has.
+func (f *Feed) Size() int {
+	n := 256 + len(f.TaskID) + len(f.LeaseID) + len(f.Stage) + len(f.Message)
+	for name := range f.Metrics {
+		n += len(name) + 8
+	}
+	for i := range f.Chunks {
+		n += 64 + f.Chunks[i].Size()
+	}
+	return n
+}
+
+// says reports whether the news is more than that others were dropped.
+func (f *Feed) says() bool { return f.Progresses() || len(f.Chunks) > 0 }
+
+// Progresses reports whether the news is of progress, and not of output alone.
+func (f *Feed) Progresses() bool {
+	return f.Fraction != nil || f.Stage != "" || f.Message != "" || f.Metrics != nil
 }

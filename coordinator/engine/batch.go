@@ -26,6 +26,7 @@ type batch struct {
 	set     []*queue // on which something was set
 	forget  []gone   // tasks that are gone, whose ledger goes now
 	clock   bool     // the clock alone is worth a commit
+	feeds   []Fed    // what live attempts said meanwhile
 
 	ops   []op
 	tells []*telling // grants and notices, one entry per member
@@ -38,6 +39,7 @@ type batch struct {
 	settings []setting
 	serving  lease.Instant
 	lost     time.Duration // by stalls before
+	last     []lastWords   // of attempts that it ends
 }
 
 // setting is what is set on a queue.
@@ -127,12 +129,6 @@ func (have *change) merge(c *lease.Change) {
 	have.ForgetAt = c.ForgetAt
 }
 
-// ended reports whether the batch ends an attempt of a task.
-func (b *batch) ended(id lease.TaskID, attempt uint32) bool {
-	c := b.byTask[id]
-	return c != nil && !holds(c.New, attempt)
-}
-
 // size is about what a change adds to the batch in memory.
 func size(c *lease.Change) int {
 	n := len(c.Checkpoint)
@@ -181,6 +177,9 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 			records.Put(to, &c.Change)
 		}
 	}
+	for _, w := range b.last {
+		records.PutFeedback(to, w.task, w.said)
+	}
 	records.PutClock(to, b.serving)
 	if len(b.forget) == 0 {
 		return nil
@@ -214,6 +213,7 @@ func (c *committer) run() {
 	defer close(c.done)
 	var sb store.Batch
 	for b := range c.work {
+		c.hub.absorb(b)
 		err := c.commit(b, &sb)
 		if err != nil {
 			c.err = err
@@ -243,7 +243,7 @@ func (c *committer) commit(b *batch, sb *store.Batch) error {
 
 // speak tells what the batch decided; it is durable now (A6, A10).
 func (c *committer) speak(b *batch) {
-	c.hub.publish(b.changes)
+	c.hub.publish(b)
 	b.answer(nil)
 	for _, t := range b.tells {
 		if len(t.granted) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // together makes all that do puts into the inbox share one batch.
@@ -47,6 +48,19 @@ func feed(g Granted, f Feed) Feed {
 	return f
 }
 
+// lastWords is what the store has of attempts that ended.
+func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
+	r.Helper()
+	err := r.st.View(func(rd store.Reader) (err error) {
+		f, err = records.Feedback(rd, id)
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return f
+}
+
 // What an attempt said is not shown as the next one's, even where one commit ends the one and begins the other.
 func TestFeedStaysWithItsAttempt(t *testing.T) {
 	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
@@ -56,11 +70,11 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				spec.Priority = 1
 				task := r.submit(spec)[0]
 				g := r.lease(1, 0)[0]
-				half := feed(g, Feed{Fraction: 0.5})
+				half := feed(g, Feed{Fraction: new(0.5)})
 				if !late {
 					r.Feed(home.Tenant, half)
 					synctest.Wait()
-					if _, ok := r.Volatile(task.ID); !ok {
+					if r.Volatile(task.ID) == nil {
 						r.Fatal("the feed of a live lease is not shown")
 					}
 				}
@@ -78,8 +92,11 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				if again := <-next; len(again) != 1 || again[0].Task.ID != task.ID {
 					r.Fatalf("leased %v", again)
 				}
-				if f, ok := r.Volatile(task.ID); ok {
+				if f := r.Volatile(task.ID); f != nil {
 					r.Errorf("attempt 2 shows %+v", f)
+				}
+				if f := r.lastWords(task.ID); f == nil || f.Attempt != 1 || f.Fraction != 0.5 {
+					r.Errorf("attempt 1 has left %+v", f)
 				}
 			})
 		})
@@ -89,43 +106,41 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 // Feedback is dropped oldest first (W11): of a live attempt the last of its output is kept, within a bound.
 func TestLastOutputIsKept(t *testing.T) {
 	t.Attr("rules", "W11")
-	chunk := func(channel string, bytes int) Chunk {
-		return Chunk{Channel: channel, Text: strings.Repeat("x", bytes)}
+	chunk := func(channel string, bytes int) lease.Chunk {
+		return lease.Chunk{Channel: channel, Text: strings.Repeat("x", bytes)}
 	}
 	for name, tt := range map[string]struct {
-		said []Chunk
+		said []lease.Chunk
 		want string // channels of what is kept
 	}{
 		"nothing":       {nil, ""},
-		"what fits":     {[]Chunk{chunk("a", 1), chunk("b", recentBytes-1)}, "ab"},
-		"one too many":  {[]Chunk{chunk("a", 1), chunk("b", recentBytes)}, "b"},
-		"one too large": {[]Chunk{chunk("a", 1), chunk("b", 2*recentBytes)}, "b"},
-		"metadata counts": {[]Chunk{
+		"what fits":     {[]lease.Chunk{chunk("a", 1), chunk("b", recentBytes-1)}, "ab"},
+		"one too many":  {[]lease.Chunk{chunk("a", 1), chunk("b", recentBytes)}, "b"},
+		"one too large": {[]lease.Chunk{chunk("a", 1), chunk("b", 2*recentBytes)}, "b"},
+		"metadata counts": {[]lease.Chunk{
 			chunk("a", recentBytes/2), {Channel: "b", Metadata: map[string]string{"k": strings.Repeat("x", recentBytes/2)}},
 		}, "b"},
-		"many small": {[]Chunk{chunk("a", 0), chunk("b", 0), chunk("c", 0)}, "abc"},
+		"many small": {[]lease.Chunk{chunk("a", 0), chunk("b", 0), chunk("c", 0)}, "abc"},
 	} {
 		for _, pieces := range []int{1, 2} { // at once, or bit by bit
-			var sum *Feed
+			sum := &lease.Feedback{}
 			for said := tt.said; len(said) > 0; {
 				n := (len(said) + pieces - 1) / pieces
-				sum = sum.join(&Feed{Chunks: said[:n]})
+				sum = join(sum, &Feed{Chunks: said[:n]})
 				said = said[n:]
 			}
 			got := ""
-			if sum != nil {
-				for _, c := range sum.Chunks {
-					got += c.Channel
-				}
+			for _, c := range sum.Chunks {
+				got += c.Channel
 			}
 			if got != tt.want {
 				t.Errorf("%s in %d pieces: kept %q, want %q", name, pieces, got, tt.want)
 			}
 		}
 	}
-	var sum *Feed
+	sum := &lease.Feedback{}
 	for range 3 * recentChunks {
-		sum = sum.join(&Feed{Chunks: []Chunk{chunk("a", 1)}})
+		sum = join(sum, &Feed{Chunks: []lease.Chunk{chunk("a", 1)}})
 	}
 	if len(sum.Chunks) != recentChunks {
 		t.Errorf("%d small chunks are kept, want %d", len(sum.Chunks), recentChunks)
@@ -137,16 +152,23 @@ func TestFeedTellsWhenItIsThrough(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)[0]
-		done := make(chan struct{}, 3)
-		through := func() { done <- struct{}{} }
-		r.FeedAll(home.Tenant, []Feed{feed(g, Feed{Stage: "x"}), {TaskID: "nonsense"}}, through)
-		r.FeedAll(home.Tenant, nil, through)
+		done := make(chan bool, 3)
+		through := func(taken bool) { done <- taken }
+		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.Recognize(home.Tenant, all), through) }
+		say(feed(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
+		say()
 		r.flood(time.Second)
-		r.FeedAll(home.Tenant, []Feed{feed(g, Feed{Stage: "y"})}, through)
+		say(feed(g, Feed{Stage: "y"}))
+		taken := 0
 		for range cap(done) {
-			<-done
+			if <-done {
+				taken++
+			}
 		}
-		if f, _ := r.Volatile(g.Task.ID); f.Stage != "x" {
+		if taken != 2 {
+			r.Errorf("%d of three were taken, want all before the flood", taken)
+		}
+		if f := r.Volatile(g.Task.ID); f.Stage != "x" {
 			r.Errorf("shown: %+v", f)
 		}
 	})

@@ -14,13 +14,9 @@ type hub struct {
 	mu     sync.Mutex
 	tasks  map[lease.TaskID]map[*Subscription]struct{}
 	runs   map[runKey]map[*Subscription]struct{}
-	recent map[lease.TaskID]recent // volatile news of live attempts
+	recent map[lease.TaskID]*lease.Feedback // what live attempts have said
+	output int                              // bytes of their output
 	closed bool
-}
-
-type recent struct {
-	attempt uint32
-	feed    *Feed
 }
 
 type runKey struct {
@@ -32,7 +28,7 @@ func newHub() *hub {
 	return &hub{
 		tasks:  map[lease.TaskID]map[*Subscription]struct{}{},
 		runs:   map[runKey]map[*Subscription]struct{}{},
-		recent: map[lease.TaskID]recent{},
+		recent: map[lease.TaskID]*lease.Feedback{},
 	}
 }
 
@@ -115,22 +111,39 @@ func (s *Subscription) drop() (lost int) {
 	}
 }
 
-// publish tells of committed changes. It costs little while nobody watches.
-func (h *hub) publish(changes []*change) {
+// publish tells of a committed batch: of each task that it changes first what its attempt said meanwhile, with the version of that time, since the
+// last word on a task must be the last; then of what other attempts said. It costs little while nobody watches.
+func (h *hub) publish(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.tasks) == 0 && len(h.runs) == 0 && len(h.recent) == 0 {
 		return
 	}
-	for _, c := range changes {
+	said := map[lease.TaskID][]Fed{}
+	for _, n := range b.feeds {
+		said[n.id] = append(said[n.id], n)
+	}
+	for _, c := range b.changes {
 		if c.New == nil && c.Old == nil {
 			continue
 		}
-		if r, ok := h.recent[c.id]; ok && !holds(c.New, r.attempt) {
-			delete(h.recent, c.id)
+		h.tellFeeds(said[c.id])
+		delete(said, c.id)
+		if known := h.recent[c.id]; known != nil && !holds(c.New, known.Attempt) {
+			h.forget(c.id)
 		}
 		_, spec := about(&c.Change)
 		h.tell(c.id, spec, News{Task: c.New, ID: c.id})
+	}
+	for _, n := range b.feeds {
+		h.tellFeeds(said[n.id])
+		delete(said, n.id)
+	}
+}
+
+func (h *hub) tellFeeds(all []Fed) {
+	for _, n := range all {
+		h.tell(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum})
 	}
 }
 
@@ -143,21 +156,6 @@ func (h *hub) tell(id lease.TaskID, spec *lease.Spec, n News) {
 			s.give(n)
 		}
 	}
-}
-
-func (h *hub) feed(t *lease.Task, f *Feed) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	r := h.recent[t.ID]
-	if r.attempt != t.Lease.Attempt {
-		r = recent{attempt: t.Lease.Attempt}
-	}
-	r.feed = r.feed.join(f)
-	h.recent[t.ID] = r
-	h.tell(t.ID, t.Spec, News{ID: t.ID, Feed: f, State: t.State()})
 }
 
 func (h *hub) close() {

@@ -71,6 +71,14 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	return t
 }
 
+// leased returns the newest version of a task that has a lease; nil where it has none.
+func (w *workset) leased(id lease.TaskID) *lease.Task {
+	if t := w.tasks[id].task; t != nil && t.Lease != nil {
+		return t
+	}
+	return nil
+}
+
 func (w *workset) committed(id lease.TaskID, attempt uint32) *lease.Committed {
 	if f, ok := w.ledger[ledgerKey{id, attempt}]; ok {
 		return &f.value

@@ -62,7 +62,7 @@ func applyOp(bucket *bbolt.Bucket, op store.Op) error {
 func appended(ks store.Keyspace) bool {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,
-		store.Ledger, store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked:
+		store.Ledger, store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked, store.Feedback:
 		return true
 	}
 	return false

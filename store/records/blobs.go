@@ -34,6 +34,34 @@ func failureFields(c *codec, f *lease.Failure) {
 	table(c, &f.Metrics, (*codec).float)
 }
 
+func feedbackFields(c *codec, f *lease.Feedback) {
+	num(c, &f.Attempt)
+	c.float(&f.Fraction)
+	c.str(&f.Stage)
+	c.str(&f.Message)
+	table(c, &f.Metrics, (*codec).float)
+	list(c, &f.Chunks, chunkFields)
+}
+
+func chunkFields(c *codec, h *lease.Chunk) {
+	c.str(&h.Channel)
+	num(c, &h.Index)
+	c.str(&h.MIMEType)
+	c.str(&h.Text)
+	c.bytes(&h.Data)
+	table(c, &h.Metadata, (*codec).str)
+}
+
+// PutFeedback adds to b what an attempt of a task has said in the end. It takes the place of an earlier one's.
+func PutFeedback(b *store.Batch, id lease.TaskID, f *lease.Feedback) {
+	put(b, store.Feedback, store.AppendTaskKey(nil, id), f, feedbackFields)
+}
+
+// Feedback reads what the last attempt that said anything had said in the end; nil where none has.
+func Feedback(r store.Reader, id lease.TaskID) (*lease.Feedback, error) {
+	return read(r, store.Feedback, store.AppendTaskKey(nil, id), feedbackFields)
+}
+
 // Result reads what a task's committed Complete carried; nil where there is none.
 func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
 	return read(r, store.Output, store.AppendTaskKey(nil, id), resultFields)

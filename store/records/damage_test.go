@@ -51,6 +51,10 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 		_, err := records.Failure(r, id)
 		return err
 	},
+	store.Feedback: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.Feedback(r, id)
+		return err
+	},
 	store.Checkpoint: func(r store.Reader, id lease.TaskID) error {
 		_, err := records.Checkpoint(r, id)
 		return err
@@ -227,6 +231,9 @@ func (rec record) blob(r store.Reader) ([]byte, error) {
 	case store.Failure:
 		failure, err := records.Failure(r, rec.task)
 		return failure.Partial, err
+	case store.Feedback:
+		said, err := records.Feedback(r, rec.task)
+		return said.Chunks[0].Data, err
 	case store.Meta:
 		identity, _, err := records.ReadIdentity(r)
 		return identity.Key, err

@@ -63,7 +63,7 @@ func TestPutWritesWhatChanged(t *testing.T) {
 		{"nothing", func() { w.step(lease.Expire{Task: task}) }, ""},
 		{
 			"delete", func() { w.step(lease.Delete{Tenant: "acme", Task: task}) },
-			"+ledger +timer -checkpoint -failure -idempotency -output -spec -task -timer",
+			"+ledger +timer -checkpoint -failure -feedback -idempotency -output -spec -task -timer",
 		},
 	} {
 		tt.do()

@@ -193,6 +193,7 @@ func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 			"result":     func() (any, error) { return records.Result(r, id(1)) },
 			"failure":    func() (any, error) { return records.Failure(r, id(1)) },
 			"checkpoint": func() (any, error) { return records.Checkpoint(r, id(1)) },
+			"feedback":   func() (any, error) { return records.Feedback(r, id(1)) },
 			"committed":  func() (any, error) { return records.Committed(r, id(1), 1) },
 		} {
 			if got, err := read(); !reflect.ValueOf(got).IsNil() || err != nil {
@@ -209,6 +210,22 @@ func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 			t.Errorf("ServingClock = %v, %v", now, err)
 		}
 		return nil
+	})
+}
+
+func TestFeedbackComesBack(t *testing.T) {
+	forEach(t, func(t *testing.T, f filler) {
+		said := random[lease.Feedback](f)
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) { records.PutFeedback(b, id(1), &said) })
+		view(t, s, func(r store.Reader) error {
+			got, err := records.Feedback(r, id(1))
+			if err != nil {
+				return err
+			}
+			equal(t, nil, "feedback", said, *got)
+			return nil
+		})
 	})
 }
 

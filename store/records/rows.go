@@ -275,6 +275,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	b.Delete(store.Output, key)
 	b.Delete(store.Failure, key)
 	b.Delete(store.Checkpoint, key)
+	b.Delete(store.Feedback, key)
 	for i := range t.Discarded {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
 	}

@@ -249,6 +249,10 @@ func fullWorld(t testing.TB) *world {
 	w.step(lease.Say{Tenant: "acme", Report: &lease.Report{
 		Kind: lease.KindComplete, TaskID: late.ID.String(), LeaseID: w.rules.Authority.Issue("acme", ticket), Result: result,
 	}})
+	records.PutFeedback(&w.batch, leased, &lease.Feedback{
+		Attempt: 1, Fraction: 0.5, Stage: "run", Message: "half", Metrics: map[string]float64{"loss": 0.25},
+		Chunks: []lease.Chunk{{Channel: "out", MIMEType: "image/png", Data: []byte("png"), Metadata: map[string]string{"a": "b"}}, {Text: "line"}},
+	})
 	records.PutIdentity(&w.batch, records.Identity{Epoch: 1, Key: []byte("secret")})
 	records.PutClock(&w.batch, w.now.Serving)
 	records.PutSpace(&w.batch, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: w.lastSeq + 1})

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// progressText is how far an attempt is, with its gauges.
+func progressText(p *lessorv1.Progress) string {
+	text := fmt.Sprintf("%.0f %%", p.GetFraction()*100)
+	for _, word := range []string{p.GetStage(), p.GetMessage()} {
+		if word != "" {
+			text += " " + word
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.GetMetrics())) {
+		text += fmt.Sprintf(" %s=%g", name, p.GetMetrics()[name])
+	}
+	return text
+}
+
+// shownLines is how many of the last lines of an attempt are shown; --json has all that are kept.
+const shownLines = 20
+
+// addFeedback shows what the present attempt, or else the last one that said anything, has said in the end.
+func (d details) addFeedback(t *lessorv1.Task) {
+	p := t.GetProgress()
+	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {
+		d.add("progress", progressText(p))
+	}
+	var lines []string
+	for _, c := range t.GetFeedback() {
+		lines = append(lines, strings.Split(chunkText(c), "\n")...)
+	}
+	d.add("last lines", strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
+}
