@@ -36,7 +36,9 @@ var arrows = map[string][]string{
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 
 	// A worker is anybody's program: it knows the wire and nothing of the server. Its test helper starts a real server.
-	"worker":            {"gen", anyModule},
+	"worker": {"gen", anyModule},
+	// What lives in a worker is described in the words of the SDK.
+	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
 
 	// What the parts share is below internal. It must not depend on one of them.

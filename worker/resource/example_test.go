@@ -1,0 +1,72 @@
+package resource_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/resource"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// model is loaded once and asked often.
+type model struct{ name string }
+
+func (m *model) answer(question []byte) []byte { return append([]byte(m.name+" says "), question...) }
+
+// One task loads a model and names it in its result; the next refers to it and finds it in the same worker, and only there
+// (W12, [C §3.1]).
+func TestModelFromTaskToTask(t *testing.T) {
+	t.Attr("rules", "W12")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		models := resource.New(resource.Config{})
+		defer func() { _ = models.Close() }()
+		unloaded := make(chan struct{})
+
+		holder := c.Worker("q", worker.Config{Name: "holder"})
+		holder.Handle("load", func(_ context.Context, task *worker.Task) ([]byte, error) {
+			artifact, err := models.Register(resource.Resource{
+				ID: task.ID, Type: "model", Value: &model{name: "m1"}, TTL: 10 * time.Minute,
+				Close: func() error { close(unloaded); return nil },
+			})
+			if err == nil {
+				task.AddArtifact(artifact)
+			}
+			return nil, err
+		})
+		holder.Handle("ask", func(_ context.Context, task *worker.Task) ([]byte, error) {
+			held, err := models.LeaseAll(task.Resources)
+			if err != nil {
+				return nil, worker.Permanent(err)
+			}
+			defer held.Release()
+			return held[0].Value().(*model).answer(task.Payload), nil
+		})
+		c.Run(holder)
+		loaded := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "load"})
+		artifact := loaded.GetArtifacts()[0]
+		if artifact.GetWorkerId() != "holder" || artifact.GetType() != "model" || artifact.GetExpiresAt() == nil {
+			t.Errorf("artifact = %v", artifact)
+		}
+
+		other := c.Worker("q", worker.Config{Name: "other", Concurrency: 8})
+		other.Handle("ask", func(context.Context, *worker.Task) ([]byte, error) { return []byte("who?"), nil })
+		c.Run(other)
+		answer := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "ask", Payload: []byte("hello"), ResourceRefs: []*lessorv1.ResourceRef{{
+			ResourceId: artifact.GetResourceId(), WorkerId: artifact.GetWorkerId(), Type: artifact.GetType(), ExpiresAt: artifact.GetExpiresAt(),
+		}}})
+		if got := string(answer.GetOutput()); got != "m1 says hello" {
+			t.Errorf("answer = %q, want that of the model", got)
+		}
+		time.Sleep(11 * time.Minute)
+		select {
+		case <-unloaded:
+		default:
+			t.Error("the model was not unloaded")
+		}
+	})
+}

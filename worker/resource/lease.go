@@ -1,0 +1,75 @@
+package resource
+
+import (
+	"sync/atomic"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// Lease keeps a resource from being closed until it is released.
+type Lease struct {
+	r        *Registry
+	e        *entry
+	released atomic.Bool
+}
+
+// Lease takes a resource for use. Any number of leases may be held at once. The error is ErrNotFound.
+func (r *Registry) Lease(id string) (*Lease, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.findLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	e.halt()
+	e.leases++
+	return &Lease{r: r, e: e}, nil
+}
+
+// Value is the resource itself.
+func (l *Lease) Value() any { return l.e.Value }
+
+// ID is the resource's identity.
+func (l *Lease) ID() string { return l.e.ID }
+
+// Release gives the resource back; its time to live begins anew. Releasing again does nothing.
+func (l *Lease) Release() {
+	if !l.released.CompareAndSwap(false, true) {
+		return
+	}
+	l.r.mu.Lock()
+	l.e.leases--
+	last := l.e.leases == 0
+	if last && l.e.present {
+		l.r.restLocked(l.e)
+	}
+	orphan := last && !l.e.present
+	l.r.mu.Unlock()
+	if orphan {
+		l.r.closeAlone(l.e)
+	}
+}
+
+// Leases are held together.
+type Leases []*Lease
+
+// LeaseAll leases what a task refers to, in its order: all or none. The error is ErrNotFound.
+func (r *Registry) LeaseAll(refs []worker.ResourceRef) (Leases, error) {
+	var held Leases
+	for _, ref := range refs {
+		l, err := r.Lease(ref.ResourceID)
+		if err != nil {
+			held.Release()
+			return nil, err
+		}
+		held = append(held, l)
+	}
+	return held, nil
+}
+
+// Release gives all of them back.
+func (ls Leases) Release() {
+	for _, l := range ls {
+		l.Release()
+	}
+}

@@ -1,0 +1,179 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// Errors of a registry.
+var (
+	// ErrNotFound: there is no such resource here, or no longer.
+	ErrNotFound = errors.New("no such resource in this worker")
+	// ErrExists: the id is taken.
+	ErrExists = errors.New("the resource is registered already")
+	// ErrClosed: the registry was closed.
+	ErrClosed = errors.New("the registry is closed")
+)
+
+// Config is what has a good default. The zero Config works.
+type Config struct {
+	// Now and AfterFunc are the clock; AfterFunc's answer stops what it began. Default: that of the package time.
+	Now       func() time.Time
+	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+	// OnError gets the errors of closers that nobody waits for. It must not call the registry. Default: they are ignored.
+	OnError func(id string, err error)
+}
+
+// Resource is something that lives in this worker.
+type Resource struct {
+	// ID is its identity in this worker. Required; at most 256 bytes.
+	ID string
+	// Type is what it is, for example "browser".
+	Type string
+	// Value is the thing itself.
+	Value any
+	// TTL is how long it is kept while nobody has it leased. 0: for ever.
+	TTL time.Duration
+	// Close ends it; it is called once, when the resource has left the registry and its last lease was released. Nil: there
+	// is nothing to do.
+	Close func() error
+	// Metadata is free text for artifacts.
+	Metadata map[string]string
+}
+
+// Registry holds resources. Its methods may be called from several goroutines.
+type Registry struct {
+	cfg Config
+
+	mu struct {
+		sync.Mutex
+		entries map[string]*entry
+		closed  bool
+	}
+}
+
+// New makes an empty registry.
+func New(cfg Config) *Registry {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.AfterFunc == nil {
+		cfg.AfterFunc = func(d time.Duration, f func()) (stop func() bool) { return time.AfterFunc(d, f).Stop }
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(string, error) {}
+	}
+	r := &Registry{cfg: cfg}
+	r.mu.entries = make(map[string]*entry)
+	return r
+}
+
+// Register takes a resource in, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed; then the resource stays
+// the caller's to close.
+func (r *Registry) Register(res Resource) (worker.Artifact, error) {
+	if old := r.overdue(res.ID); old != nil {
+		r.closeAlone(old)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case res.ID == "":
+		return worker.Artifact{}, errors.New("resource: ID is empty")
+	case r.mu.closed:
+		return worker.Artifact{}, ErrClosed
+	case r.mu.entries[res.ID] != nil:
+		return worker.Artifact{}, fmt.Errorf("%w: %s", ErrExists, res.ID)
+	}
+	e := &entry{Resource: res, present: true}
+	r.mu.entries[res.ID] = e
+	r.restLocked(e)
+	return e.artifact(), nil
+}
+
+// overdue takes a resource out whose time is over and whose timer is late; nil where there is none.
+func (r *Registry) overdue(id string) *entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.mu.entries[id]
+	if e == nil || !e.over(r.cfg.Now()) {
+		return nil
+	}
+	r.dropLocked(e) // nobody has it leased, or it would not be over
+	return e
+}
+
+// Touch begins the time to live of a resource anew, and describes it. The error is ErrNotFound.
+func (r *Registry) Touch(id string) (worker.Artifact, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.findLocked(id)
+	if err != nil {
+		return worker.Artifact{}, err
+	}
+	r.restLocked(e)
+	return e.artifact(), nil
+}
+
+// Remove takes a resource out: it cannot be leased any more, and is closed now or with its last lease. The errors are
+// ErrNotFound and what Close of the resource returns.
+func (r *Registry) Remove(id string) error {
+	r.mu.Lock()
+	e, err := r.findLocked(id)
+	if err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	idle := r.dropLocked(e)
+	r.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	return e.close()
+}
+
+// Close removes all resources, and lets no others in. Those that are leased are closed when they are released.
+func (r *Registry) Close() error {
+	r.mu.Lock()
+	r.mu.closed = true
+	var idle []*entry
+	for e := range maps.Values(r.mu.entries) {
+		if r.dropLocked(e) {
+			idle = append(idle, e)
+		}
+	}
+	r.mu.Unlock()
+	var errs []error
+	for _, e := range idle {
+		errs = append(errs, e.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Len is how many resources can be leased.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.entries)
+}
+
+// findLocked returns a resource that is there. One whose time is over is not, even if its timer is late.
+func (r *Registry) findLocked(id string) (*entry, error) {
+	e := r.mu.entries[id]
+	if e == nil || e.over(r.cfg.Now()) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return e, nil
+}
+
+// dropLocked takes e out, and reports whether it is the caller's to close.
+func (r *Registry) dropLocked(e *entry) (idle bool) {
+	delete(r.mu.entries, e.ID)
+	e.present = false
+	e.halt()
+	return e.leases == 0
+}

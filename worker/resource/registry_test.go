@@ -1,0 +1,213 @@
+package resource_test
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/resource"
+)
+
+// thing counts how often it was closed.
+type thing struct {
+	mu     sync.Mutex
+	closed int
+}
+
+func (g *thing) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed++
+	return nil
+}
+
+func (g *thing) check(t *testing.T, want int) {
+	t.Helper()
+	synctest.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != want {
+		t.Errorf("closed %d times, want %d", g.closed, want)
+	}
+}
+
+const ttl = time.Minute
+
+func register(t *testing.T, r *resource.Registry) *thing {
+	t.Helper()
+	g := &thing{}
+	if _, err := r.Register(resource.Resource{ID: "a", Type: "thing", Value: g, TTL: ttl, Close: g.close}); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func lease(t *testing.T, r *resource.Registry) *resource.Lease {
+	t.Helper()
+	l, err := r.Lease("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// [C §3.1]: what nobody uses is closed at the end of its time to live, once, and cannot be leased any more.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resource.New(resource.Config{})
+		g := register(t, r)
+		time.Sleep(ttl - 1)
+		g.check(t, 0)
+		time.Sleep(1)
+		g.check(t, 1)
+		if _, err := r.Lease("a"); !errors.Is(err, resource.ErrNotFound) {
+			t.Errorf("Lease = %v", err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		g.check(t, 1)
+	})
+}
+
+// A leased resource lives on, whatever its time to live; that begins anew with the last release, and with Touch.
+func TestLeaseHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resource.New(resource.Config{})
+		g := register(t, r)
+		first, second := lease(t, r), lease(t, r)
+		if first.Value() != any(g) || first.ID() != "a" {
+			t.Errorf("value = %v", first.Value())
+		}
+		first.Release()
+		first.Release()
+		if _, err := r.Touch("a"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * ttl)
+		g.check(t, 0)
+		second.Release()
+		time.Sleep(ttl / 2)
+		artifact, err := r.Touch("a")
+		if err != nil || artifact.ResourceID != "a" || artifact.Type != "thing" || !artifact.ExpiresAt.Equal(time.Now().Add(ttl)) {
+			t.Errorf("Touch = %v, %v", artifact, err)
+		}
+		time.Sleep(ttl - 1)
+		g.check(t, 0)
+		time.Sleep(1)
+		g.check(t, 1)
+	})
+}
+
+// What is removed while it is leased is closed with the last lease, once, and makes room for another of its name.
+func TestRemoveLeased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resource.New(resource.Config{})
+		g := register(t, r)
+		l := lease(t, r)
+		if _, err := r.Register(resource.Resource{ID: "a"}); !errors.Is(err, resource.ErrExists) {
+			t.Errorf("Register = %v", err)
+		}
+		if err := r.Remove("a"); err != nil {
+			t.Error(err)
+		}
+		if err := r.Remove("a"); !errors.Is(err, resource.ErrNotFound) {
+			t.Errorf("second Remove = %v", err)
+		}
+		g.check(t, 0)
+		next := register(t, r)
+		l.Release()
+		g.check(t, 1)
+		next.check(t, 0)
+		if err := r.Close(); err != nil || r.Len() != 0 {
+			t.Errorf("Close = %v, %d left", err, r.Len())
+		}
+		next.check(t, 1)
+		if _, err := r.Register(resource.Resource{ID: "b"}); !errors.Is(err, resource.ErrClosed) {
+			t.Errorf("Register after Close = %v", err)
+		}
+	})
+}
+
+// All that a task refers to is leased, or nothing is.
+func TestLeaseAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resource.New(resource.Config{})
+		g := register(t, r)
+		held, err := r.LeaseAll([]worker.ResourceRef{{ResourceID: "a"}, {ResourceID: "a"}})
+		if err != nil || len(held) != 2 {
+			t.Fatalf("LeaseAll = %v, %v", held, err)
+		}
+		held.Release()
+		if _, err := r.LeaseAll([]worker.ResourceRef{{ResourceID: "a"}, {ResourceID: "b"}}); !errors.Is(err, resource.ErrNotFound) {
+			t.Errorf("LeaseAll = %v", err)
+		}
+		time.Sleep(ttl)
+		g.check(t, 1)
+	})
+}
+
+// The clock may be any; what fails with nobody there is told.
+func TestClockAndErrors(t *testing.T) {
+	now, failure := time.Unix(0, 0), errors.New("stuck")
+	var due func()
+	var told error
+	r := resource.New(resource.Config{
+		Now:       func() time.Time { return now },
+		AfterFunc: func(_ time.Duration, f func()) (stop func() bool) { due = f; return func() bool { return false } },
+		OnError:   func(_ string, err error) { told = err },
+	})
+	if _, err := r.Register(resource.Resource{ID: "a", TTL: ttl, Close: func() error { return failure }}); err != nil {
+		t.Fatal(err)
+	}
+	early := due
+	if _, err := r.Touch("a"); err != nil {
+		t.Error(err)
+	}
+	early() // its stop came too late, and so does it
+	if r.Len() != 1 {
+		t.Error("a timer of the past closed the resource")
+	}
+	now = now.Add(ttl)
+	if _, err := r.Lease("a"); !errors.Is(err, resource.ErrNotFound) {
+		t.Errorf("Lease at the end = %v", err) // before the timer was heard
+	}
+	due()
+	if told != failure {
+		t.Errorf("told = %v", told)
+	}
+}
+
+// Closers run once, however many use, remove and close at once.
+func TestRace(t *testing.T) {
+	r := resource.New(resource.Config{})
+	var made, closed atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				res := resource.Resource{ID: "a", TTL: time.Nanosecond, Close: func() error { closed.Add(1); return nil }}
+				if _, err := r.Register(res); err == nil {
+					made.Add(1)
+				}
+				if l, err := r.Lease("a"); err == nil {
+					l.Release()
+				}
+				_ = r.Remove("a")
+			}
+		})
+	}
+	all.Wait()
+	_ = r.Close()
+	for deadline := time.Now().Add(10 * time.Second); closed.Load() < made.Load() && time.Now().Before(deadline); {
+		runtime.Gosched() // a timer may still be at its closer
+	}
+	if made.Load() == 0 || closed.Load() != made.Load() {
+		t.Errorf("%d made, %d closed", made.Load(), closed.Load())
+	}
+}
