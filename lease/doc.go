@@ -14,10 +14,11 @@
 //
 //   - a producer: submits it; cancels, retries and deletes it; adopts a result that came too late (Submit, Cancel, Retry, Delete, Adopt);
 //   - the coordinator: leases a READY task to a worker (Grant), takes one out of its line while its concurrency key has no room, and puts it
-//     back (Grant, Unpark), and takes a lease back when its holder is known to be gone (Requeue);
+//     back (Grant, Unpark), takes a lease back when its holder is known to be gone (Requeue), and gives up a READY task when the worker that
+//     holds its resources is (LoseResource);
 //   - the holder of the live lease: starts, renews, completes, fails or releases the attempt (Say);
-//   - time: run_at, backoff and retention; expiry and acknowledgement of a lease; start_timeout, attempt_timeout, deadline and
-//     cancel_grace (applied before each command on the task, and by Expire).
+//   - time: run_at, backoff and retention; expiry and acknowledgement of a lease; start_timeout, attempt_timeout, deadline, cancel_grace and
+//     the expiry of resources (applied before each command on the task, and by Expire).
 //
 // SCHEDULED, READY and the final states are states of rest, kept in Task.Rest. LEASED, RUNNING and CANCELLING are READY with a live
 // Task.Lease, which is stored apart from the task; Task.State computes what the world sees. docs/state-machine.md lists the
@@ -62,6 +63,6 @@
 // Stall for each live lease comes before anything else (A8).
 //
 // A command on one task never looks at another, but for a Grant, which asks the View how many leases its queue and its concurrency key have.
-// Turns, places in line and capacity are the caller's business: it chooses what to Grant to whom, and the rules say whether that task
+// Turns, places in line, capacity and what a worker has (Line, Class) are the caller's business: it chooses what to Grant to whom, and the rules say whether that task
 // may be granted.
 package lease

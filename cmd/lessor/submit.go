@@ -41,7 +41,8 @@ type submitCmd struct {
 	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"How many that are (1); the smallest limit among those that hold the key counts."`
 	FairnessKey       string        `placeholder:"KEY" help:"Turns within the queue are taken by it; see lessor queue update --weight."`
 
-	retryFlags `embed:""`
+	retryFlags     `embed:""`
+	placementFlags `embed:""`
 }
 
 // Help is shown below the flags.
@@ -52,6 +53,7 @@ Examples:
   lessor submit --queue mail --type welcome --payload '{"user": 7}'
   lessor submit --queue thumbs --payload @photo.jpg --max-attempts 1
   lessor submit --queue backup --concurrency-key disk-1 --concurrency-limit 2
+  lessor submit --queue train --require-feature avx512 --require-resource vram_gb=40
   lessor submit --queue reports --idempotency-key 2026-11 --run-at 2026-12-01T06:00:00Z`
 }
 
@@ -81,7 +83,7 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lessorv1.TaskSpec{
+	spec := &lessorv1.TaskSpec{
 		WorkspaceId:       c.Workspace,
 		Queue:             c.Queue,
 		Type:              c.Type,
@@ -104,7 +106,8 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 		ConcurrencyKey:    c.ConcurrencyKey,
 		ConcurrencyLimit:  c.ConcurrencyLimit,
 		FairnessKey:       c.FairnessKey,
-	}, nil
+	}
+	return spec, c.apply(spec)
 }
 
 // payload is the text itself, or what a file holds.

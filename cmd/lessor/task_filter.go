@@ -9,16 +9,17 @@ import (
 // taskFilter are the conditions by which tasks are selected. An empty one is refused, for it would be none: an unset variable of a
 // script must not select everything.
 type taskFilter struct {
-	Queue string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
-	State []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
-	RunID string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
-	Type  string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
-	Label map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
+	Queue    string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
+	State    []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
+	RunID    string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
+	Type     string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
+	HostNode string            `type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
+	Label    map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
 // isSet reports whether there is any condition.
 func (f taskFilter) isSet() bool {
-	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || len(f.Label) > 0
+	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || len(f.Label) > 0
 }
 
 func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
@@ -32,6 +33,7 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 		States:      states,
 		RunId:       f.RunID,
 		Type:        f.Type,
+		HostNodeId:  f.HostNode,
 		Labels:      f.Label,
 	}, nil
 }

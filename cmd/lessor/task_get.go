@@ -77,6 +77,8 @@ func printTask(w io.Writer, t *lessorv1.Task) error {
 	d := newDetails(w)
 	d.addState(t)
 	d.addSpec(t.GetSpec())
+	d.addPlacement(t.GetSpec())
+	d.addTrace(t)
 	d.addLease(t)
 	d.addResult(t)
 	d.addFeedback(t)

@@ -21,7 +21,7 @@ func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) 
 	case len(s.TaskID) > 0:
 		return nil, nil
 	case !s.All && !s.isSet():
-		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type or --label, or with --all", "no tasks are named")
+		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type, --host-node or --label, or with --all", "no tasks are named")
 	}
 	return s.filter(workspace)
 }

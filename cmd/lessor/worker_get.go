@@ -81,6 +81,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.add("workspace", m.GetWorkspaceId())
 	d.add("queues", strings.Join(m.GetQueues(), ", "))
 	d.add("types", strings.Join(m.GetCapabilities().GetTypes(), ", "))
+	d.addCapabilities(m.GetCapabilities())
 	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
 	d.add("leases", fmt.Sprint(m.GetLeases()))
 	for _, name := range slices.Sorted(maps.Keys(m.GetMetrics())) {
@@ -88,6 +89,18 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	}
 	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
 	return d.flush()
+}
+
+// addCapabilities shows what tasks may require of the worker.
+func (d details) addCapabilities(c *lessorv1.Capabilities) {
+	d.add("runtimes", strings.Join(c.GetRuntimes(), ", "))
+	d.add("features", strings.Join(c.GetFeatures(), ", "))
+	for _, key := range slices.Sorted(maps.Keys(c.GetLabels())) {
+		d.add("label", key+"="+c.GetLabels()[key])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.GetResources())) {
+		d.add("resource", fmt.Sprintf("%s %g", name, c.GetResources()[name]))
+	}
 }
 
 func healthText(m *lessorv1.Worker) string {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// placementFlags say which workers may take a task, and where it stands in a trace.
+type placementFlags struct {
+	RequireRuntime  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this runtime take the task. Repeatable."`
+	RequireFeature  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this feature. Repeatable."`
+	RequireLabel    map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Only workers with this label. Repeatable."`
+	RequireResource map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"Only workers with at least so much of it. Repeatable."`
+	ResourceRef     []string           `sep:"none" placeholder:"ID@WORKER" help:"Only the worker that holds this resource. Repeatable, for one worker."`
+	Affinity        string             `placeholder:"KEY" help:"Tasks that share it go to the worker that had the last of them, if it has room."`
+	Sticky          bool               `help:"With --affinity: wait for that worker."`
+	AffinityTTL     time.Duration      `name:"affinity-ttl" type:"positive" placeholder:"DURATION" help:"How long that holds after the last of them (10m)."`
+
+	HostNode   string   `placeholder:"ID" help:"Node that the task is mounted on: the key or id of its task, in the same run."`
+	ChainIndex *uint32  `placeholder:"N" help:"Its place among what is mounted there, from 0."`
+	Middleware []string `sep:"none" placeholder:"NAME" help:"What is mounted on this task, for people. Repeatable, outermost first."`
+}
+
+// apply puts the flags into spec.
+func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
+	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 {
+		spec.Requirements = &lessorv1.Requirements{
+			Runtimes: p.RequireRuntime, Features: p.RequireFeature, Labels: p.RequireLabel, Resources: p.RequireResource,
+		}
+	}
+	if spec.ResourceRefs, err = p.refs(); err != nil {
+		return err
+	}
+	if spec.Affinity, err = p.affinity(); err != nil {
+		return err
+	}
+	if p.HostNode != "" || p.ChainIndex != nil || len(p.Middleware) > 0 {
+		spec.TraceMeta = &lessorv1.TraceMeta{HostNodeId: p.HostNode, ChainIndex: p.ChainIndex, MiddlewareChain: p.Middleware}
+	}
+	return nil
+}
+
+func (p placementFlags) refs() (all []*lessorv1.ResourceRef, err error) {
+	for _, ref := range p.ResourceRef {
+		at := strings.LastIndexByte(ref, '@')
+		if at < 0 {
+			return nil, fail(exitUsage, "say which worker holds it: ID@WORKER", "--resource-ref: %q has no @", ref)
+		}
+		all = append(all, &lessorv1.ResourceRef{ResourceId: ref[:at], WorkerId: ref[at+1:]})
+	}
+	return all, nil
+}
+
+func (p placementFlags) affinity() (*lessorv1.Affinity, error) {
+	switch {
+	case p.Affinity != "":
+	case p.Sticky:
+		return nil, fail(exitUsage, "", "--sticky: means nothing without --affinity")
+	case p.AffinityTTL != 0:
+		return nil, fail(exitUsage, "", "--affinity-ttl: means nothing without --affinity")
+	default:
+		return nil, nil
+	}
+	a := &lessorv1.Affinity{Key: p.Affinity, Ttl: span(p.AffinityTTL)}
+	if p.Sticky {
+		a.Mode = lessorv1.AffinityMode_AFFINITY_MODE_STICKY
+	}
+	return a, nil
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// addPlacement shows which workers may take a task.
+func (d details) addPlacement(s *lessorv1.TaskSpec) {
+	r := s.GetRequirements()
+	for _, name := range r.GetRuntimes() {
+		d.add("requires", "runtime "+name)
+	}
+	for _, name := range r.GetFeatures() {
+		d.add("requires", "feature "+name)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.GetLabels())) {
+		d.add("requires", "label "+key+"="+r.GetLabels()[key])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.GetResources())) {
+		d.add("requires", fmt.Sprintf("%s of at least %g", name, r.GetResources()[name]))
+	}
+	for _, ref := range s.GetResourceRefs() {
+		d.add("resource", refText(ref))
+	}
+	if a := s.GetAffinity(); a != nil {
+		d.add("affinity", fmt.Sprintf("%s, %s, for %v", a.GetKey(), strings.ToLower(short(a.GetMode(), "AFFINITY_MODE_")), a.GetTtl().AsDuration()))
+	}
+}
+
+func refText(ref *lessorv1.ResourceRef) string {
+	text := ref.GetResourceId() + " at worker " + ref.GetWorkerId()
+	if ref.GetType() != "" {
+		text += ", " + ref.GetType()
+	}
+	if ref.GetScope() != "" {
+		text += ", for " + ref.GetScope()
+	}
+	if ref.GetExpiresAt() != nil {
+		text += ", until " + clock(ref.GetExpiresAt())
+	}
+	return text
+}
+
+// addTrace shows where a task stands among those of its run.
+func (d details) addTrace(t *lessorv1.Task) {
+	meta := t.GetSpec().GetTraceMeta()
+	if host := meta.GetHostNodeId(); host != "" {
+		d.add("mounted on", host+indexText(meta.ChainIndex))
+	}
+	d.add("chain", strings.Join(meta.GetMiddlewareChain(), ", "))
+	for _, m := range t.GetMiddlewares() {
+		text := m.GetTaskId() + indexText(m.ChainIndex) + ", " + short(m.GetState(), "TASK_STATE_")
+		if m.GetTaskKey() != "" {
+			text = m.GetTaskKey() + ", " + text
+		}
+		d.add("middleware", text)
+	}
+}
+
+func indexText(index *uint32) string {
+	if index == nil {
+		return ""
+	}
+	return fmt.Sprintf(", index %d", *index)
+}
