@@ -63,6 +63,6 @@
 // Stall for each live lease comes before anything else (A8).
 //
 // A command on one task never looks at another, but for a Grant, which asks the View how many leases its queue and its concurrency key have.
-// Turns, places in line, capacity and what a worker has (Line, Class) are the caller's business: it chooses what to Grant to whom, and the rules say whether that task
-// may be granted.
+// Turns, places in line, capacity and what a worker has (Line, Class) are the caller's business: it chooses what to Grant to whom, and the
+// rules say whether that task may be granted.
 package lease
