@@ -80,7 +80,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 // register adds the services to the server. Their handlers are wrapped, see guarded.
 func (c *Coordinator) register(e *edge, open *sessions) {
 	tasks := &taskService{edge: e}
-	workers := &workerService{edge: e, streams: &streams{edge: e, engine: c.engine, open: open}}
+	workers := &workerService{edge: e, streams: newStreams(e, c.engine, open)}
 	admin := &adminService{edge: e, census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)

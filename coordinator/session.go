@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -19,10 +21,11 @@ import (
 
 // Protocol of the session stream, and what the coordinator asks of both sides.
 const (
-	Protocol    = 1
-	maxParallel = 10_000
-	maxQueues   = 100
-	maxTypes    = 1000
+	Protocol        = 1
+	handshakeWithin = 10 * time.Second
+	maxParallel     = 10_000
+	maxQueues       = 100
+	maxTypes        = 1000
 )
 
 // Codes of error and reset frames beside those of errors.go; docs/protocol.md has the table (W14).
@@ -32,30 +35,29 @@ const (
 	codeUnknown      = "E.CMD.UNKNOWN"
 	codeTimeout      = "E.TIMEOUT"
 	codeKicked       = "E.SESSION.KICKED"
+	codeSeqGap       = "E.RESULT.SEQ_GAP"
+	codeToken        = "E.AUTH.INVALID_TOKEN"
 )
 
-// sessionState is where a session stands (W1). The worker's NEW and CLOSED have no session here.
-type sessionState int
-
-const (
-	handshaking sessionState = iota // waits for the handshake, then for register
-	registered
-	heartbeating
-	draining
-)
-
-// session is one worker's stream. Three goroutines share it:
+// session is one worker's stream; what outlives it is in its dialog. Three goroutines share it:
 //
 //	name    does                                                    ends
 //	handler waits for the end, then leaves the engine               when what is under way has been answered and sent
 //	reader  takes frames one by one, in order                       when Recv fails, which the handler's return causes
-//	writer  makes frames of what waits in the outbox, and sends     when the outbox is closed and empty
+//	writer  makes frames of what waits in the outbox, and sends     when the outbox is closed and empty, or another stream's
+//
+// The writer begins with the session. Before, the reader itself says what is to be said.
 type session struct {
 	c      *streams
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	out    *outbox
 	who    identity
 	size   int // bytes of the frame that the reader is at
+
+	sending    sync.Mutex    // held while a frame is sent
+	slow       *time.Timer   // closes stuck; runs while a frame is sent
+	stuck      chan struct{} // closed when a frame was not read in time
+	written    chan struct{} // closed when the writer has ended
+	unnumbered int           // frames that the reader has sent itself
 
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
@@ -68,11 +70,14 @@ type session struct {
 
 	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
 	sessionView
-	health wellness
-	news   feedbackQueue // has a mutex of its own
-	id     string        // empty before the handshake
-	log    *slog.Logger
-	left   bool // it has left the engine, or may no longer enter it
+	health    wellness
+	news      feedbackQueue // has a mutex of its own
+	admission               // its dialog is nil before the handshake
+	log       *slog.Logger
+	member    *engine.Member  // nil before register
+	left      bool            // it has left the engine, or may no longer enter it
+	forGood   bool            // the worker will not come back to this session
+	last      *lessorv1.Reset // what the last frame will be; nil: none
 }
 
 // sessionView is what is known of the worker.
@@ -90,45 +95,50 @@ type sessionView struct {
 // streams serves sessions.
 type streams struct {
 	*edge
-	engine *engine.Engine // its sessions are no business of the unary calls
-	open   *sessions
+	engine  *engine.Engine // its sessions are no business of the unary calls
+	open    *sessions
+	dialogs *dialogs
+	tokens  tokens
 }
 
-// coordinatorName is the id of the coordinator as a sender of frames.
-const coordinatorName = "coordinator"
+func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
+	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(), tokens: tokens{eng.Key("session token")}}
+}
 
 // serve is one worker's stream from its first frame to its end; see the proto for its frames.
 func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	ss := &session{
 		c: s, log: s.cfg.Logger, stream: stream, who: identify(stream.Context()),
-		heard: make(chan struct{}, 1), over: make(chan error, 1),
+		heard: make(chan struct{}, 1), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}),
 	}
 	now := s.engine.Now().Wall
 	ss.sessionView = sessionView{connected: now, seen: now}
 	ss.health = wellness{limits: s.cfg.Sessions.health(ss.who.Tenant), interval: s.cfg.Sessions.HeartbeatInterval, word: true}
-	ss.out = newOutbox(ss, s.cfg.Sessions.SendTimeout)
+	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, sync.OnceFunc(func() { close(ss.stuck) }))
+	ss.slow.Stop()
 	return ss.run()
 }
 
 // run returns when the session is over. Returning ends the stream, and with it the reader.
 func (ss *session) run() error {
-	written := make(chan struct{})
-	go func() { defer close(written); ss.out.write() }()
 	go ss.read()
 	err := ss.wait()
-	ss.leave(false)
-	code := ss.out.close()
-	if code == "" {
-		code = errorCode(err)
-	}
+	d := ss.leave(false)
+	code := cmp.Or(ss.resetCode(), errorCode(err))
 	if code != "" {
 		ss.c.open.resets.WithLabelValues(code).Inc()
 	}
 	ss.logger().Info("session ends", "code", code, "error", err)
-	select {
-	case <-written:
-	case <-ss.out.stuck: // it reads no more; its frames go with the stream
+	if d == nil {
+		ss.dismiss()
+		return err
 	}
+	d.out.close(ss)
+	select {
+	case <-ss.written:
+	case <-ss.stuck: // it reads no more; its frames wait for the next stream
+	}
+	ss.c.dialogs.leave(d, ss, ss.doneForGood())
 	return err
 }
 
@@ -137,23 +147,28 @@ func (ss *session) wait() error {
 	patience := ss.c.cfg.Sessions.IdleTimeout
 	idle := time.NewTimer(patience)
 	defer idle.Stop()
+	greeting := time.NewTimer(handshakeWithin)
+	defer greeting.Stop()
 	for {
 		select {
 		case err := <-ss.over:
 			return err
 		case <-ss.heard:
 			idle.Reset(patience)
+		case <-greeting.C:
+			if ss.current() == opening {
+				ss.reset(codeTimeout, "no handshake came within "+handshakeWithin.String(), 0)
+			}
 		case <-idle.C:
 			if ss.busy.Load() {
 				idle.Reset(patience)
 				continue
 			}
-			ss.out.reset(codeTimeout, "no frame came within "+patience.String(), 0)
-			return nil
+			ss.reset(codeTimeout, "no frame came within "+patience.String(), 0)
 		case <-ss.c.stopping.Done():
-			ss.out.reset(codeStopping, "the coordinator is stopping", time.Second)
+			ss.reset(codeStopping, "the coordinator is stopping", time.Second)
 			return nil
-		case <-ss.out.stuck:
+		case <-ss.stuck:
 			return newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil)
 		case <-ss.stream.Context().Done():
 			return context.Cause(ss.stream.Context())
@@ -169,15 +184,55 @@ func (ss *session) end(err error) {
 	}
 }
 
+// reset ends the session from the side of the coordinator: what is under way is answered, then a last frame says why. The first word counts.
+func (ss *session) reset(code, reason string, retryAfter time.Duration) {
+	ss.mu.Lock()
+	if ss.last == nil {
+		ss.last = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)}
+	}
+	ss.mu.Unlock()
+	ss.end(nil)
+}
+
+// displaced ends the stream in favour of one that goes on with its session, or is of the same instance (W8).
+func (ss *session) displaced() {
+	ss.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
+}
+
+// resetCode is the code of the reset that will be the last frame; empty: none.
+func (ss *session) resetCode() string {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.last.GetCode()
+}
+
+func (ss *session) doneForGood() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.forGood
+}
+
+// dismiss says the last word on a stream that never had a session, unless the reader is still saying something.
+func (ss *session) dismiss() {
+	if m := ss.farewell(); m != nil && ss.sending.TryLock() {
+		defer ss.sending.Unlock()
+		_ = ss.sendLocked(m) // the stream ends anyway
+	}
+}
+
 // leave takes the session out of the engine and the register. A lost stream alone revokes nothing (W8), a goodbye gives all leases
-// back at once (W9). The first call does it.
-func (ss *session) leave(goodbye bool) {
+// back at once (W9). The first call does it. It returns the session's dialog; nil where there was no handshake.
+func (ss *session) leave(goodbye bool) *dialog {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.left = true
 	ss.health.stop()
+	ss.forGood = ss.forGood || goodbye
 	ss.c.open.remove(ss)
-	_ = ss.c.engine.Leave(ss.who.Tenant, ss.id, goodbye) // a stopped engine knows no sessions
+	if ss.member != nil {
+		_ = ss.c.engine.Leave(ss.member, goodbye) // a stopped engine knows no sessions
+	}
+	return ss.dialog
 }
 
 func (ss *session) read() {

@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"errors"
-	"time"
+	"fmt"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -11,40 +11,48 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-func (o *outbox) accept(corr string, a *lessorv1.Accept) {
-	o.reply(func(lease.Now) *lessorv1.SessionResponse {
-		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Accept{Accept: a}}
-	})
-}
-
+// ack acknowledges a frame.
 func (o *outbox) ack(frame string) {
 	o.reply(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: frame, Ack: &lessorv1.Ack{For: frame}}
 	})
 }
 
+// ackOf acknowledges a frame that asks for it; nil where it does not.
+func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
+	if !m.GetAck().GetRequest() {
+		return nil
+	}
+	return &lessorv1.Ack{For: m.GetId()}
+}
+
 // fail answers a bad frame. Nothing was changed by it.
 func (o *outbox) fail(corr, code, message, remediation string) {
-	o.ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
-	o.reply(func(lease.Now) *lessorv1.SessionResponse {
-		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{
-			Error: &lessorv1.Error{Code: code, Message: message, Remediation: remediation},
-		}}
+	o.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	o.refuse(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation})
+}
+
+// missing answers a frame before which others are missing (W7).
+func (o *outbox) missing(corr string, expected uint64) {
+	o.log.Info("frame is missing", "corr", corr, "code", codeSeqGap, "seq", expected)
+	o.refuse(corr, &lessorv1.Error{
+		Code: codeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
+		Remediation: "send again from expected_seq on", ExpectedSeq: expected,
 	})
 }
 
-// reset says what the last frame will be, of a session that the coordinator ends. The first word counts.
-func (o *outbox) reset(code, reason string, retryAfter time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.last == nil {
-		o.last = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)}
-	}
+func (o *outbox) refuse(corr string, e *lessorv1.Error) {
+	o.reply(func(lease.Now) *lessorv1.SessionResponse { return errorFrame(corr, e) })
+}
+
+func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
+	return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{Error: e}}
 }
 
 // verdicts answers a reports frame; err means that there is no verdict.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
-	o.put(outgoing{bytes: bytes, make: func(now lease.Now) *lessorv1.SessionResponse {
+	strip(reports)
+	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.ReportVerdict, len(reports))
 		for i, r := range reports {
 			items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
@@ -62,7 +70,8 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 
 // renewals answers a heartbeat frame; err means that there is no verdict.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
-	o.put(outgoing{bytes: bytes, make: func(now lease.Now) *lessorv1.SessionResponse {
+	strip(reports)
+	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.LeaseAck, len(reports))
 		for i, r := range reports {
 			items[i] = &lessorv1.LeaseAck{TaskId: r.TaskID, LeaseId: r.LeaseID, Error: itemError(err)}
@@ -74,6 +83,13 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: stamp(now.Wall)},
 		}}
 	}})
+}
+
+// strip leaves of reports that were judged what their answers name: these are retained for a while.
+func strip(reports []*lease.Report) {
+	for _, r := range reports {
+		r.Result, r.Failure, r.Checkpoint = nil, nil, nil
+	}
 }
 
 // late answers acknowledgements. Those that came in time need no answer; the others are told to stop (W5).
@@ -89,12 +105,16 @@ func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
 
 // cancel tells of a lease to stop.
 func (o *outbox) cancel(c *lessorv1.Cancel) {
-	o.add(func(w *waiting) { w.pushed = append(w.pushed, push{cancel: c}) })
+	o.push(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
+	})
 }
 
 // drain tells that no more work will come (W10).
 func (o *outbox) drain(d *lessorv1.Drain) {
-	o.add(func(w *waiting) { w.pushed = append(w.pushed, push{drain: d}) })
+	o.push(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}
+	})
 }
 
 // itemError says that an item got no verdict, and when to repeat it; nil for nil.

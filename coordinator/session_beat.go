@@ -18,9 +18,7 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.awaitHeartbeat()
 	ss.mu.Lock()
 	ss.health.hear(m, ss.slots)
-	if ss.state == registered {
-		ss.state = heartbeating
-	}
+	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	for i, l := range m.GetLeases() {

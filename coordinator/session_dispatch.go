@@ -1,47 +1,29 @@
 package coordinator
 
 import (
-	"slices"
-	"strconv"
-
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // Bounds of dispatch frames.
 const (
 	maxDispatch = 2 << 20 // bytes of the assignments of one frame, unless one alone is larger
 	maxUnacked  = 16_384  // leases that are remembered for the ack of their frame; more than a worker can hold
+	handedSize  = 128     // bytes that one of them takes, about
 )
 
 // dispatch queues new leases. Those that wait by the time they are sent share frames.
 func (o *outbox) dispatch(granted []engine.Granted) {
 	o.add(func(w *waiting) {
-		if n := len(w.pushed); n > 0 && w.pushed[n-1].isWork() {
+		if n := len(w.pushed); n > 0 && w.pushed[n-1].frame == nil {
 			w.pushed[n-1].granted = append(w.pushed[n-1].granted, granted...)
 			return
 		}
 		w.pushed = append(w.pushed, push{granted: granted})
 	})
-}
-
-// sendWork hands out leases, in frames of a bounded size.
-func (o *outbox) sendWork(granted []engine.Granted) error {
-	for len(granted) > 0 {
-		n := fill(granted)
-		assignments, err := o.ss.c.assignments(granted[:n])
-		if err != nil {
-			return err
-		}
-		granted = granted[n:]
-		if len(assignments) == 0 { // their tasks were deleted
-			continue
-		}
-		if err := o.sendDispatch(assignments); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // fill tells how many leases go into one frame; at least one does.
@@ -55,54 +37,89 @@ func fill(granted []engine.Granted) int {
 	return len(granted)
 }
 
-func (o *outbox) sendDispatch(assignments []*lessorv1.Assignment) error {
-	m := &lessorv1.SessionResponse{
-		Id: "d" + strconv.FormatUint(o.seq+1, 10), Ack: &lessorv1.Ack{Request: true},
+// handed is a lease that a dispatch carried.
+type handed struct {
+	task    lease.TaskID
+	attempt uint32
+	lease   string
+	token   uint64
+}
+
+func handOver(granted []engine.Granted) []handed {
+	all := make([]handed, len(granted))
+	for i := range granted {
+		g := &granted[i]
+		all[i] = handed{g.Task.ID, g.Task.Lease.Attempt, g.LeaseID, g.Token}
+	}
+	return all
+}
+
+// regrant finds those leases that are still live, for a dispatch that is sent again.
+func (e *edge) regrant(leases []handed) ([]engine.Granted, error) {
+	var all []engine.Granted
+	err := e.view(func(r store.Reader) error {
+		for _, h := range leases {
+			t, err := records.Task(r, h.task)
+			if err != nil {
+				return err
+			}
+			if t != nil && t.Lease != nil && t.Lease.Attempt == h.attempt {
+				all = append(all, engine.Granted{Task: t, LeaseID: h.lease, Token: h.token})
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// dispatchOf is the frame of the leases. Where none of them lives any more it says nothing, but closes the sequence all the same.
+func (e *edge) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse, error) {
+	assignments, err := e.assignments(granted)
+	if err != nil || len(assignments) == 0 {
+		return &lessorv1.SessionResponse{}, err
+	}
+	return &lessorv1.SessionResponse{
 		Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: &lessorv1.Dispatch{Assignments: assignments}},
-	}
-	leases := make([]leaseRef, len(assignments))
-	for i, a := range assignments {
-		leases[i] = leaseRef{task: a.GetTask().GetTaskId(), lease: a.GetLeaseId()}
-	}
-	o.mu.Lock()
-	o.unacked.add(m.GetId(), leases)
-	o.mu.Unlock()
-	return o.send(m)
+	}, nil
 }
 
-// dispatched returns the leases of a frame, once.
-func (o *outbox) dispatched(frame string) []leaseRef {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.unacked.take(frame)
-}
-
-type leaseRef struct{ task, lease string }
-
-// unacked remembers which leases a dispatch carried until its ack comes. A worker need not acknowledge what it starts at once, so
+// unacked remembers which leases a dispatch carried until its ack comes (W5). A worker need not acknowledge what it starts at once, so
 // the oldest are forgotten where they are too many.
 type unacked struct {
-	frames map[string][]leaseRef
-	order  []string // oldest first; some may have been taken
+	frames []dispatched // oldest first
 	leases int
 }
 
-func (u *unacked) add(frame string, leases []leaseRef) {
-	u.frames[frame] = leases
-	u.order = append(u.order, frame)
+type dispatched struct {
+	seq    uint64
+	leases []handed
+}
+
+func (u *unacked) add(seq uint64, leases []handed) {
+	u.frames = append(u.frames, dispatched{seq, leases})
 	u.leases += len(leases)
-	for u.leases > maxUnacked && len(u.order) > 1 {
-		u.take(u.order[0])
-		u.order = u.order[1:]
-	}
-	if len(u.order) > 2*len(u.frames)+16 {
-		u.order = slices.DeleteFunc(u.order, func(frame string) bool { return u.frames[frame] == nil })
+	for u.leases > maxUnacked && len(u.frames) > 1 {
+		u.pop()
 	}
 }
 
-func (u *unacked) take(frame string) []leaseRef {
-	leases := u.frames[frame]
-	delete(u.frames, frame)
+func (u *unacked) pop() (leases []handed) {
+	leases = u.frames[0].leases
+	u.frames[0] = dispatched{}
+	if u.frames = u.frames[1:]; len(u.frames) == 0 {
+		u.frames = nil
+	}
 	u.leases -= len(leases)
 	return leases
+}
+
+// take returns the leases of the frame of a seq, and those of the frames before it, once.
+func (u *unacked) take(seq uint64) (before, named []handed) {
+	for len(u.frames) > 0 && u.frames[0].seq < seq {
+		before = append(before, u.pop()...)
+	}
+	if len(u.frames) > 0 && u.frames[0].seq == seq {
+		named = u.pop()
+	}
+	return before, named
 }

@@ -1,62 +1,106 @@
 package coordinator
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // take handles one frame; false ends the session.
 func (ss *session) take(f *frame) bool {
 	ss.size = f.size
-	if f.err != nil {
-		ss.out.fail("", codeInvalid, "the frame can not be read: "+f.err.Error(), "send valid protobuf with UTF-8 strings")
-		return true
-	}
 	m := f.msg
-	if !ss.named(m) {
-		return true
+	if problem := ss.unnamed(f); problem != "" {
+		return ss.refuse(m.GetId(), codeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
 	ss.logFrame(m)
-	if err := ss.envelope(m); err != "" {
+	if err := ss.envelope(f); err != "" {
 		return ss.deny(m.GetId(), err)
 	}
 	ss.mu.Lock()
 	ss.seen = ss.c.engine.Now().Wall
 	ss.mu.Unlock()
-	if m.GetAck().GetFor() != "" {
-		ss.acknowledged(m.GetAck().GetFor())
+	if ss.dialog == nil {
+		return ss.takeOpening(f)
 	}
-	goOn := ss.payload(m)
-	ss.unhush() // after what the frame says is judged, so that a late report is not overtaken by a new grant
-	if m.GetAck().GetRequest() {
-		ss.out.ack(m.GetId())
+	if !ss.in.enter(ss) {
+		return false // another stream goes on with the session
+	}
+	defer ss.in.leave()
+	return ss.takeInOrder(f)
+}
+
+// takeOpening handles a frame of a stream that has no session yet.
+func (ss *session) takeOpening(f *frame) (goOn bool) {
+	m := f.msg
+	goOn = ss.handle(f, kindOf(m))
+	switch {
+	case ss.dialog != nil:
+		ss.in.opened(ss, m)
+	case goOn && m.GetAck().GetRequest():
+		goOn = ss.say(&lessorv1.SessionResponse{Corr: m.GetId(), Ack: ackOf(m)})
 	}
 	return goOn
 }
 
-// named checks what the answers refer to.
-func (ss *session) named(m *lessorv1.SessionRequest) bool {
-	f := fields{limits: ss.c.cfg.Limits}
-	corr := f.required("id", m.GetId())
-	if f.err != nil {
-		corr = ""
+// takeInOrder keeps the order of the worker's frames (W6, W7).
+func (ss *session) takeInOrder(f *frame) (goOn bool) {
+	m, kind := f.msg, kindOf(f.msg)
+	if id := m.GetAck().GetFor(); id != "" {
+		ss.acknowledged(id)
 	}
-	f.id("corr", m.GetCorr())
-	if f.err != nil {
-		ss.out.fail(corr, codeInvalid, f.err.Error(), "give every frame a short id of its own")
+	goOn = true
+	switch ss.in.judge(m, kind) {
+	case repeated:
+		ss.out.ack(m.GetId())
+	case earlyNew:
+		ss.out.missing(m.GetId(), ss.in.next)
+	case inOrder:
+		goOn = ss.handle(f, kind)
+		if m.GetAck().GetRequest() {
+			ss.out.ack(m.GetId())
+		}
+		if !ss.out.open() {
+			return goOn // nobody knows whether it had its effect: the next stream will say it again
+		}
+		if ss.in.taken(m); m.GetSeq() != 0 {
+			ss.out.took(m.GetId())
+		}
 	}
-	return f.err == nil
+	ss.out.proceed()
+	ss.unhush() // after what the frame says is judged, so that a late report is not overtaken by a new grant
+	return goOn
 }
 
+// unnamed checks what the answers refer to. Of a frame that can not be read the envelope may still be known.
+func (ss *session) unnamed(f *frame) (problem string) {
+	check := fields{limits: ss.c.cfg.Limits}
+	check.required("id", f.msg.GetId())
+	if check.err != nil {
+		f.msg.Id = ""
+	}
+	check.id("corr", f.msg.GetCorr())
+	switch {
+	case check.err == nil:
+		return ""
+	case f.err != nil:
+		return unreadable(f.err)
+	}
+	return check.err.Error()
+}
+
+func unreadable(err error) string { return "the frame can not be read: " + err.Error() }
+
 // envelope checks what binds the stream: tenant and sender. It returns what is wrong.
-func (ss *session) envelope(m *lessorv1.SessionRequest) string {
-	first := ss.id == ""
+func (ss *session) envelope(f *frame) string {
+	m, first := f.msg, ss.dialog == nil
+	if f.err != nil {
+		return "" // it is refused whoever sent it
+	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
 		return "tenant: is not that of the credentials"
 	}
@@ -74,100 +118,81 @@ func (ss *session) envelope(m *lessorv1.SessionRequest) string {
 	return ""
 }
 
+// refuse answers a bad frame, by which nothing was changed, and goes on.
+func (ss *session) refuse(corr, code, message, remediation string) bool {
+	if ss.dialog != nil {
+		ss.out.fail(corr, code, message, remediation)
+		ss.out.proceed()
+		return true
+	}
+	ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
+}
+
 // deny ends the session: whoever speaks is not whom the stream is bound to.
 func (ss *session) deny(corr, why string) bool {
-	ss.out.fail(corr, codeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
+	ss.refuse(corr, codeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
 	ss.end(newStatus(codes.PermissionDenied, codeDenied, why, nil))
 	return false
 }
 
-// payload dispatches by state (W1).
-func (ss *session) payload(m *lessorv1.SessionRequest) bool {
-	switch p := m.GetPayload().(type) {
-	case nil:
-		if m.GetAck() == nil || len(m.ProtoReflect().GetUnknown()) > 0 {
-			ss.out.fail(m.GetId(), codeUnknown, "the frame has no payload that this version knows", "")
-		}
-	case *lessorv1.SessionRequest_Handshake:
-		return ss.handshake(m, p.Handshake)
-	case *lessorv1.SessionRequest_Register:
-		ss.register(m.GetId(), p.Register)
-	case *lessorv1.SessionRequest_Error:
-		ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(p.Error.GetCode()), "message", clip(p.Error.GetMessage()))
-	case *lessorv1.SessionRequest_Goodbye:
+// handle takes a frame as the state allows it (W1).
+func (ss *session) handle(f *frame, kind frameKind) bool {
+	m := f.msg
+	if f.err != nil {
+		return ss.refuse(m.GetId(), codeInvalid, unreadable(f.err), "send valid protobuf with UTF-8 strings")
+	}
+	if kind == frameUnknown {
+		return ss.refuse(m.GetId(), codeUnknown, "the frame has no payload that this version knows", "")
+	}
+	state := ss.current()
+	next, allowed := moves[state][kind]
+	if !allowed {
+		return ss.refuse(m.GetId(), codeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
+	}
+	switch kind {
+	case frameHandshake:
+		return ss.handshake(m, m.GetHandshake())
+	case frameGoodbye:
 		return ss.goodbye(m)
+	case frameError:
+		ss.trouble(m)
+	case frameBare: // the rest is in its envelope
 	default:
-		if ss.current() == handshaking {
-			ss.out.fail(m.GetId(), codeUnknown, "the frame needs a registered session", "send handshake, then register")
-			return true
-		}
-		ss.working(m)
+		ss.work(m, kind, next)
 	}
 	return true
 }
 
-// working takes the frames of a registered session.
-func (ss *session) working(m *lessorv1.SessionRequest) {
-	switch p := m.GetPayload().(type) {
-	case *lessorv1.SessionRequest_Heartbeat:
-		ss.heartbeat(m.GetId(), p.Heartbeat)
-	case *lessorv1.SessionRequest_Reports:
-		ss.reports(m.GetId(), p.Reports)
-	case *lessorv1.SessionRequest_Feedback:
-		ss.feedback(m.GetId(), p.Feedback)
-	case *lessorv1.SessionRequest_Capacity:
-		ss.capacity(m.GetId(), p.Capacity)
-	case *lessorv1.SessionRequest_Drain:
-		ss.setState(draining)
+// work takes the frames that go on with the session.
+func (ss *session) work(m *lessorv1.SessionRequest, kind frameKind, next sessionState) {
+	switch kind {
+	case frameRegister:
+		ss.register(m.GetId(), m.GetRegister(), next)
+	case frameHeartbeat:
+		ss.heartbeat(m.GetId(), m.GetHeartbeat())
+	case frameReports:
+		ss.reports(m.GetId(), m.GetReports())
+	case frameFeedback:
+		ss.feedback(m.GetId(), m.GetFeedback())
+	case frameCapacity:
+		ss.capacity(m.GetId(), m.GetCapacity())
+	case frameDrain:
+		ss.setState(next)
 		ss.resize()
 	}
 }
 
-// handshake opens the session.
-func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
-	if ss.id != "" {
-		ss.out.fail(m.GetId(), codeUnknown, "the session has had its handshake", "open a stream for every session")
-		return true
+// trouble takes word of something that went wrong at the worker.
+func (ss *session) trouble(m *lessorv1.SessionRequest) {
+	e := m.GetError()
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(e.GetCode()), "message", clip(e.GetMessage()))
+	if e.GetCode() != codeSeqGap || ss.dialog == nil {
+		return
 	}
-	if h.GetProtocol() != Protocol {
-		return ss.deny(m.GetId(), "handshake.protocol: this coordinator speaks version 1 only")
+	if !ss.out.resendFrom(e.GetExpectedSeq()) {
+		ss.reset(codeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
 	}
-	w := h.GetWorker()
-	f := fields{limits: ss.c.cfg.Limits}
-	f.required("handshake.worker.name", w.GetName())
-	f.id("handshake.worker.instance_id", w.GetInstanceId())
-	f.id("handshake.worker.version", w.GetVersion())
-	f.id("handshake.worker.hostname", w.GetHostname())
-	if f.err != nil {
-		ss.out.fail(m.GetId(), codeInvalid, f.err.Error(), "mend the field and send the handshake again")
-		return true
-	}
-	if m.GetSender().GetId() != w.GetName() {
-		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
-	}
-	ss.open(w)
-	cfg := &ss.c.cfg.Sessions
-	ss.out.accept(m.GetId(), &lessorv1.Accept{
-		SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-		ServerTime: stamp(ss.c.engine.Now().Wall), CoordinatorVersion: ss.c.cfg.Version,
-	})
-	return true
-}
-
-func (ss *session) open(w *lessorv1.WorkerInfo) {
-	instance := w.GetInstanceId()
-	if instance == "" {
-		instance = newInstance()
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.info = w
-	ss.id = engine.NewSessionID(ss.who.Tenant, w.GetName(), instance)
-	ss.log = ss.log.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", ss.id)
-	if !ss.left {
-		ss.drain = ss.c.open.add(ss)
-	}
-	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname())
 }
 
 // goodbye gives every lease back and ends the session in order (W9).

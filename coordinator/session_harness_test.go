@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ type talker struct {
 	cut    context.CancelFunc // the stream is lost
 	said   int
 	heard  chan *lessorv1.SessionResponse // closed at the end of the stream
+	raw    atomic.Bool                    // repeats are heard, too; else, as workers do, each frame once
 	end    error                          // why it ended; valid then
 }
 
@@ -39,13 +41,16 @@ func (r *rig) talk(t *testing.T, name string) *talker {
 	tk.heard = make(chan *lessorv1.SessionResponse, 10_000)
 	go func() {
 		defer close(tk.heard)
-		for {
+		for newest := uint64(0); ; {
 			m, err := tk.stream.Recv()
 			if err != nil {
 				tk.end = err
 				return
 			}
-			tk.heard <- m
+			if seq := m.GetSeq(); m.GetAccept() != nil || seq == 0 || seq > newest || tk.raw.Load() {
+				tk.heard <- m
+				newest = seq
+			}
 		}
 	}()
 	return tk

@@ -67,8 +67,7 @@ func (ss *session) missHeartbeat() {
 		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
 		ss.resize()
 	default:
-		ss.out.reset(codeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval), 0)
-		ss.end(nil)
+		ss.reset(codeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval), 0)
 	}
 }
 

@@ -175,7 +175,7 @@ func TestBadFrames(t *testing.T) {
 				if err := tk.stream.SendMsg(broken); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused("", codeInvalid, "goodbye.reason: contains invalid UTF-8")
+				tk.refused(m.GetId(), codeInvalid, "goodbye.reason: contains invalid UTF-8")
 				if err := tk.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
 					t.Fatal(err)
 				}

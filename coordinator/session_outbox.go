@@ -1,10 +1,9 @@
 package coordinator
 
 import (
+	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
-	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -17,23 +16,25 @@ const (
 	answerSize = 512     // bytes that each answer counts as
 )
 
-// outbox holds what is to be sent on a stream until its one writer has sent it. Frames are made at the last moment, so that what has
-// come together goes together and times are those of the sending.
+// outbox holds what is to be said in a session until the writer of its stream has sent it, and what was sent until it is acknowledged. It
+// outlives the streams (W8): what is not sent on one goes out on the next. Frames are made at the last moment, so that what has come together
+// goes together and times are those of the sending.
 type outbox struct {
-	ss     *session
-	stuck  chan struct{} // closed when a frame was not read in time
-	slow   *time.Timer   // closes it; runs while a frame is being sent
-	within time.Duration // the time to read a frame
-	seq    uint64        // of the last frame; the writer's own
+	log *slog.Logger
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond // work for the writer, or room for the reader
+	stream  *session   // that sends; nil: none, until the worker comes back
+	closed  bool       // that stream takes no more frames; what is under way is still sent
+	held    bool       // what waits is not sent yet, because the worker has still to register on this stream
 	waiting waiting
+	sent    retained
+	again   []*sentFrame // to be sent again, before all else
 	unacked unacked
-	held    int // bytes reserved for answers that are not yet sent
-	closed  bool
-	last    *lessorv1.Reset // goes when all else has gone
-	ended   bool            // the writer takes nothing any more
+	room    int    // bytes reserved for answers that are not yet sent
+	newest  string // id of the newest sequenced frame that was taken, to be acknowledged with the next frame; empty: told
+	gone    bool   // the session is over for good
+	resends resends
 }
 
 // waiting is what the writer finds. Answers go first, so that no work comes before the verdict that made room for it. What is pushed keeps
@@ -43,29 +44,79 @@ type waiting struct {
 	pushed  []push
 }
 
-// push is one of three: leases handed out, one to stop, or the wish that the worker takes no more.
+// push is leases handed out, or another frame that no frame of the worker asked for.
 type push struct {
 	granted []engine.Granted
-	cancel  *lessorv1.Cancel
-	drain   *lessorv1.Drain
+	frame   *outgoing
 }
-
-func (p *push) isWork() bool { return p.cancel == nil && p.drain == nil }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
 
-// outgoing makes a frame when its turn has come; bytes is the room that it gives back.
+// outgoing makes a frame when its turn has come.
 type outgoing struct {
 	make  func(now lease.Now) *lessorv1.SessionResponse
-	bytes int
+	bytes int  // room that it gives back when it is sent
+	kept  int  // bytes that it takes while it is retained
+	asks  bool // for an acknowledgement
 }
 
-func newOutbox(ss *session, within time.Duration) *outbox {
-	o := &outbox{ss: ss, within: within, stuck: make(chan struct{}), unacked: unacked{frames: map[string][]leaseRef{}}}
+func newOutbox(log *slog.Logger) *outbox {
+	o := &outbox{log: log}
 	o.changed = sync.NewCond(&o.mu)
-	o.slow = time.AfterFunc(within, sync.OnceFunc(func() { close(o.stuck) }))
-	o.slow.Stop()
 	return o
+}
+
+// attach lets a stream send what waits, and no other one. What comes after the frame of the given seq is sent again, once the worker has said
+// what it can do: see proceed. ok is false where a part of it is gone.
+func (o *outbox) attach(ss *session, seen uint64) (ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.again, ok = o.sent.from(seen + 1); !ok {
+		return false
+	}
+	o.stream, o.closed, o.held = ss, false, true
+	return true
+}
+
+// proceed sends what has waited since attach.
+func (o *outbox) proceed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.held {
+		o.held = false
+		o.changed.Broadcast()
+	}
+}
+
+// detach ends the sending of a stream; nobody waits for room any more.
+func (o *outbox) detach() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stream, o.closed = nil, true
+	o.changed.Broadcast()
+}
+
+// forget drops all that waits, now and later.
+func (o *outbox) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stream, o.closed, o.gone = nil, true, true
+	o.waiting, o.sent, o.again, o.unacked = waiting{}, retained{}, nil, unacked{}
+	o.resends.stop()
+	o.changed.Broadcast()
+}
+
+// size is about how many bytes wait for a worker that is to come back.
+func (o *outbox) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.sent.bytes + o.room
+	for _, p := range o.waiting.pushed {
+		for i := range p.granted {
+			n += p.granted[i].Bytes - p.granted[i].Task.Spec.Size // the payload is in the store
+		}
+	}
+	return n
 }
 
 // reserve waits until there is room for answers of so many bytes; false means that the stream is ending. Only the reader waits here.
@@ -73,28 +124,28 @@ func newOutbox(ss *session, within time.Duration) *outbox {
 func (o *outbox) reserve(bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.closed && o.held > 0 && o.held+bytes > maxHeld {
+	for !o.closed && o.room > 0 && o.room+bytes > maxHeld {
 		o.changed.Wait()
 	}
 	if o.closed {
 		return false
 	}
-	o.held += bytes
+	o.room += bytes
 	return true
 }
 
 func (o *outbox) release(bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.held -= bytes
+	o.room -= bytes
 	o.changed.Broadcast()
 }
 
-// add changes what waits, unless the writer has ended.
+// add changes what waits, unless the session is over.
 func (o *outbox) add(change func(*waiting)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.ended {
+	if !o.gone {
 		change(&o.waiting)
 		o.changed.Broadcast()
 	}
@@ -102,10 +153,17 @@ func (o *outbox) add(change func(*waiting)) {
 
 func (o *outbox) put(out outgoing) { o.add(func(w *waiting) { w.answers = append(w.answers, out) }) }
 
+// push queues a frame of the coordinator's own accord. It asks for an acknowledgement.
+func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
+	o.add(func(w *waiting) {
+		w.pushed = append(w.pushed, push{frame: &outgoing{make: make, kept: answerSize, asks: true}})
+	})
+}
+
 // reply queues a frame that the reader causes, once there is room.
 func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 	if o.reserve(answerSize) {
-		o.put(outgoing{make: make, bytes: answerSize})
+		o.put(outgoing{make: make, bytes: answerSize, kept: answerSize})
 	}
 }
 
@@ -113,102 +171,108 @@ func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 func (o *outbox) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.isWork() })
+	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
 }
 
-// close lets the reader take nothing more. What is under way is still answered and sent. It returns the code of the reset that will be
-// the last frame; empty: none.
-func (o *outbox) close() (code string) {
+// close lets the reader of a stream take nothing more. What is under way is still answered and sent.
+func (o *outbox) close(ss *session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
-	o.changed.Broadcast()
-	return o.last.GetCode()
-}
-
-// write sends until the outbox is closed and everything has been answered, or the stream fails.
-func (o *outbox) write() {
-	defer o.end()
-	for {
-		w, ok := o.take()
-		if !ok {
-			return
-		}
-		if err := o.sendAll(w); err != nil {
-			o.ss.end(toStatus(err))
-			return
-		}
+	if o.stream == ss {
+		o.closed = true
+		o.changed.Broadcast()
 	}
 }
 
-// end lets nobody wait for the writer any more.
-func (o *outbox) end() {
+// open reports whether the stream may still be answered.
+func (o *outbox) open() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed, o.ended, o.waiting = true, true, waiting{}
-	o.changed.Broadcast()
+	return !o.closed
 }
 
-// take waits for something to send.
-func (o *outbox) take() (waiting, bool) {
+// took notes a sequenced frame of the worker that is to be acknowledged with the next frame that goes out (W6).
+func (o *outbox) took(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.waiting.empty() {
-		if o.closed && o.held == 0 {
-			return o.farewell()
+	o.newest, o.resends.reliable = id, true
+}
+
+// parcel is a frame on its way out, with what only its first sending knows.
+type parcel struct {
+	*sentFrame
+	granted []engine.Granted
+	ack     string // what it acknowledges
+	answer  int    // room that it gives back
+}
+
+// take waits for the next frame of a stream. It is numbered and retained before it is sent, so that it is not lost with the stream. ok is false
+// when the stream is to end: another has taken over, or all is said.
+func (o *outbox) take(ss *session) (p parcel, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.stream == ss {
+		switch {
+		case o.held && o.closed:
+			return parcel{}, false
+		case o.held:
+		case len(o.again) > 0:
+			p.sentFrame, o.again = o.again[0], o.again[1:]
+			return o.stamp(p), true
+		case !o.waiting.empty():
+			return o.stamp(o.next()), true
+		case o.closed && o.room == 0:
+			return parcel{}, false
 		}
 		o.changed.Wait()
 	}
-	w := o.waiting
-	o.waiting = waiting{}
-	return w, true
+	return parcel{}, false
 }
 
-// farewell is the reset, once, then the end.
-func (o *outbox) farewell() (waiting, bool) {
-	if o.last == nil {
-		return waiting{}, false
+// next numbers what waits first.
+func (o *outbox) next() (p parcel) {
+	w := &o.waiting
+	if len(w.answers) > 0 {
+		out := w.answers[0]
+		if w.answers = w.answers[1:]; len(w.answers) == 0 {
+			w.answers = nil
+		}
+		p.answer = out.bytes
+		p.sentFrame = &sentFrame{make: out.make, asks: out.asks, bytes: out.kept}
+	} else {
+		p = w.nextPush()
 	}
-	m := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: o.last}}
-	o.last, o.ended = nil, true
-	return waiting{answers: []outgoing{{make: func(lease.Now) *lessorv1.SessionResponse { return m }}}}, true
+	o.sent.add(p.sentFrame)
+	if p.leases != nil {
+		o.unacked.add(p.seq, p.leases)
+	}
+	return p
 }
 
-func (o *outbox) sendAll(w waiting) error {
-	for _, out := range w.answers {
-		err := o.send(out.make(o.ss.c.engine.Now()))
-		o.release(out.bytes)
-		if err != nil {
-			return err
+func (w *waiting) nextPush() (p parcel) {
+	first := &w.pushed[0]
+	if f := first.frame; f != nil {
+		p.sentFrame = &sentFrame{make: f.make, asks: f.asks, bytes: f.kept}
+	} else {
+		n := fill(first.granted)
+		p.granted = first.granted[:n]
+		p.sentFrame = &sentFrame{leases: handOver(p.granted), asks: true, bytes: n * handedSize}
+		if first.granted = first.granted[n:]; len(first.granted) > 0 {
+			return p
 		}
 	}
-	for _, p := range w.pushed {
-		if err := o.sendPush(p); err != nil {
-			return err
-		}
+	*first = push{}
+	if w.pushed = w.pushed[1:]; len(w.pushed) == 0 {
+		w.pushed = nil
 	}
-	return nil
+	return p
 }
 
-func (o *outbox) sendPush(p push) error {
-	switch {
-	case p.cancel != nil:
-		return o.send(&lessorv1.SessionResponse{Corr: p.cancel.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: p.cancel}})
-	case p.drain != nil:
-		return o.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: p.drain}})
+// stamp adds what every frame that goes out carries.
+func (o *outbox) stamp(p parcel) parcel {
+	p.ack, o.newest = o.newest, ""
+	if p.asks {
+		o.resends.sent(o, p.sentFrame)
 	}
-	return o.sendWork(p.granted)
-}
-
-// send puts the envelope around a payload.
-func (o *outbox) send(m *lessorv1.SessionResponse) error {
-	o.seq++
-	if m.Id == "" {
-		m.Id = "c" + strconv.FormatUint(o.seq, 10)
-	}
-	m.Seq, m.Ts = o.seq, stamp(o.ss.c.engine.Now().Wall)
-	m.Tenant, m.Sender = o.ss.who.Tenant, &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
-	o.slow.Reset(o.within)
-	defer o.slow.Stop()
-	return o.ss.stream.Send(m)
+	return p
 }

@@ -10,27 +10,44 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// bubble runs a test with an outbox of which no writer takes anything.
-func bubble(t *testing.T, test func(t *testing.T, o *outbox)) {
+// bubble runs a test with an outbox of a stream of which no writer takes anything.
+func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *session)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newOutbox(&session{log: slog.New(slog.DiscardHandler)}, sendTimeout)) })
+	synctest.Test(t, func(t *testing.T) {
+		o, ss := newOutbox(slog.New(slog.DiscardHandler)), &session{}
+		if !o.attach(ss, 0) {
+			t.Fatal("nothing was ever sent, and it is not there")
+		}
+		o.proceed()
+		test(t, o, ss)
+	})
 }
 
 func nothing(lease.Now) *lessorv1.SessionResponse { return nil }
 
-// The reader waits for room, and no longer than the stream lasts.
+func work(n int) []engine.Granted {
+	all := make([]engine.Granted, n)
+	for i := range all {
+		all[i].Task = &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}}
+	}
+	return all
+}
+
+// The reader waits for room, and no longer than its stream lasts.
 func TestReaderWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
-		end  func(*outbox)
+		end  func(*outbox, *session)
 		room bool
 	}{
-		"room":              {func(o *outbox) { o.release(1) }, true},
-		"too little room":   {func(o *outbox) { o.release(0) }, false},
-		"close":             {func(o *outbox) { o.close() }, false},
-		"end of the writer": {(*outbox).end, false},
+		"room":               {func(o *outbox, _ *session) { o.release(1) }, true},
+		"too little room":    {func(o *outbox, _ *session) { o.release(0) }, false},
+		"close":              {func(o *outbox, ss *session) { o.close(ss) }, false},
+		"close of another":   {func(o *outbox, _ *session) { o.close(&session{}) }, false},
+		"end of the stream":  {func(o *outbox, _ *session) { o.detach() }, false},
+		"end of the session": {func(o *outbox, _ *session) { o.forget() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, o *outbox) {
+			bubble(t, func(t *testing.T, o *outbox, ss *session) {
 				if !o.reserve(2 * maxHeld) { // alone, whatever its size
 					t.Fatal("no room in an empty outbox")
 				}
@@ -41,44 +58,38 @@ func TestReaderWaitsForRoom(t *testing.T) {
 				if len(got) != 0 {
 					t.Fatal("the reader did not wait")
 				}
-				tt.end(o)
+				tt.end(o, ss)
 				synctest.Wait()
 				if (len(got) == 1 && <-got) != tt.room {
 					t.Errorf("room is %v, want %v", !tt.room, tt.room)
 				}
-				o.close()
+				o.close(ss)
 			})
 		})
 	}
 }
 
-// After close, what is under way is still awaited; then comes the reset that was asked for first, and nothing after it.
-func TestResetIsTheLastFrame(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outbox) {
+// After close, what is under way is still awaited, and nothing after it.
+func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outbox, ss *session) {
 		o.reserve(1)
-		o.reset(codeTimeout, "first", 0)
-		o.reset(codeStopping, "second", 0)
-		wantText(t, "the code for the log", o.close(), codeTimeout)
-		taken := make(chan waiting, 1)
+		o.close(ss)
+		taken := make(chan bool, 1)
 		go func() {
-			w, _ := o.take()
-			taken <- w
+			_, ok := o.take(ss)
+			taken <- ok
 		}()
 		synctest.Wait()
 		if len(taken) != 0 {
-			t.Fatalf("%v came before what is under way", <-taken)
+			t.Fatalf("the writer took %v before what is under way", <-taken)
 		}
 		o.put(outgoing{make: nothing, bytes: 1})
-		if w := <-taken; len(w.answers) != 1 {
-			t.Fatalf("took %v, want the answer", w)
+		if !<-taken {
+			t.Fatal("the answer was not taken")
 		}
 		o.release(1)
-		w, _ := o.take()
-		wantText(t, "the reset", w.answers[0].make(lease.Now{}).GetReset_().GetCode(), codeTimeout)
-		o.dispatch(make([]engine.Granted, 1))
-		o.cancel(&lessorv1.Cancel{})
-		if w, more := o.take(); more {
-			t.Errorf("%v came after the reset", w)
+		if p, more := o.take(ss); more {
+			t.Errorf("%v came after all was said", p)
 		}
 	})
 }
@@ -86,32 +97,71 @@ func TestResetIsTheLastFrame(t *testing.T) {
 // A worker is behind while work waits for it, not while it is to be told to stop (W11).
 func TestBehindIsWithItsWork(t *testing.T) {
 	t.Attr("rules", "W11")
-	bubble(t, func(t *testing.T, o *outbox) {
+	bubble(t, func(t *testing.T, o *outbox, ss *session) {
 		o.cancel(&lessorv1.Cancel{})
 		if o.behind() {
 			t.Error("behind with a cancel")
 		}
-		o.dispatch(make([]engine.Granted, 1))
+		o.dispatch(work(1))
 		if !o.behind() {
 			t.Error("not behind with a dispatch")
 		}
-		o.take()
+		for range 2 {
+			if _, ok := o.take(ss); !ok {
+				t.Fatal("nothing to take")
+			}
+		}
 		if o.behind() {
 			t.Error("behind with nothing")
 		}
 	})
 }
 
-// Nothing gathers for a writer that has ended.
-func TestEndedOutboxTakesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outbox) {
-		o.dispatch(make([]engine.Granted, 1))
-		o.end()
+// Nothing gathers for a session that is over.
+func TestForgottenOutboxTakesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outbox, _ *session) {
+		o.dispatch(work(1))
+		o.forget()
 		o.put(outgoing{make: nothing})
-		o.dispatch(make([]engine.Granted, 1))
+		o.dispatch(work(1))
 		o.cancel(&lessorv1.Cancel{})
-		if !o.waiting.empty() {
+		if !o.waiting.empty() || o.size() != 0 {
 			t.Errorf("%v waits", o.waiting)
 		}
 	})
+}
+
+// W7: what is retained is bounded by number and by bytes, and goes with its acknowledgement; there is no gap in it.
+func TestRetainedIsBounded(t *testing.T) {
+	t.Attr("rules", "W7 W11")
+	var r retained
+	for range 10 * maxRetained {
+		r.add(&sentFrame{})
+	}
+	if len(r.frames) != maxRetained || r.frames[0].seq != 9*maxRetained+1 || r.last != 10*maxRetained {
+		t.Errorf("%d frames from %d to %d are retained", len(r.frames), r.frames[0].seq, r.last)
+	}
+	if _, ok := r.from(9 * maxRetained); ok {
+		t.Error("a frame that was forgotten is there")
+	}
+	if _, ok := r.from(10*maxRetained + 2); ok {
+		t.Error("a frame that was never sent is there")
+	}
+	for seq, want := range map[uint64]int{9*maxRetained + 1: maxRetained, 10 * maxRetained: 1, 10*maxRetained + 1: 0} {
+		if frames, ok := r.from(seq); !ok || len(frames) != want {
+			t.Errorf("%d frames from %d (%v), want %d", len(frames), seq, ok, want)
+		}
+	}
+	for range 10 {
+		r.add(&sentFrame{bytes: maxRetainedBytes / 2})
+	}
+	if r.bytes > maxRetainedBytes || len(r.frames) != 1 {
+		t.Errorf("%d frames of %d bytes are retained", len(r.frames), r.bytes)
+	}
+	r.acknowledged(1)
+	r.acknowledged(r.last)
+	r.acknowledged(r.last)
+	if len(r.frames) != 0 || r.bytes != 0 {
+		t.Errorf("%d frames, %d bytes are left", len(r.frames), r.bytes)
+	}
 }

@@ -12,11 +12,7 @@ import (
 func newInstance() string { return rand.Text() }
 
 // register says what the worker takes; the first one makes it a member of the engine, a later one replaces what was said.
-func (ss *session) register(corr string, m *lessorv1.Register) {
-	if ss.id == "" {
-		ss.out.fail(corr, codeUnknown, "register needs a handshake before it", "send handshake, then register")
-		return
-	}
+func (ss *session) register(corr string, m *lessorv1.Register, next sessionState) {
 	f := fields{limits: ss.c.cfg.Limits}
 	wants := engine.Wants{
 		Worker: ss.info.GetName(),
@@ -35,9 +31,7 @@ func (ss *session) register(corr string, m *lessorv1.Register) {
 	ss.mu.Lock()
 	first := ss.state == handshaking
 	ss.caps, ss.wants, ss.slots = m.GetCapabilities(), wants, int(slots)
-	if first {
-		ss.state = registered
-	}
+	ss.state = next
 	ss.mu.Unlock()
 	if first {
 		ss.enter()
@@ -71,14 +65,12 @@ func (ss *session) enter() {
 	if ss.left {
 		return
 	}
-	_ = ss.c.engine.Join(&engine.Member{ // a stopped engine pushes nothing
-		Session: ss.id, Wants: ss.wants, Slots: ss.told,
-		Deliver: ss.out.dispatch, Notify: ss.notify,
-		Displaced: func() {
-			ss.out.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
-			ss.end(nil)
-		},
-	})
+	ss.c.dialogs.registered(ss.admission)
+	ss.member = &engine.Member{
+		Session: ss.id, Wants: ss.wants, Slots: ss.told, Redeliver: !ss.whole,
+		Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
+	}
+	_ = ss.c.engine.Join(ss.member) // a stopped engine pushes nothing
 }
 
 // asked is the drain that an operator asked for, or nil.

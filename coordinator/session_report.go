@@ -58,19 +58,22 @@ func (ss *session) post(reports []*lease.Report, after func(bytes int, answers [
 	}
 }
 
-// acknowledged takes the ack of a dispatch (W5).
-func (ss *session) acknowledged(dispatch string) {
-	leases := ss.out.dispatched(dispatch)
-	reports := make([]*lease.Report, len(leases))
-	for i, l := range leases {
-		reports[i] = &lease.Report{Kind: lease.KindAck, TaskID: l.task, LeaseID: l.lease, Session: ss.id}
-	}
-	if len(reports) == 0 {
+// acknowledged takes the ack of a frame, and of all before it. That of a dispatch counts for its leases (W5).
+func (ss *session) acknowledged(frame string) {
+	before, named := ss.out.acknowledged(frame)
+	leases := append(before, named...)
+	if len(leases) == 0 {
 		return
 	}
-	ss.post(reports, func(bytes int, answers []lease.Answer, _ error) { // no verdict: the worker's Start will be judged, or the lease ends
+	reports := make([]*lease.Report, len(leases))
+	for i, l := range leases {
+		reports[i] = &lease.Report{Kind: lease.KindAck, TaskID: l.task.String(), LeaseID: l.lease, Session: ss.id}
+	}
+	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
-		ss.out.late(reports, answers)
+		if err == nil { // else the worker's Start will be judged, or the lease ends
+			ss.out.late(reports[len(before):], answers[len(before):]) // of the others the worker was told between then and now
+		}
 	})
 }
 

@@ -202,6 +202,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 				tk := r.work(t, "w", 2)
 				r.submitAll(t, 3)
 				work := tk.given(2)
+				synctest.Wait() // until they are acknowledged
 				lose(tk)
 				for range tk.heard {
 					t.Error("heard more than the end")

@@ -121,8 +121,7 @@ func (s *adminService) kick(ctx context.Context, ss *session, reason string, awa
 		}
 	}
 	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
-	ss.out.reset(codeKicked, "an operator ended the session: "+reason, away)
-	ss.end(nil)
+	ss.reset(codeKicked, "an operator ended the session: "+reason, away)
 	return nil
 }
 

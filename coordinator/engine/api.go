@@ -68,6 +68,8 @@ type Member struct {
 	Session string
 	Wants   Wants
 	Slots   int // live leases at most
+	// Redeliver asks for the leases that its instance never acknowledged.
+	Redeliver bool
 	// Deliver hands over new leases.
 	Deliver func([]Granted)
 	// Notify tells of leases to stop.

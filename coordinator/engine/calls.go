@@ -121,6 +121,9 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 // Now reads both clocks; see Calls.
 func (e *Engine) Now() lease.Now { return e.clock.now() }
 
+// Key derives a secret from that of the store, for a purpose of its own.
+func (e *Engine) Key(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
+
 // Epoch of the store.
 func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 

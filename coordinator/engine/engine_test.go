@@ -229,14 +229,14 @@ func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
 func TestLeasesFollowTheInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
-		first, id := r.join("i", 1)
+		first, _ := r.join("i", 1)
 		r.submit(many(2)...)
 		g := first.grants()[0]
 		r.say(lease.KindStart, g)
-		if err := r.Leave(home.Tenant, id, false); err != nil {
+		if err := r.Leave(first.Member, false); err != nil {
 			r.Fatal(err)
 		}
-		second, id2 := r.join("i", 1)
+		second, _ := r.join("i", 1)
 		if n := len(second.grants()); n != 0 {
 			r.Fatalf("%d grants although the one slot is taken", n)
 		}
@@ -244,7 +244,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		if !second.gone {
 			r.Error("the older stream of the instance was not displaced")
 		}
-		_ = r.Leave(home.Tenant, id2, true) // too late: it is gone
+		_ = r.Leave(second.Member, true) // too late: it is gone
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 		if n := len(third.grants()); n != 1 {
 			r.Errorf("%d grants once the slot was free", n)
@@ -255,11 +255,11 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 	t.Attr("rules", "W9")
 	run(t, func(r *rig) {
-		c, id := r.join("i", 1)
+		c, _ := r.join("i", 1)
 		r.submit(work())
 		g := c.grants()[0]
 		r.say(lease.KindStart, g)
-		if err := r.Leave(home.Tenant, id, true); err != nil {
+		if err := r.Leave(c.Member, true); err != nil {
 			r.Fatal(err)
 		}
 		next := r.lease(1, 0)

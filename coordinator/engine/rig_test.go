@@ -163,6 +163,7 @@ type crew struct {
 	granted []Granted
 	notices []Notice
 	gone    bool
+	*Member
 }
 
 func (r *rig) join(instance string, slots int) (*crew, string) {
@@ -188,7 +189,7 @@ func (r *rig) joinFor(w Wants, slots int) *crew {
 }
 
 func (c *crew) member(instance string, w Wants, slots int) *Member {
-	return &Member{
+	c.Member = &Member{
 		Session: NewSessionID(w.Space.Tenant, w.Worker, instance), Wants: w, Slots: slots,
 		Deliver: func(g []Granted) {
 			c.mu.Lock()
@@ -206,6 +207,7 @@ func (c *crew) member(instance string, w Wants, slots int) *Member {
 			c.gone = true
 		},
 	}
+	return c.Member
 }
 
 func (c *crew) grants() []Granted {

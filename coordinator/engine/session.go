@@ -5,16 +5,22 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"strings"
 
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // NewSessionID names a new session of a worker's instance. Sessions of the same instance share the part before the dash, so that a
-// stream which comes after a cut, or after a restart of the coordinator, is known to be the same process.
+// stream which comes after a cut, or after a restart of the coordinator, is known to be the same process; see lease.InstanceOf.
 func NewSessionID(tenant, worker, instance string) string {
+	return Instance(tenant, worker, instance) + "-" + strings.ToLower(rand.Text()[:12])
+}
+
+// Instance is the part of its session ids that stands for a worker's instance.
+func Instance(tenant, worker, instance string) string {
 	sum := sha256.Sum256([]byte(tenant + "\x00" + worker + "\x00" + instance))
-	return "s" + hex.EncodeToString(sum[:8]) + "-" + strings.ToLower(rand.Text()[:12])
+	return "s" + hex.EncodeToString(sum[:8])
 }
 
 // Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
@@ -23,20 +29,30 @@ func (e *Engine) Join(m *Member) error {
 	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
-		e.displace(m)
 		instance := lease.InstanceOf(m.Session)
+		e.displace(instance)
 		e.sessions[m.Session], e.current[instance] = t, m.Session
 		for id, attempt := range e.orphans[instance] {
 			e.unorphan(id)
 			e.hold(t, id, attempt)
+			e.redeliver(t, id)
 		}
 		e.attend(t)
 	}})
 }
 
-// displace ends the session that m comes instead of, if there is one.
-func (e *Engine) displace(m *Member) {
-	if t := e.sessions[e.current[lease.InstanceOf(m.Session)]]; t != nil {
+// redeliver hands a lease over again that its holder never acknowledged, as nobody knows whether he has heard of it (W8).
+func (e *Engine) redeliver(t *taker, id lease.TaskID) {
+	task := e.set.task(id)
+	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
+		tell := e.batch.to(t.member)
+		tell.granted = append(tell.granted, e.granted(task))
+	}
+}
+
+// displace ends the session that an instance has, if there is one.
+func (e *Engine) displace(instance string) {
+	if t := e.sessions[e.current[instance]]; t != nil {
 		e.depart(t.member.Session)
 		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
 	}
@@ -112,18 +128,26 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	return <-done
 }
 
-// Leave makes a session unknown. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9). It does
-// not wait.
-func (e *Engine) Leave(tenant, session string, goodbye bool) error {
-	return e.inbox.insist(tenant, op{run: func() {
-		t := e.sessions[session]
-		if t == nil {
+// Leave ends the part of a member that joined. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9).
+// It does not wait.
+func (e *Engine) Leave(m *Member, goodbye bool) error {
+	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
+		t := e.sessions[m.Session]
+		if t == nil || t.member != m { // another stream goes on with the session
 			return
 		}
-		e.depart(session)
+		e.depart(m.Session)
 		if goodbye {
-			e.requeue(t, "the worker said goodbye")
+			e.requeue(t.leases, "the worker said goodbye")
 		}
+	}})
+}
+
+// Replace ends an instance that is no more: its stream is displaced, its leases are given back at once (W8). It does not wait.
+func (e *Engine) Replace(tenant, instance string) error {
+	return e.inbox.insist(tenant, op{run: func() {
+		e.displace(instance)
+		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held it")
 	}})
 }
 
@@ -132,15 +156,15 @@ func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) err
 	_, err := ask(ctx, e, tenant, func() (struct{}, error) {
 		if t := e.sessions[session]; t != nil {
 			e.depart(session)
-			e.requeue(t, detail)
+			e.requeue(t.leases, detail)
 		}
 		return struct{}{}, nil
 	})
 	return err
 }
 
-func (e *Engine) requeue(t *taker, detail string) {
-	for id, attempt := range t.leases {
+func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
+	for id, attempt := range maps.Clone(leases) {
 		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
 	}
 }

@@ -84,7 +84,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		r.submit(work())
 		r.lease(1, 0)
 		shrinks, shrunk := r.join("i", 1)
-		leaves, left := r.join("j", 1)
+		leaves, _ := r.join("j", 1)
 		asked := make(chan error, 2)
 		lease := func(ctx context.Context, wait time.Duration) {
 			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait})
@@ -99,7 +99,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		if err := <-asked; !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller that gave up got %v", err)
 		}
-		if err := r.Leave(home.Tenant, left, false); err != nil {
+		if err := r.Leave(leaves.Member, false); err != nil {
 			r.Error(err)
 		}
 		if err := r.Resize(home.Tenant, shrunk, 0); err != nil {

@@ -27,8 +27,8 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 		r.lease(1, 0)
 		for range 10 {
 			r.lease(1, 0)
-			_, id := r.join("i", 1)
-			if err := r.Leave(home.Tenant, id, false); err != nil {
+			c, _ := r.join("i", 1)
+			if err := r.Leave(c.Member, false); err != nil {
 				r.Fatal(err)
 			}
 		}

@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"cmp"
+	"log/slog"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// handshake opens the session, or goes on with an earlier one.
+func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
+	if h.GetProtocol() != Protocol {
+		return ss.deny(m.GetId(), "handshake.protocol: this coordinator speaks version 1 only")
+	}
+	w := h.GetWorker()
+	f := fields{limits: ss.c.cfg.Limits}
+	f.required("handshake.worker.name", w.GetName())
+	f.id("handshake.worker.instance_id", w.GetInstanceId())
+	f.id("handshake.worker.version", w.GetVersion())
+	f.id("handshake.worker.hostname", w.GetHostname())
+	f.id("handshake.replaces_instance_id", h.GetReplacesInstanceId())
+	if f.err != nil {
+		return ss.refuse(m.GetId(), codeInvalid, f.err.Error(), "mend the field and send the handshake again")
+	}
+	if m.GetSender().GetId() != w.GetName() {
+		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
+	}
+	a, goOn := ss.admit(m.GetId(), h)
+	return goOn && ss.accept(m, a, w, h.GetResume() != nil)
+}
+
+// admit finds the session that a handshake asks for, or makes one.
+func (ss *session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
+	w, now := h.GetWorker(), ss.c.engine.Now().Wall
+	if old := h.GetReplacesInstanceId(); old != "" {
+		ss.c.replace(ss.who.Tenant, w.GetName(), old)
+	}
+	if h.GetResume() == nil {
+		id := engine.NewSessionID(ss.who.Tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
+		return ss.c.dialogs.begin(ss, id, ss.logFor(w, id), now), true
+	}
+	k, ok := ss.ticket(h, now)
+	if !ok {
+		return admission{}, ss.invalidToken(corr)
+	}
+	a, err := ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
+	if err != nil {
+		ss.reset(codeStaleBinding, err.Error(), 0)
+		return admission{}, false
+	}
+	return a, true
+}
+
+// ticket reads the session token; ok is false unless it is this worker's own and still good.
+func (ss *session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
+	w := h.GetWorker()
+	k, genuine := ss.c.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
+	if !genuine || now >= k.until || k.session != h.GetResume().GetSessionId() {
+		return ticket{}, false
+	}
+	instance := w.GetInstanceId()
+	return k, instance == "" || engine.Instance(ss.who.Tenant, w.GetName(), instance) == lease.InstanceOf(k.session)
+}
+
+func (ss *session) invalidToken(corr string) bool {
+	const why = "handshake.resume.session_token: is not good for this session of this worker, or no more"
+	ss.refuse(corr, codeToken, why, "forget the token and open a new session")
+	ss.end(newStatus(codes.Unauthenticated, codeToken, why, nil))
+	return false
+}
+
+// replace ends an instance that is no more (W8).
+func (s *streams) replace(tenant, worker, instance string) {
+	id := engine.Instance(tenant, worker, instance)
+	s.dialogs.replaced(id)
+	_ = s.engine.Replace(tenant, id) // a stopped engine knows no sessions
+}
+
+// accept tells the worker how its session goes on, and starts the writer.
+func (ss *session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo, resumes bool) bool {
+	if !ss.adopt(a, w) {
+		return false
+	}
+	now, cfg := ss.c.engine.Now().Wall, &ss.c.cfg.Sessions
+	until := now.Add(tokenLife)
+	accepted := &lessorv1.SessionResponse{
+		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
+		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
+			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
+			ServerTime: stamp(now), CoordinatorVersion: ss.c.cfg.Version, Resumed: resumes, NextSeq: a.next, ExpiresAt: stamp(until),
+			SessionToken: ss.c.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
+		}},
+	}
+	if a.whole {
+		accepted.Id = "a" + strconv.FormatUint(a.gen, 36)
+	}
+	if err := ss.send(accepted); err != nil {
+		ss.end(toStatus(err))
+	}
+	go ss.write()
+	return true
+}
+
+func (ss *session) logFor(w *lessorv1.WorkerInfo, id string) *slog.Logger {
+	return ss.c.cfg.Logger.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", id)
+}
+
+// adopt makes the session this stream's own; false means that the stream is ending.
+func (ss *session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.left {
+		ss.c.dialogs.leave(a.dialog, ss, false)
+		return false
+	}
+	ss.admission, ss.info, ss.log, ss.state = a, w, ss.logFor(w, a.id), handshaking
+	ss.drain = ss.c.open.add(ss)
+	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.whole)
+	return true
+}

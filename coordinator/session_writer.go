@@ -1,0 +1,98 @@
+package coordinator
+
+import (
+	"strconv"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// coordinatorName is the id of the coordinator as a sender of frames.
+const coordinatorName = "coordinator"
+
+// write sends until all is said, another stream goes on with the session, or this one fails. The reset, if there is one, is the last frame.
+func (ss *session) write() {
+	defer close(ss.written)
+	for {
+		p, ok := ss.out.take(ss)
+		if !ok {
+			break
+		}
+		err := ss.sendParcel(p)
+		if p.answer > 0 {
+			ss.out.release(p.answer)
+		}
+		if err != nil {
+			ss.end(toStatus(err))
+			return
+		}
+	}
+	if m := ss.farewell(); m != nil {
+		_ = ss.send(m) // the stream ends anyway
+	}
+}
+
+func (ss *session) sendParcel(p parcel) error {
+	m, err := ss.build(p)
+	if err != nil {
+		return err
+	}
+	m.Id, m.Seq = p.id(), p.seq
+	if p.asks || p.ack != "" {
+		if m.Ack == nil {
+			m.Ack = &lessorv1.Ack{For: p.ack}
+		}
+		m.Ack.Request = p.asks
+	}
+	return ss.send(m)
+}
+
+func (ss *session) build(p parcel) (*lessorv1.SessionResponse, error) {
+	if p.leases == nil {
+		return p.make(ss.c.engine.Now()), nil
+	}
+	granted := p.granted
+	if granted == nil { // it is sent again
+		var err error
+		if granted, err = ss.c.regrant(p.leases); err != nil {
+			return nil, err
+		}
+	}
+	return ss.c.dispatchOf(granted)
+}
+
+// say sends a frame of a stream that has no session yet. It has no place in a sequence.
+func (ss *session) say(m *lessorv1.SessionResponse) bool {
+	ss.unnumbered++
+	m.Id = "e" + strconv.Itoa(ss.unnumbered)
+	if err := ss.send(m); err != nil {
+		ss.end(toStatus(err))
+		return false
+	}
+	return true
+}
+
+// farewell is the reset of a session that the coordinator ends, which has no place in the sequence: the worker heeds it whatever is missing. It
+// is nil where the session ends otherwise.
+func (ss *session) farewell() *lessorv1.SessionResponse {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.last == nil {
+		return nil
+	}
+	return &lessorv1.SessionResponse{Id: "reset", Payload: &lessorv1.SessionResponse_Reset_{Reset_: ss.last}}
+}
+
+// send puts the rest of the envelope around a frame. One sends at a time: the reader until there is a session, then the writer.
+func (ss *session) send(m *lessorv1.SessionResponse) error {
+	ss.sending.Lock()
+	defer ss.sending.Unlock()
+	return ss.sendLocked(m)
+}
+
+func (ss *session) sendLocked(m *lessorv1.SessionResponse) error {
+	m.Ts, m.Tenant = stamp(ss.c.engine.Now().Wall), ss.who.Tenant
+	m.Sender = &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
+	ss.slow.Reset(ss.c.cfg.Sessions.SendTimeout)
+	defer ss.slow.Stop()
+	return ss.stream.Send(m)
+}
