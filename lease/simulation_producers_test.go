@@ -153,7 +153,7 @@ func (w *world) operate() error {
 	case n < 89:
 		return w.unpark(w.anyTask())
 	case n < 91:
-		return w.loseResource(w.anyTask())
+		return w.loseResource()
 	case n < 95:
 		return w.forget()
 	}

@@ -142,7 +142,14 @@ func (w *world) unpark(id lease.TaskID) error {
 	return w.ask("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
 }
 
-func (w *world) loseResource(id lease.TaskID) error {
+// loseResource looks for a task that waits for its worker.
+func (w *world) loseResource() error {
+	id := w.anyTask()
+	for range 5 {
+		if t := w.host.Task(id); t == nil || t.State() != lease.Ready || t.Spec.Pinned() == "" {
+			id = w.anyTask()
+		}
+	}
 	c := lease.LoseResource{Task: id, Worker: pick(w, "w0", "w1"), After: lease.DefaultResourceWait}
 	return w.ask("loseresource", c, func() string { return w.model.loseResource(id.String(), c.Worker) })
 }
