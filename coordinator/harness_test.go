@@ -21,14 +21,15 @@ import (
 // rig is a coordinator over an in-memory store, with a client of each service, in a bubble of fake time.
 type rig struct {
 	*Coordinator
-	tasks   lessorv1.TaskServiceClient
-	workers lessorv1.WorkerServiceClient
-	admin   lessorv1.AdminServiceClient
-	health  healthv1.HealthClient
-	conn    *grpc.ClientConn
-	stop    context.CancelFunc
-	served  chan error
-	log     *bytes.Buffer // read it only after the calls that wrote it
+	tasks    lessorv1.TaskServiceClient
+	workers  lessorv1.WorkerServiceClient
+	admin    lessorv1.AdminServiceClient
+	health   healthv1.HealthClient
+	conn     *grpc.ClientConn
+	listener *bufconn.Listener
+	stop     context.CancelFunc
+	served   chan error
+	log      *bytes.Buffer // read it only after the calls that wrote it
 }
 
 // serve runs a test against a coordinator on st, nil for a new store in memory.
@@ -73,7 +74,7 @@ func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	}
 	lis := bufconn.Listen(1 << 20)
 	ctx, stop := context.WithCancel(t.Context())
-	r.stop = stop
+	r.stop, r.listener = stop, lis
 	go func() {
 		r.served <- r.Serve(ctx, lis, nil)
 		close(r.served)

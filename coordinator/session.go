@@ -36,6 +36,7 @@ const (
 	codeTimeout      = "E.TIMEOUT"
 	codeKicked       = "E.SESSION.KICKED"
 	codeSeqGap       = "E.RESULT.SEQ_GAP"
+	codeConcurrency  = "E.CMD.CONCURRENCY_VIOLATION"
 	codeToken        = "E.AUTH.INVALID_TOKEN"
 )
 
@@ -86,6 +87,7 @@ type sessionView struct {
 	info      *lessorv1.WorkerInfo
 	caps      *lessorv1.Capabilities
 	wants     engine.Wants
+	pool      string
 	slots     int // as last declared
 	connected lease.Wall
 	seen      lease.Wall

@@ -187,11 +187,14 @@ func (ss *session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 func (ss *session) trouble(m *lessorv1.SessionRequest) {
 	e := m.GetError()
 	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(e.GetCode()), "message", clip(e.GetMessage()))
-	if e.GetCode() != codeSeqGap || ss.dialog == nil {
-		return
-	}
-	if !ss.out.resendFrom(e.GetExpectedSeq()) {
-		ss.reset(codeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
+	switch {
+	case ss.member == nil:
+	case e.GetCode() == codeSeqGap:
+		if !ss.out.resendFrom(e.GetExpectedSeq()) {
+			ss.reset(codeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
+		}
+	case e.GetCode() == codeConcurrency:
+		_ = ss.c.engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
 	}
 }
 

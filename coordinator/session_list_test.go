@@ -19,6 +19,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 		id := hear[*lessorv1.Accept](tk).GetSessionId()
 		time.Sleep(time.Second)
 		m := registration(2)
+		m.PoolId = "gpu"
 		m.Queues, m.WorkspaceId, m.Capabilities.Types = []string{"q", "p"}, "space", []string{"a"}
 		tk.say(m)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
@@ -36,7 +37,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 		got.ConnectedAt, got.LastSeenAt = nil, nil
 		want := &lessorv1.Worker{
 			WorkerId: "w", SessionId: id, Info: info, State: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING,
-			Capabilities: m.GetCapabilities(), WorkspaceId: "space", Queues: []string{"q", "p"}, Leases: 1,
+			Capabilities: m.GetCapabilities(), WorkspaceId: "space", Queues: []string{"q", "p"}, Leases: 1, PoolId: "gpu",
 			Metrics: map[string]float64{"cpu_pct": 12.5},
 			Health:  lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, HealthDetail: "it says that it is not healthy: no new work",
 		}

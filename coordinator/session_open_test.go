@@ -101,6 +101,8 @@ func TestBadFieldsOfOpening(t *testing.T) {
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{long} }, "register.queues[0]: has 257 bytes"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = slices.Repeat([]string{"q"}, 101) }, "register.queues: has 101 entries; the limit is 100"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.WorkspaceId = long }, "register.workspace_id: has 257 bytes"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.PoolId = long }, "register.pool_id: has 257 bytes"},
+		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.ReplacesInstanceId = long }, "handshake.replaces_instance_id: has 257 bytes"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities = nil }, "register.capabilities.concurrency.max_parallel: is 0"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Concurrency.MaxParallel = 0 }, "max_parallel: is 0; the range is 1 to 10000"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Capabilities.Concurrency.MaxParallel = 10_001 }, "max_parallel: is 10001"},

@@ -20,6 +20,7 @@ func (ss *session) register(corr string, m *lessorv1.Register, next sessionState
 		Queues: f.queues("register.queues", m.GetQueues()),
 	}
 	parseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
+	pool := f.id("register.pool_id", m.GetPoolId())
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > maxParallel {
 		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)
@@ -30,7 +31,7 @@ func (ss *session) register(corr string, m *lessorv1.Register, next sessionState
 	}
 	ss.mu.Lock()
 	first := ss.state == handshaking
-	ss.caps, ss.wants, ss.slots = m.GetCapabilities(), wants, int(slots)
+	ss.caps, ss.wants, ss.slots, ss.pool = m.GetCapabilities(), wants, int(slots), pool
 	ss.state = next
 	ss.mu.Unlock()
 	if first {

@@ -181,7 +181,7 @@ func (ss *session) worker() *lessorv1.Worker {
 	health, detail := ss.health.shown()
 	return &lessorv1.Worker{
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
-		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues,
+		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
 		ConnectedAt: stamp(ss.connected), LastSeenAt: stamp(ss.seen), Healthy: ss.health.word, Metrics: ss.health.metrics,
 		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
 	}

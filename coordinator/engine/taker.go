@@ -17,6 +17,7 @@ type taker struct {
 	leases map[lease.TaskID]uint32 // live ones that count against slots, with their attempt
 	// hushed is set after a dispatch that nobody acknowledged: no more until the session says something (W5).
 	hushed bool
+	rests  bool // it has refused a task for no known reason, see Refuse
 	left   bool
 	asked  map[*queue]*list.Element // where it stands in the lists of the hungry
 
@@ -49,7 +50,7 @@ func (e *Engine) weight(t *lease.Task) int {
 }
 
 func (t *taker) free() int {
-	if t.left || t.hushed || t.bytes >= maxHandOver {
+	if t.left || t.hushed || t.rests || t.bytes >= maxHandOver {
 		return 0
 	}
 	return t.slots - len(t.leases)

@@ -874,7 +874,9 @@ type Worker struct {
 	// What an operator asked of it; absent where none has.
 	Drain *Drain `protobuf:"bytes,16,opt,name=drain,proto3" json:"drain,omitempty"`
 	// Tasks that it holds through this session, oldest first; at most 1,000, and only in GetWorker.
-	TaskIds       []string `protobuf:"bytes,17,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
+	TaskIds []string `protobuf:"bytes,17,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
+	// Pool that the worker said it is of.
+	PoolId        string `protobuf:"bytes,18,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,6 +1028,13 @@ func (x *Worker) GetTaskIds() []string {
 		return x.TaskIds
 	}
 	return nil
+}
+
+func (x *Worker) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
+	}
+	return ""
 }
 
 // GetWorkerRequest names a worker.
@@ -1716,7 +1725,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"f\n" +
 	"\x12ListQueuesResponse\x12(\n" +
 	"\x06queues\x18\x01 \x03(\v2\x10.lessor.v1.QueueR\x06queues\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x80\x06\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x06\n" +
 	"\x06Worker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
@@ -1737,7 +1746,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\rhealth_detail\x18\x0e \x01(\tR\fhealthDetail\x12+\n" +
 	"\x11missed_heartbeats\x18\x0f \x01(\rR\x10missedHeartbeats\x12&\n" +
 	"\x05drain\x18\x10 \x01(\v2\x10.lessor.v1.DrainR\x05drain\x12\x19\n" +
-	"\btask_ids\x18\x11 \x03(\tR\ataskIds\x1a:\n" +
+	"\btask_ids\x18\x11 \x03(\tR\ataskIds\x12\x17\n" +
+	"\apool_id\x18\x12 \x01(\tR\x06poolId\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"N\n" +

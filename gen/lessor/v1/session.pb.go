@@ -1078,7 +1078,9 @@ type Register struct {
 	// Queues to take from. Required; at most 100.
 	Queues []string `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Workspace of the queues. Empty means "default".
-	WorkspaceId   string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Pool that the worker is of; shown to operators. Empty: none. At most 256 bytes.
+	PoolId        string `protobuf:"bytes,4,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1130,6 +1132,13 @@ func (x *Register) GetQueues() []string {
 func (x *Register) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *Register) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
 	}
 	return ""
 }
@@ -2474,11 +2483,12 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
 	"\aresumed\x18\b \x01(\bR\aresumed\x12\x19\n" +
-	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\x82\x01\n" +
+	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\x9b\x01\n" +
 	"\bRegister\x12;\n" +
 	"\fcapabilities\x18\x01 \x01(\v2\x17.lessor.v1.CapabilitiesR\fcapabilities\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12!\n" +
-	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\"\xdf\x01\n" +
+	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\x12\x17\n" +
+	"\apool_id\x18\x04 \x01(\tR\x06poolId\"\xdf\x01\n" +
 	"\x0fWorkerHeartbeat\x12\x18\n" +
 	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12A\n" +
 	"\ametrics\x18\x02 \x03(\v2'.lessor.v1.WorkerHeartbeat.MetricsEntryR\ametrics\x123\n" +

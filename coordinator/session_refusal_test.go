@@ -1,0 +1,64 @@
+package coordinator
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func (tk *talker) refuses(a *lessorv1.Assignment) {
+	tk.t.Helper()
+	tk.say(&lessorv1.Error{Code: codeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+}
+
+// W14: a worker that refuses a task, as it runs another one of its concurrency key, gives it to others at once; it counts in no budget.
+func TestConcurrencyViolation(t *testing.T) {
+	t.Attr("rules", "W14 T5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 2 }
+		tk, other := r.work(t, "w", 2), r.work(t, "other", 1)
+		other.say(&lessorv1.Capacity{MaxParallel: 0})
+		other.quiet()
+		r.submit(t, keyed)
+		runs := tk.given(1)[0]
+		other.say(&lessorv1.Capacity{MaxParallel: 1})
+		tk.say(&lessorv1.Capacity{MaxParallel: 1})
+		synctest.Wait()
+		r.submit(t, keyed)
+		second := other.given(1)[0]
+		other.say(&lessorv1.Capacity{MaxParallel: 0})
+		other.quiet()
+		other.refuses(runs) // not its own: nothing happens
+		tk.say(&lessorv1.Capacity{MaxParallel: 2})
+		other.refuses(&lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
+		other.refuses(&lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
+		other.quiet()
+		other.refuses(second)
+		other.wantEnded(second, lessorv1.Reason_REASON_REVOKED)
+		again := tk.given(1)[0]
+		if again.GetAttempt() != 2 || again.GetTask().GetFailures() != 0 || again.GetTask().GetLosses() != 0 {
+			t.Errorf("handed on: %v", again)
+		}
+		did(t, tk.judge(completed(runs, ""), completed(again, "")))
+	})
+}
+
+// A session that refuses without a reason is left alone for a while: it is not handed the same task as fast as it refuses.
+func TestRefusalWithoutAReason(t *testing.T) {
+	t.Attr("rules", "W14")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
+		a := tk.given(1)[0]
+		tk.refuses(a)
+		tk.wantEnded(a, lessorv1.Reason_REASON_REVOKED)
+		time.Sleep(5*time.Second - time.Millisecond)
+		tk.quiet()
+		time.Sleep(time.Millisecond)
+		if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+			t.Errorf("handed over again: %v", again)
+		}
+	})
+}

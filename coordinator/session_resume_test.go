@@ -1,0 +1,334 @@
+package coordinator
+
+import (
+	"encoding/base64"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// accepted is a talker in a registered session, and what its handshake was answered with.
+func (r *rig) accepted(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*talker, *lessorv1.Accept) {
+	t.Helper()
+	tk := r.talk(t, name)
+	h := hello(name)
+	if change != nil {
+		change(h)
+	}
+	tk.say(h)
+	a := hear[*lessorv1.Accept](tk)
+	tk.say(registration(slots))
+	synctest.Wait()
+	return tk, a
+}
+
+// goOn resumes a session.
+func goOn(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
+	return func(h *lessorv1.Handshake) {
+		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
+	}
+}
+
+// W8: with its token a worker goes on where its stream broke: what it had not seen comes again, in order, under the same ids, and nothing
+// else; its own sequence goes on.
+func TestResume(t *testing.T) {
+	t.Attr("rules", "W8 W7")
+	for name, lose := range map[string]func(*talker){
+		"after a cut":        func(tk *talker) { tk.cut(); synctest.Wait() },
+		"a half open line":   func(*talker) {},
+		"after a half close": func(tk *talker) { _ = tk.stream.CloseSend(); synctest.Wait() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				old, a := r.accepted(t, "w", 3, nil)
+				if a.GetResumed() || a.GetNextSeq() != 1 {
+					t.Errorf("a new session begins with %v", a)
+				}
+				r.submitAll(t, 2)
+				work := old.given(2)
+				old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}}))
+				seen := old.next()
+				old.send(old.numbered(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+				missed := old.next()
+				r.submitAll(t, 1)
+				dispatch := old.next()
+				lose(old)
+
+				tk, b := r.accepted(t, "w", 3, goOn(a, seen.GetSeq()))
+				if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 3 || b.GetSessionToken() == a.GetSessionToken() {
+					t.Errorf("the session goes on with %v", b)
+				}
+				m := tk.next()
+				if m.GetId() != missed.GetId() || m.GetSeq() != seen.GetSeq()+1 {
+					t.Errorf("the missed verdict came as %v", m)
+				}
+				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
+				m = tk.next()
+				again := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+				if m.GetId() != dispatch.GetId() || len(again) != 1 || again[0].GetAttempt() != 1 {
+					t.Errorf("the dispatch came as %v", m)
+				}
+				tk.ack(m)
+				tk.acked(tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))) // taken on the other stream
+				did(t, tk.judge(completed(work[1], ""), completed(again[0], "")))
+				if name == "a half open line" {
+					wantText(t, "the reset of the old stream", hear[*lessorv1.Reset](old).GetCode(), codeStaleBinding)
+					if err := old.over(); err != nil {
+						t.Errorf("the old stream ended with %v", err)
+					}
+				}
+				if w := r.worker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
+					t.Errorf("listed as %v", w)
+				}
+			})
+		})
+	}
+}
+
+// W8: a verdict that is on its way while the stream is taken over goes to the new stream.
+func TestVerdictFollowsTheSession(t *testing.T) {
+	t.Attr("rules", "W8")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		old, a := r.accepted(t, "w", 1, nil)
+		r.submitAll(t, 1)
+		work := old.given(1)
+		synctest.Wait()
+		release := hold(st)
+		corr := old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+		synctest.Wait()
+		tk := r.talk(t, "w")
+		h := hello("w")
+		goOn(a, 2)(h)
+		tk.say(h)
+		if b := hear[*lessorv1.Accept](tk); b.GetNextSeq() != 2 {
+			t.Errorf("the report under way was not counted: %v", b)
+		}
+		tk.say(registration(1))
+		synctest.Wait()
+		release()
+		m := tk.next()
+		wantText(t, "corr", m.GetCorr(), corr)
+		did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
+		hear[*lessorv1.Reset](old)
+		_ = old.over()
+	})
+}
+
+// W8: what waits for a worker waits for a minute. After that, and after a restart of the coordinator, the sequences begin anew, and what was never
+// acknowledged is handed over again at once.
+func TestResumeAfterAWhile(t *testing.T) {
+	t.Attr("rules", "W8")
+	for _, restart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			st := memstore.New()
+			r := newRig(t, st)
+			defer func() { r.close(t) }()
+			old, a := r.accepted(t, "w", 2, nil)
+			r.submitAll(t, 1)
+			work := old.given(1)
+			did(t, old.judge(started(work[0])))
+			if restart {
+				r.submitAll(t, 1)
+				payloadOf[*lessorv1.Dispatch](old, old.next())
+				synctest.Wait()
+				r.close(t)
+				r = newRig(t, st)
+			} else {
+				old.cut()
+				time.Sleep(keepFor + time.Second)
+			}
+			tk, b := r.accepted(t, "w", 2, goOn(a, 3))
+			if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 1 {
+				t.Errorf("restart %v: the session goes on with %v", restart, b)
+			}
+			if restart {
+				if again := tk.given(1); again[0].GetAttempt() != 1 {
+					t.Errorf("handed over again: %v", again)
+				}
+			}
+			did(t, tk.judge(completed(work[0], "")))
+			tk.quiet()
+		})
+	}
+}
+
+// W8: without a token too, a lease that was never acknowledged is handed over again at once: a blink costs no 5 s.
+func TestBlinkWithoutAToken(t *testing.T) {
+	t.Attr("rules", "W8 W5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		old := r.work(t, "w", 2)
+		r.submitAll(t, 2)
+		m := old.next()
+		work := payloadOf[*lessorv1.Dispatch](old, m).GetAssignments()
+		did(t, old.judge(started(work[0])))
+		old.cut()
+		again := r.work(t, "w", 2)
+		left := again.given(1)
+		if left[0].GetLeaseId() != work[1].GetLeaseId() {
+			t.Errorf("handed over again: %v, want the lease that was not acknowledged", left)
+		}
+		did(t, again.judge(completed(work[0], ""), completed(left[0], "")))
+	})
+}
+
+// W8: a token is good for its session of its worker, and for a while. Any other ends the stream; the worker begins anew without one.
+func TestBadTokens(t *testing.T) {
+	t.Attr("rules", "W8 W14")
+	for name, change := range map[string]func(t *testing.T, h *lessorv1.Handshake){
+		"none":    func(_ *testing.T, h *lessorv1.Handshake) { h.Resume.SessionToken = "" },
+		"garbage": func(_ *testing.T, h *lessorv1.Handshake) { h.Resume.SessionToken = "A?" },
+		"forged": func(t *testing.T, h *lessorv1.Handshake) {
+			raw, err := base64.RawURLEncoding.DecodeString(h.GetResume().GetSessionToken())
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw[3] ^= 1
+			h.Resume.SessionToken = base64.RawURLEncoding.EncodeToString(raw)
+		},
+		"of another session":  func(_ *testing.T, h *lessorv1.Handshake) { h.Resume.SessionId += "x" },
+		"of another instance": func(_ *testing.T, h *lessorv1.Handshake) { h.Worker.InstanceId = "other" },
+		"of another worker":   func(_ *testing.T, h *lessorv1.Handshake) { h.Worker.Name = "other" },
+		"over its time":       func(*testing.T, *lessorv1.Handshake) { time.Sleep(tokenLife) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				old, a := r.accepted(t, "w", 1, nil)
+				if got := a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); got != tokenLife {
+					t.Errorf("the token is good for %v", got)
+				}
+				old.cut()
+				h := hello("w")
+				goOn(a, 1)(h)
+				change(t, h)
+				tk := r.talk(t, h.GetWorker().GetName())
+				tk.refused(tk.say(h), codeToken, "handshake.resume.session_token")
+				if err := tk.over(); status.Code(err) != codes.Unauthenticated || errorCode(err) != codeToken {
+					t.Errorf("ended with %v, want UNAUTHENTICATED and %s", err, codeToken)
+				}
+				r.work(t, "w", 1).beat()
+			})
+		})
+	}
+}
+
+// W8: the newest token that its worker has received wins. One that was issued, but whose accept may have been lost, does not make the one before it
+// worthless.
+func TestNewestTokenWins(t *testing.T) {
+	t.Attr("rules", "W8")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		first, a := r.accepted(t, "w", 1, nil)
+		first.cut()
+		lost := r.talk(t, "w")
+		h := hello("w")
+		goOn(a, 1)(h)
+		lost.say(h)
+		hear[*lessorv1.Accept](lost)
+		lost.cut() // before register
+		synctest.Wait()
+		tk, b := r.accepted(t, "w", 1, goOn(a, 1))
+		if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() {
+			t.Errorf("the session goes on with %v", b)
+		}
+		for name, token := range map[string]*lessorv1.Accept{"used": a} {
+			late := r.talk(t, "w")
+			h := hello("w")
+			goOn(token, 1)(h)
+			late.say(h)
+			wantText(t, name, hear[*lessorv1.Reset](late).GetCode(), codeStaleBinding)
+			if err := late.over(); err != nil {
+				t.Errorf("ended with %v", err)
+			}
+		}
+		tk.beat() // nobody has disturbed the newest
+	})
+}
+
+// W8: neither does a session that another one of the same instance came after.
+func TestTokenOfADisplacedSession(t *testing.T) {
+	t.Attr("rules", "W8")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		old, a := r.accepted(t, "w", 1, nil)
+		tk := r.work(t, "w", 1)
+		hear[*lessorv1.Reset](old)
+		late := r.talk(t, "w")
+		h := hello("w")
+		goOn(a, 1)(h)
+		late.say(h)
+		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), codeStaleBinding)
+		tk.beat()
+	})
+}
+
+// W8: an instance that is named as replaced loses its stream and its leases at once, in no budget counted.
+func TestReplacedInstance(t *testing.T) {
+	t.Attr("rules", "W8")
+	for _, cut := range []bool{false, true} {
+		serve(t, nil, func(t *testing.T, r *rig) {
+			old := r.work(t, "w", 1)
+			r.submitAll(t, 1)
+			work := old.given(1)
+			did(t, old.judge(started(work[0])))
+			if cut {
+				old.cut()
+				synctest.Wait()
+			}
+			tk, _ := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) {
+				h.Worker.InstanceId, h.ReplacesInstanceId = "w2", "w"
+			})
+			if !cut {
+				wantText(t, "the reset", hear[*lessorv1.Reset](old).GetCode(), codeStaleBinding)
+			}
+			if again := tk.given(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
+				t.Errorf("handed on: %v", again)
+			}
+			got := tk.judge(completed(work[0], ""))
+			if got[0].GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
+				t.Errorf("the old lease: %v", got)
+			}
+		})
+	}
+}
+
+// W11: what is kept of lost streams is bounded, the oldest is forgotten first, and all of it after a while.
+func TestKeptSessionsAreBounded(t *testing.T) {
+	t.Attr("rules", "W8 W11")
+	synctest.Test(t, func(t *testing.T) {
+		all := newDialogs()
+		const heavy = maxKeptBytes / 8
+		for i := range 20 {
+			ss := &session{}
+			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)
+			a.out.room = heavy
+			all.registered(a)
+			all.leave(a.dialog, ss, false)
+		}
+		all.mu.Lock()
+		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
+			t.Errorf("%d sessions of %d bytes are kept, %d are known", n, all.bytes, len(all.byID))
+		}
+		if all.byID["t-1"] == nil || all.byID["a-1"] != nil {
+			t.Error("it is not the oldest that are forgotten")
+		}
+		all.mu.Unlock()
+		time.Sleep(keepFor)
+		synctest.Wait()
+		all.mu.Lock()
+		if all.kept.Len() != 0 || all.bytes != 0 || len(all.byID) != 0 || len(all.newest) != 0 {
+			t.Errorf("%d sessions are kept for ever", all.kept.Len())
+		}
+		all.mu.Unlock()
+		ss := &session{}
+		a := all.begin(ss, "x-1", nil, 0) // never registered
+		all.leave(a.dialog, ss, false)
+		if len(all.byID) != 0 {
+			t.Error("a session that never registered is kept")
+		}
+	})
+}
