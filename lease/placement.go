@@ -2,31 +2,8 @@ package lease
 
 import (
 	"fmt"
-	"iter"
-	"maps"
-	"math"
-	"slices"
 	"time"
 )
-
-// Requirements are what a worker must have to be granted a task: all of it (W12).
-type Requirements struct {
-	Runtimes  []string           // must be among the worker's
-	Features  []string           // must be among the worker's
-	Labels    map[string]string  // must be the worker's, with these values
-	Resources map[string]float64 // the worker must have at least so much; finite, > 0
-}
-
-// Capabilities are what a worker has, by its own word (W12).
-type Capabilities struct {
-	Runtimes  []string
-	Features  []string
-	Labels    map[string]string
-	Resources map[string]float64 // finite, >= 0
-}
-
-// MaxCapabilities is how many runtimes, features, labels or resources a worker may have, of each.
-const MaxCapabilities = 256
 
 // ResourceRef is something that a task needs and that lies on one worker.
 type ResourceRef struct {
@@ -83,117 +60,6 @@ func (s *Spec) firstExpiry() (first Wall) {
 func (s *Spec) gone(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
 		return bad("resource_refs", "one of them expired at %s; submit a new task", first.Time().Format(clockTime))
-	}
-	return nil
-}
-
-// Meet reports whether a worker with c has all that r requires; nil requires nothing.
-func (c *Capabilities) Meet(r *Requirements) bool {
-	for range c.lacks(r) {
-		return false
-	}
-	return true
-}
-
-// Lack tells in words what r requires and a worker with c does not have, in order; none if they meet.
-func (c *Capabilities) Lack(r *Requirements) (all []string) {
-	for part, name := range c.lacks(r) {
-		words := fmt.Sprintf("%s %q", part, name)
-		switch part {
-		case "label":
-			words += fmt.Sprintf(" = %q", r.Labels[name])
-		case "resource":
-			words += fmt.Sprintf(" >= %v", r.Resources[name])
-		}
-		all = append(all, words)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// lacks goes over what r requires and a worker with c does not have, by the part of r and the name.
-func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
-	return func(yield func(part, name string) bool) {
-		if r == nil {
-			return
-		}
-		for _, name := range r.Runtimes {
-			if !slices.Contains(c.Runtimes, name) && !yield("runtime", name) {
-				return
-			}
-		}
-		for _, name := range r.Features {
-			if !slices.Contains(c.Features, name) && !yield("feature", name) {
-				return
-			}
-		}
-		for name, want := range r.Labels {
-			if got, ok := c.Labels[name]; (!ok || got != want) && !yield("label", name) {
-				return
-			}
-		}
-		for name, want := range r.Resources { // what is not there is 0, and less than anything that may be required
-			if !(c.Resources[name] >= want) && !yield("resource", name) {
-				return
-			}
-		}
-	}
-}
-
-// Check finds what is wrong with capabilities. It returns a *FieldError, whose paths begin within them.
-func (c *Capabilities) Check(l Limits) error {
-	if err := (*Requirements)(c).check(MaxCapabilities, true, l); err != nil {
-		return err
-	}
-	return nil
-}
-
-// check allows at most so many of each, and amounts of 0 only where zero says so.
-func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
-	if err := checkNames("runtimes", r.Runtimes, most, l); err != nil {
-		return err
-	}
-	if err := checkNames("features", r.Features, most, l); err != nil {
-		return err
-	}
-	if err := checkLabels("labels", r.Labels, most, l); err != nil {
-		return err
-	}
-	if len(r.Resources) > most {
-		return bad("resources", "has %d entries; the limit is %d", len(r.Resources), most)
-	}
-	for _, k := range slices.Sorted(maps.Keys(r.Resources)) {
-		if k == "" {
-			return bad("resources", "has an empty key")
-		}
-		field := fmt.Sprintf("resources[%q]", clip(k, 40))
-		if err := CheckID(field, k, l); err != nil {
-			return err
-		}
-		switch v := r.Resources[k]; {
-		case math.IsNaN(v) || math.IsInf(v, 0):
-			return bad(field, "is %v; it must be finite", v)
-		case v < 0 && zero:
-			return bad(field, "is %v; it can not be negative", v)
-		case v <= 0 && !zero:
-			return bad(field, "is %v; it must be greater than 0", v)
-		}
-	}
-	return nil
-}
-
-func checkNames(field string, names []string, most int, l Limits) *FieldError {
-	if len(names) > most {
-		return bad(field, "has %d entries; the limit is %d", len(names), most)
-	}
-	for i, name := range names {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if name == "" {
-			return bad(at, "is empty")
-		}
-		if err := CheckID(at, name, l); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -280,4 +146,39 @@ func (t *Trace) check(l Limits) *FieldError {
 		return bad("chain_index", "is %d; middleware_chain has %d entries", *t.Index, len(t.Chain))
 	}
 	return nil
+}
+
+// PlacementSize is about how many bytes requirements, references, affinity and trace have, as a part of a message.
+func (s *Spec) PlacementSize() (n int) {
+	const each = 8 // of the wire, around a value
+	if r := s.Requirements; r != nil {
+		n += sizeOf(r.Runtimes) + sizeOf(r.Features)
+		for k, v := range r.Labels {
+			n += len(k) + len(v) + 2*each
+		}
+		for k := range r.Resources {
+			n += len(k) + 2*each
+		}
+	}
+	for i := range s.ResourceRefs {
+		r := &s.ResourceRefs[i]
+		n += len(r.ResourceID) + len(r.Worker) + len(r.Type) + len(r.Scope) + 6*each
+		for k, v := range r.Metadata {
+			n += len(k) + len(v) + 2*each
+		}
+	}
+	if a := s.Affinity; a != nil {
+		n += len(a.Key) + 4*each
+	}
+	if t := s.Trace; t != nil {
+		n += len(t.Host) + sizeOf(t.Chain) + 2*each
+	}
+	return n
+}
+
+func sizeOf(names []string) (n int) {
+	for _, name := range names {
+		n += len(name) + 4
+	}
+	return n
 }

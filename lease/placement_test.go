@@ -140,8 +140,8 @@ func TestPlacementLimits(t *testing.T) {
 		{pinned(1, func(r *ResourceRef) { r.Scope = full }), pinned(1, func(r *ResourceRef) { r.Scope = over }), "resource_refs[0].scope", "8"},
 		{pinned(1, func(r *ResourceRef) { r.ExpiresAt = 0 }), pinned(1, func(r *ResourceRef) { r.ExpiresAt = -1 }), "resource_refs[0].expires_at", "1970"},
 		{
-			pinned(1, func(r *ResourceRef) { r.Metadata = table(16, full) }),
-			pinned(1, func(r *ResourceRef) { r.Metadata = table(17, full) }), "resource_refs[0].metadata", "16",
+			pinned(1, func(r *ResourceRef) { r.Metadata = table(8, full) }),
+			pinned(1, func(r *ResourceRef) { r.Metadata = table(9, full) }), "resource_refs[0].metadata", "8",
 		},
 		{
 			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{full: full} }),

@@ -84,7 +84,7 @@ const (
 	MaxAffinityTTL       = 24 * time.Hour
 	MaxRequired          = 16 // names, labels or amounts that a task requires, of each
 	MaxResourceRefs      = 32
-	MaxRefMetadata       = 16 // entries of one ResourceRef
+	MaxRefMetadata       = 8  // entries of one ResourceRef
 	MaxMiddlewares       = 64 // names in a chain
 )
 

@@ -1046,7 +1046,7 @@ type ResourceRef struct {
 	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
 	// Wall time from which on it may be gone: a task that still waits then is FAILED with RESOURCE_GONE. Absent: not stated.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Free text; at most 16 entries, keys and values at most 256 bytes each.
+	// Free text; at most 8 entries, keys and values at most 256 bytes each.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
