@@ -52,7 +52,7 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses,
 		Quarantined: t.State() == lease.Failed && t.Reason == lease.HeartbeatTimeout,
 		CreatedAt:   stamp(t.CreatedAt), FinishedAt: stamp(t.FinishedAt), RetryAt: readyAt(now, t),
-		Lease: leaseProto(now, t.Lease),
+		Lease: leaseProto(now, t),
 	}
 	if t.Outcome != nil && t.Outcome.Kind == lease.KindAdopt {
 		m.AdoptedAttempt = t.Outcome.Attempt
@@ -102,14 +102,15 @@ func retryPolicyProto(p *lease.RetryPolicy) *lessorv1.RetryPolicy {
 	return m
 }
 
-func leaseProto(now lease.Now, l *lease.Lease) *lessorv1.LeaseInfo {
+func leaseProto(now lease.Now, t *lease.Task) *lessorv1.LeaseInfo {
+	l := t.Lease
 	if l == nil {
 		return nil
 	}
 	return &lessorv1.LeaseInfo{
 		Attempt: l.Attempt, WorkerId: l.Worker, SessionId: l.Session, FencingToken: lease.FencingToken(l.Epoch, l.Attempt),
 		GrantedAt: stamp(l.GrantedAt), AckedAt: stamp(l.AckedAt), StartedAt: stamp(l.StartedAt), HeartbeatAt: stamp(l.HeartbeatAt),
-		ExpiresAt: stampAt(now, l.ExpiresAt),
+		ExpiresAt: stampAt(now, t.ExpiresAt(now)),
 	}
 }
 

@@ -85,6 +85,7 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 
 func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
+	until := t.ExpiresAt(now)
 	payload, err := payloadFor(r, t)
 	if err != nil || payload == nil && t.Spec.Size > 0 {
 		return nil, err
@@ -99,7 +100,7 @@ func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Ass
 	}
 	return &lessorv1.Assignment{
 		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
-		ExpiresAt: stampAt(now, l.ExpiresAt), ExpiresIn: left(now, l.ExpiresAt), ServerTime: stamp(now.Wall),
+		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until), ServerTime: stamp(now.Wall),
 		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
 		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint,
 	}, nil

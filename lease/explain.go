@@ -121,7 +121,7 @@ func (t *Task) heldBy(now Now) Finding {
 		word, at = "last heartbeat", l.HeartbeatAt
 	}
 	return Finding{
-		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(l.ExpiresAt),
+		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(t.ExpiresAt(now)),
 		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
 		Remedy:  "its worker reports, or the lease expires for want of a heartbeat",
 	}

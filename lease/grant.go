@@ -49,16 +49,12 @@ func (s *step) renew() {
 	s.expireAt(s.now.Serving.Add(s.task.Spec.HeartbeatTimeout))
 }
 
-// expireAt sets expires_at = max(old, until), never past attempt_timeout or deadline (A3).
+// expireAt sets expires_at = max(old, until), never past attempt_timeout (A3). The deadline is a timer of its own on the other clock: a lease that
+// was cut to it could seem to expire a moment before, and be counted as a loss (T5). Task.ExpiresAt tells whichever comes first.
 func (s *step) expireAt(until Instant) {
-	t, l := s.task, s.writeLease()
-	if t.Cancel == nil { // in CANCELLING neither applies any more (T7)
-		if l.AttemptBy != 0 {
-			until = min(until, l.AttemptBy)
-		}
-		if t.Deadline != 0 {
-			until = min(until, s.now.Serving.Add(time.Duration(t.Deadline-s.now.Wall)))
-		}
+	l := s.writeLease()
+	if s.task.Cancel == nil && l.AttemptBy != 0 { // in CANCELLING it does not apply any more (T7)
+		until = min(until, l.AttemptBy)
 	}
 	l.ExpiresAt = max(l.ExpiresAt, until)
 }

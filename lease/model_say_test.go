@@ -194,7 +194,7 @@ func (m *model) renewed(t *modelTask) lease.Answer {
 
 func (m *model) alive(t *modelTask) lease.Answer {
 	return lease.Answer{
-		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: t.live.expires,
+		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: m.until(t),
 		ShouldCancel: t.cancelAsked, CancelReason: t.cancelReason,
 	}
 }

@@ -147,21 +147,23 @@ func (t *modelTask) record(e modelEvent) {
 	t.history = append(t.history, e)
 }
 
-// extend moves expires_at to until, never back and never past a limit that applies (A3, T7).
+// extend moves expires_at to until, never back and never past attempt_timeout if that applies (A3, T7).
 func (m *model) extend(t *modelTask, until lease.Instant) {
 	l := t.live
 	if !t.cancelAsked && l.attemptBy > 0 && until > l.attemptBy {
 		until = l.attemptBy
 	}
-	if !t.cancelAsked && t.deadline > 0 {
-		left := lease.Instant(t.deadline - m.now.Wall)
-		if until > m.now.Serving+left {
-			until = m.now.Serving + left
-		}
-	}
 	if until > l.expires {
 		l.expires = until
 	}
+}
+
+// until is when the holder is told that its lease ends (A3).
+func (m *model) until(t *modelTask) lease.Instant {
+	if left := lease.Instant(t.deadline - m.now.Wall); t.deadline > 0 && !t.cancelAsked && t.live.expires > m.now.Serving+left {
+		return m.now.Serving + left
+	}
+	return t.live.expires
 }
 
 // end ends the live lease and returns it; the caller moves the task on.

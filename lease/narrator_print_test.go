@@ -97,7 +97,7 @@ func (n *narrator) show(w words) {
 	}
 	n.printf("%s is %v%s%s", w.names[0], t.State(), why(t), n.wait(t))
 	if l := t.Lease; l != nil {
-		n.printf("  held by %s%s, expires in %v", l.Worker, stream(l), l.ExpiresAt.Sub(n.now.Serving))
+		n.printf("  held by %s%s, expires in %v", l.Worker, stream(l), t.ExpiresAt(n.now).Sub(n.now.Serving))
 	}
 	n.printf("  round %d, attempt %d, failures %d, losses %d, releases %d, unacknowledged %d",
 		t.Round, t.Attempt(), t.Failures, t.Losses, t.Releases, t.Unacked)

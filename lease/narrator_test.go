@@ -228,7 +228,7 @@ func (n *narrator) grant(w words) {
 	}
 	epoch := n.rules.Authority.Epoch
 	n.leases[name] = n.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
-	n.printf("attempt %d, expires in %v", t.Lease.Attempt, t.Lease.ExpiresAt.Sub(n.now.Serving))
+	n.printf("attempt %d, expires in %v", t.Lease.Attempt, t.ExpiresAt(n.now).Sub(n.now.Serving))
 }
 
 func attemptOf(t *lease.Task) uint32 {

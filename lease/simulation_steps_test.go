@@ -101,7 +101,7 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	c.lease = w.host.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: c.epoch, Task: id, Attempt: c.attempt, Nonce: c.nonce})
 	l.id = c.lease
 	w.model.issued[l.id] = ticket{t.Tenant, c.task, c.attempt, c.epoch}
-	w.tell(telling{to: k, claim: c}, t.Lease.ExpiresAt)
+	w.tell(telling{to: k, claim: c}, t.ExpiresAt(w.model.now))
 	return w.came("grant", is)
 }
 

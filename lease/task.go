@@ -1,5 +1,7 @@
 package lease
 
+import "time"
+
 // Task is one version of a task. Versions are values: the rules never change one that they were given, they return a new
 // one, so that a version may be read by anyone and compared with the next.
 type Task struct {
@@ -64,7 +66,7 @@ type Lease struct {
 	StartedAt   Wall // 0 before Start
 	HeartbeatAt Wall // 0 before the first
 
-	ExpiresAt Instant
+	ExpiresAt Instant // but for the deadline; see Task.ExpiresAt
 	AckBy     Instant // 0: no acknowledgement is needed
 	AttemptBy Instant // end of attempt_timeout; 0: none
 	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
@@ -180,6 +182,15 @@ func (t *Task) State() State {
 		return Running
 	}
 	return Leased
+}
+
+// ExpiresAt is when the live lease ends unless it is renewed, as its holder is told: by silence, or at the deadline if that comes first. While
+// CANCELLING there is no deadline (A3, T7).
+func (t *Task) ExpiresAt(now Now) Instant {
+	if t.Deadline == 0 || t.Cancel != nil {
+		return t.Lease.ExpiresAt
+	}
+	return min(t.Lease.ExpiresAt, now.Serving.Add(time.Duration(t.Deadline-now.Wall)))
 }
 
 // Attempt is the number of the newest grant; 0 before the first.

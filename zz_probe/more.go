@@ -1,0 +1,4 @@
+package main
+func bad() {}
+func verdicts() {}
+func misc() {}
