@@ -1,4 +1,0 @@
-package main
-func bad() {}
-func verdicts() {}
-func misc() {}
