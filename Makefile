@@ -64,8 +64,9 @@ seeded: ## Put known mistakes into the code, and check that the test named for e
 	go run ./test/seeded docs/testing.md
 
 .PHONY: examples
-examples: ## Run the examples, which are tests
+examples: build ## Run the examples, which are tests; those in other languages want their tools, npm here
 	go test -count=1 -timeout 5m ./examples/...
+	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

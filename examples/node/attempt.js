@@ -1,0 +1,48 @@
+// Attempt is one granted task: from its dispatch until its outcome has a verdict, or its lease is lost.
+import { millis } from "./api.js";
+
+export class Attempt {
+  #expiry = null;
+  #stop = new AbortController();
+
+  // lost is called when the lease ran out on this machine's own clock.
+  constructor(assignment, lost) {
+    this.task = assignment.task;
+    this.leaseId = assignment.leaseId;
+    this.number = assignment.attempt;
+    this.heartbeatEvery = millis(assignment.heartbeatInterval);
+    this.running = false; // Start was committed
+    this.outcome = null; // the report to send, once the handler has returned
+    this.cancelled = false; // a cancel was asked; the lease still lives
+    this.progress = null;
+    this.chunks = 0;
+    this.lost = lost;
+  }
+
+  get signal() {
+    return this.#stop.signal;
+  }
+
+  // renewed counts a lease from before the request that renewed it: so it never seems to live longer than it does (A8).
+  renewed(askedAt, expiresIn) {
+    clearTimeout(this.#expiry);
+    const left = askedAt + millis(expiresIn) - performance.now();
+    this.#expiry = setTimeout(() => this.lost(this), left);
+  }
+
+  cancel(reason) {
+    this.cancelled = true;
+    this.#stop.abort(new Error(reason || "cancelled"));
+  }
+
+  // end lets go of everything: the outcome is known, or nobody wants it any more.
+  end(reason) {
+    clearTimeout(this.#expiry);
+    this.#stop.abort(new Error(reason));
+  }
+
+  // report names the attempt in whatever is said about it.
+  report(fields) {
+    return { taskId: this.task.taskId, leaseId: this.leaseId, attempt: this.number, ...fields };
+  }
+}

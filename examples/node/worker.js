@@ -1,0 +1,262 @@
+// Worker keeps one session with the coordinator: it takes work, renews leases, streams feedback and reports outcomes. It goes on over lost
+// streams and restarts of the coordinator; docs/protocol.md has the rules.
+import { randomUUID } from "node:crypto";
+import { EventEmitter } from "node:events";
+import os from "node:os";
+import { Attempt } from "./attempt.js";
+import { millis } from "./api.js";
+
+const COMMITTED = "VERDICT_COMMITTED";
+
+export class Worker extends EventEmitter {
+  #attempts = new Map(); // by lease id
+  #sent = new Map(); // when a start or heartbeat went out, by frame id
+  #frame = 0;
+  #instance = randomUUID(); // the same over reconnects: leases follow it
+  #session = null; // the last accept
+  #seen = 0; // seq of the last frame of the coordinator
+  #stream = null;
+  #ready = false; // registered on the present stream
+  #beat = null;
+  #lastBeat = 0;
+  #failures = 0; // streams in a row that never got that far
+  #draining = false;
+  #done;
+
+  // handlers maps a type of task to async (task, {signal, progress, print}) => output.
+  constructor({ client, name, queues, slots, handlers, log = console.error }) {
+    super();
+    Object.assign(this, { client, name, queues, slots, handlers, log });
+  }
+
+  // run resolves once the worker has been drained and everything it ran has its verdict.
+  run() {
+    return new Promise((resolve) => {
+      this.#done = resolve;
+      this.#open();
+    });
+  }
+
+  // drain takes no new work and lets run resolve when what runs has ended.
+  drain(reason) {
+    if (this.#draining) return;
+    this.#draining = true;
+    if (this.#ready) this.#send({ drain: { reason } });
+    this.#leaveWhenIdle();
+  }
+
+  // --- The stream ---
+
+  #open() {
+    const stream = this.client.session();
+    this.#stream = stream;
+    stream.on("data", (frame) => this.#take(frame));
+    stream.on("error", (err) => this.log(`session: ${err.message}`));
+    stream.on("status", () => this.#lost()); // the last event, once, however the stream ends
+    this.#send({
+      tenant: "default",
+      sender: { role: "worker", id: this.name },
+      handshake: {
+        protocol: 1,
+        worker: { name: this.name, instanceId: this.#instance, version: "1", hostname: os.hostname() },
+        resume: this.#session && {
+          sessionId: this.#session.sessionId,
+          sessionToken: this.#session.sessionToken,
+          lastSeenSeq: this.#seen,
+        },
+      },
+    });
+  }
+
+  // lost: nothing is revoked by it. What runs goes on, and a new stream is opened after a growing wait with jitter.
+  #lost() {
+    clearTimeout(this.#beat);
+    this.#ready = false;
+    this.#sent.clear();
+    if (this.#draining && this.#attempts.size === 0) return this.#done();
+    const wait = Math.min(5_000, 100 * 2 ** this.#failures++) * (0.5 + Math.random() / 2);
+    setTimeout(() => this.#open(), wait);
+  }
+
+  #send(payload) {
+    const id = String(++this.#frame);
+    this.#stream.write({ id, ...payload });
+    return id;
+  }
+
+  // --- Frames of the coordinator ---
+
+  #take(frame) {
+    if (frame.seq !== "0") this.#seen = frame.seq;
+    if (frame.ack?.request) this.#send({ ack: { for: frame.id } });
+    switch (frame.payload) {
+      case "accept":
+        return this.#accepted(frame.accept);
+      case "dispatch":
+        return this.#begin(frame.dispatch.assignments);
+      case "verdicts":
+        return frame.verdicts.verdicts.forEach((v) => this.#judged(v, this.#sent.get(frame.corr)));
+      case "heartbeatAck":
+        return this.#renewed(frame.heartbeatAck.leases, this.#sent.get(frame.corr));
+      case "cancel":
+        return this.#cancel(frame.cancel);
+      case "drain":
+        return this.drain(frame.drain.reason);
+      case "error":
+        if (frame.error.code === "E.AUTH.INVALID_TOKEN") this.#session = null; // begin a new session
+        return this.log(`${frame.error.code}: ${frame.error.message}`);
+      case "reset":
+        return this.log(`${frame.reset.code}: ${frame.reset.reason}`); // the stream ends; #lost goes on
+    }
+  }
+
+  #accepted(accept) {
+    this.#session = accept;
+    this.#send({
+      register: {
+        queues: this.queues,
+        capabilities: { concurrency: { maxParallel: this.slots }, types: Object.keys(this.handlers) },
+      },
+    });
+    this.#ready = true;
+    this.#failures = 0;
+    if (this.#draining) this.#send({ drain: {} });
+    this.#heartbeat(); // names the leases: they are this stream's from here on
+    this.#sayAgain();
+    this.emit("registered", accept);
+  }
+
+  // sayAgain repeats, unchanged, what has no verdict yet. What had been committed is answered with the same verdict (V4).
+  #sayAgain() {
+    for (const attempt of this.#attempts.values()) {
+      if (!attempt.running) this.#start(attempt);
+      else if (attempt.outcome) this.#send({ reports: { reports: [attempt.outcome] } });
+    }
+  }
+
+  // --- An attempt ---
+
+  #begin(assignments) {
+    for (const a of assignments) {
+      if (this.#attempts.has(a.leaseId)) continue; // dispatched again, because an ack was lost
+      const attempt = new Attempt(a, (lost) => this.#discard(lost, "its lease ran out"));
+      this.#attempts.set(a.leaseId, attempt);
+      this.#start(attempt);
+    }
+  }
+
+  #start(attempt) {
+    if (!this.#ready) return; // after the reconnect
+    const id = this.#send({ reports: { reports: [{ start: attempt.report() }] } });
+    this.#sent.set(id, performance.now());
+  }
+
+  #judged(verdict, askedAt) {
+    const attempt = this.#attempts.get(verdict.leaseId);
+    if (!attempt) return;
+    if (verdict.error) { // no verdict: the same again, later
+      setTimeout(() => this.#ready && this.#sayAgain(), millis(verdict.error.retryAfter) || 1_000);
+    } else if (verdict.kind !== "REPORT_KIND_START") {
+      this.emit("verdict", verdict);
+      this.#discard(attempt, verdict.verdict === COMMITTED ? "committed" : `${verdict.verdict} ${verdict.reason}`);
+    } else if (verdict.verdict !== COMMITTED) {
+      this.#discard(attempt, verdict.reason);
+    } else if (!attempt.running) {
+      attempt.running = true;
+      attempt.renewed(askedAt ?? performance.now(), verdict.expiresIn);
+      if (verdict.shouldCancel) attempt.cancel(verdict.cancelReason);
+      this.#schedule(); // it may ask for heartbeats sooner
+      this.#execute(attempt);
+    }
+  }
+
+  async #execute(attempt) {
+    const { task } = attempt;
+    try {
+      const output = await this.handlers[task.spec.type](task, {
+        signal: attempt.signal,
+        progress: (fraction, message) => this.#progress(attempt, { fraction, message }),
+        print: (text) => this.#print(attempt, text),
+      });
+      attempt.outcome = { complete: attempt.report({ output: Buffer.from(output ?? "") }) };
+    } catch (err) {
+      const category = attempt.cancelled ? "ERROR_CATEGORY_CANCELLED" : "ERROR_CATEGORY_USER_CODE";
+      attempt.outcome = { fail: attempt.report({ error: { category, message: String(err.message ?? err) } }) };
+    }
+    if (this.#ready && this.#attempts.has(attempt.leaseId)) this.#send({ reports: { reports: [attempt.outcome] } });
+  }
+
+  #cancel(cancel) {
+    const attempt = this.#attempts.get(cancel.leaseId);
+    if (!attempt) return;
+    if (millis(cancel.grace) > 0) attempt.cancel(cancel.detail); // it may still report
+    else this.#discard(attempt, cancel.reason);
+  }
+
+  // discard forgets an attempt: it has its verdict, or the right to one is gone (K2).
+  #discard(attempt, why) {
+    attempt.end(why);
+    this.#attempts.delete(attempt.leaseId);
+    this.emit("ended", attempt.task, why);
+    this.#leaveWhenIdle();
+  }
+
+  #leaveWhenIdle() {
+    if (!this.#draining || this.#attempts.size > 0 || !this.#ready) return;
+    this.#send({ goodbye: { reason: "drained" } });
+    this.#stream.end();
+  }
+
+  // --- Heartbeats and feedback ---
+
+  #live() {
+    return [...this.#attempts.values()].filter((a) => a.running);
+  }
+
+  // schedule sends the next heartbeat as early as any lease asks for.
+  #schedule() {
+    clearTimeout(this.#beat);
+    const every = Math.min(millis(this.#session.heartbeatInterval), ...this.#live().map((a) => a.heartbeatEvery));
+    this.#beat = setTimeout(() => this.#heartbeat(), this.#lastBeat + every - performance.now());
+  }
+
+  #heartbeat() {
+    const id = this.#send({
+      heartbeat: {
+        healthy: true, // without it there is no new work
+        metrics: { inflight: this.#attempts.size },
+        leases: this.#live().map((a) => a.report({ progress: a.progress })),
+      },
+    });
+    this.#lastBeat = performance.now();
+    this.#sent.set(id, this.#lastBeat);
+    this.#schedule();
+  }
+
+  #renewed(leases, askedAt) {
+    for (const { leaseId, heartbeat } of leases) {
+      const attempt = this.#attempts.get(leaseId);
+      if (!attempt || !heartbeat || askedAt === undefined) continue; // no verdict: the next heartbeat asks again
+      if (heartbeat.verdict === COMMITTED) {
+        attempt.renewed(askedAt, heartbeat.expiresIn);
+        if (heartbeat.shouldCancel && !attempt.cancelled) attempt.cancel(heartbeat.cancelReason);
+      } else if (heartbeat.reason !== "REASON_ALREADY_REPORTED") {
+        this.#discard(attempt, heartbeat.reason);
+      }
+    }
+  }
+
+  #progress(attempt, progress) {
+    attempt.progress = progress;
+    this.#feedback(attempt, { progress: progress.fraction, message: progress.message });
+  }
+
+  #print(attempt, text) {
+    this.#feedback(attempt, { chunks: [{ channel: "stdout", index: attempt.chunks++, text }] });
+  }
+
+  // feedback is for whoever watches; it may be lost with the stream.
+  #feedback(attempt, item) {
+    if (this.#ready) this.#send({ feedback: { items: [{ taskId: attempt.task.taskId, leaseId: attempt.leaseId, ...item }] } });
+  }
+}
