@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // Sessions is what the coordinator asks of workers that have a stream. A field that is 0 takes its default.
@@ -15,6 +17,9 @@ type Sessions struct {
 	IdleTimeout time.Duration
 	// SendTimeout is how long a frame may wait to be read, until the session ends (W11): 1 s to 1 h. Default: 30 s.
 	SendTimeout time.Duration
+	// ResourceWait is how long a task waits for a worker that holds its resources and is not there, until it is FAILED, RESOURCE_GONE (W12): 1 s to
+	// 24 h. Default: 1 min.
+	ResourceWait time.Duration
 	// Health says from where on a worker is not well (W9).
 	Health Thresholds
 	// TenantHealth has other thresholds for the workers of single tenants, by tenant. A threshold that is 0 is that of Health.
@@ -48,6 +53,7 @@ func (s *Sessions) fill() {
 	s.HeartbeatInterval = cmp.Or(s.HeartbeatInterval, sessionHeartbeat)
 	s.IdleTimeout = cmp.Or(s.IdleTimeout, max(sessionIdle, 6*s.HeartbeatInterval))
 	s.SendTimeout = cmp.Or(s.SendTimeout, sendTimeout)
+	s.ResourceWait = cmp.Or(s.ResourceWait, lease.DefaultResourceWait)
 	s.Health = s.Health.or(defaultThresholds())
 }
 
@@ -70,6 +76,7 @@ func (s *Sessions) validate() error {
 		{"heartbeat interval", s.HeartbeatInterval, 100 * time.Millisecond, time.Hour},
 		{"idle timeout", s.IdleTimeout, 2 * s.HeartbeatInterval, 24 * time.Hour},
 		{"send timeout", s.SendTimeout, time.Second, time.Hour},
+		{"resource wait", s.ResourceWait, time.Second, 24 * time.Hour},
 	} {
 		if f.value < f.low || f.value > f.high {
 			return fmt.Errorf("the %s of sessions is %v; the range is %v to %v", f.name, f.value, f.low, f.high)

@@ -59,7 +59,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	m := newMetrics()
-	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Recovery: cfg.Recovery, Events: m.events()})
+	eng, err := engine.Open(st, engine.Config{
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -79,6 +79,7 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		tk.refused(tk.say(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), codeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
 		tk.quiet()
 		tk.say(&lessorv1.Capacity{MaxParallel: 3, PerTypeLimits: map[string]uint32{"a": 1}})
+		synctest.Wait()
 		if c := r.worker(t, "w").GetCapabilities().GetConcurrency(); c.GetMaxParallel() != 3 || c.GetPerTypeLimits()["a"] != 1 {
 			t.Errorf("listed with %v, want 3 slots, and 1 for the type", c)
 		}

@@ -13,6 +13,7 @@ type sessionFlags struct {
 	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker is to send a heartbeat (10s)."`
 	IdleTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a session may go without any frame (1m, or six heartbeat intervals)."`
 	SendTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a frame may wait to be read by the worker (30s)."`
+	ResourceWait      time.Duration `type:"positive" placeholder:"DURATION" help:"How long a task waits for a worker that holds its resources and is gone (1m)."`
 }
 
 // healthFlags say from where on a worker is not well (W9).
@@ -27,7 +28,7 @@ type healthFlags struct {
 func (s sessionFlags) with(h healthFlags) (coordinator.Sessions, error) {
 	tenants, err := h.tenants()
 	return coordinator.Sessions{
-		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout,
+		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout, ResourceWait: s.ResourceWait,
 		Health:       coordinator.Thresholds{MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed, SaturatedAfter: h.SaturatedAfter},
 		TenantHealth: tenants,
 	}, err

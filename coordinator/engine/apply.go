@@ -12,6 +12,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch.number, c)
 	e.reindexTimers(c)
 	e.recount(c)
+	e.tie(c)
 	e.reline(c)
 	e.rekey(c)
 	e.rehold(c)
@@ -84,12 +85,12 @@ func (e *Engine) reline(c *lease.Change) {
 	case was:
 		l := e.queueOf(c).line(c.Old.Line())
 		l.head.remove(placeOf(c.Old))
-		l.settle()
+		e.settle(l)
 	}
 	if is {
 		l := e.queueOf(c).line(c.New.Line())
 		l.head.insert(placeOf(c.New))
-		l.enlist()
+		e.enlist(l)
 		e.stir(l.queue)
 	}
 }
@@ -153,6 +154,7 @@ func (e *Engine) tellCancel(t *lease.Task) {
 func (e *Engine) rebind(t *lease.Task) {
 	if old := e.holders[t.ID]; old != nil {
 		delete(old.leases, t.ID)
+		old.unburden(t.ID)
 		delete(e.holders, t.ID)
 		e.offer(old)
 	}

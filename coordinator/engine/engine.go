@@ -24,6 +24,8 @@ type Config struct {
 	AckWithin time.Duration
 	// Events observe.
 	Events Events
+	// ResourceWait is how long tasks wait for the worker that holds their resources; 0: lease.DefaultResourceWait (W12).
+	ResourceWait time.Duration
 }
 
 // Recovery says what becomes of the leases of before a start.
@@ -83,6 +85,8 @@ type Engine struct {
 	stirred   *lanes[*queue]                     // queues to be matched, by tenant
 	nudged    map[*keyed]struct{}                // concurrency keys that may have room
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
+	workers   map[workerKey]*presence            // those who are there, or are waited for
+	alarms    alarms
 
 	committer *committer
 	batch     *batch // being filled
@@ -103,6 +107,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	if cfg.AckWithin == 0 {
 		cfg.AckWithin = lease.DefaultAckWithin
 	}
+	if cfg.ResourceWait == 0 {
+		cfg.ResourceWait = lease.DefaultResourceWait
+	}
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
@@ -111,6 +118,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
 		callers: map[*taker]func([]Granted){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
+		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		batch: newBatch(1),
 	}
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
@@ -191,6 +199,7 @@ func (e *Engine) round() {
 	e.look()
 	if !e.stalled && !e.lagging() { // else what came in meanwhile is heard first
 		e.expireDue()
+		e.ringAlarms()
 	}
 	e.match(e.now)
 	e.answerCallers()
@@ -219,6 +228,9 @@ func (e *Engine) sleep() time.Duration {
 	}
 	if t, ok := e.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))
+	}
+	if a, ok := e.alarms.set.Min(); ok {
+		d = min(d, a.at.Sub(now.Serving))
 	}
 	return max(d, 0)
 }

@@ -11,8 +11,15 @@ import (
 // its turn begins at the present virtual time, which is why one with a million tasks delays another's single task by one turn.
 type flow struct {
 	key   string
-	begin float64          // of its next turn, in virtual time
-	lines map[string]*line // by type
+	begin float64 // of its next turn, in virtual time
+	lines map[lineKey]*line
+	pools map[*pool]*lineup // of its lines that hold a task
+}
+
+// lineKey tells the lines of a flow apart.
+type lineKey struct {
+	typ   string
+	class lease.Class
 }
 
 func flowLess(a, b *flow) bool {
@@ -22,67 +29,30 @@ func flowLess(a, b *flow) bool {
 	return a.key < b.key
 }
 
-// turns are the flows of a queue that have a task of one type waiting, the next one first.
-type turns = btree.BTreeG[*flow]
-
-func newTurns() *turns { return btree.NewBTreeGOptions(flowLess, btree.Options{NoLocks: true}) }
+// newTurns orders flows, the next one first.
+func newTurns() *btree.BTreeG[*flow] {
+	return btree.NewBTreeGOptions(flowLess, btree.Options{NoLocks: true})
+}
 
 // line finds the line of a kind of task or makes it.
 func (q *queue) line(kind lease.Line) *line {
 	f := q.flows[kind.Fairness]
 	if f == nil {
 		q.virtual += 1.0 / keptFlows // else a stream of new keys would hold up the others for ever
-		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[string]*line{}}
+		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[lineKey]*line{}, pools: map[*pool]*lineup{}}
 		q.flows[kind.Fairness] = f
 	}
-	l := f.lines[kind.Type]
+	key := lineKey{kind.Type, kind.Class}
+	l := f.lines[key]
 	if l == nil {
 		q.idle.Delete(f)
-		l = &line{kind: kind, queue: q, flow: f, head: newHead(lineHead, placeLess)}
-		f.lines[kind.Type] = l
+		l = &line{kind: kind, queue: q, flow: f, head: newHead(lineHead, placeLess), placement: kind.Class.Placement()}
+		f.lines[key] = l
 	}
 	return l
 }
 
-// enlist puts a line that holds a task, or may do so, where a taker finds it.
-func (l *line) enlist() {
-	if l.listed {
-		return
-	}
-	l.listed = true
-	l.queue.waiting++
-	t := l.queue.types[l.kind.Type]
-	if t == nil {
-		t = newTurns()
-		l.queue.types[l.kind.Type] = t
-	}
-	t.Set(l.flow)
-}
-
-// settle takes a line that has become empty out of the turns. Its memory goes too, unless it is one of the few that come back with the next
-// task; the flow goes once it has no turn ahead of it that it has taken already.
-func (l *line) settle() {
-	if !l.listed || !l.head.empty() {
-		return
-	}
-	l.listed = false
-	q := l.queue
-	q.waiting--
-	t := q.types[l.kind.Type]
-	t.Delete(l.flow)
-	if t.Len() == 0 && len(q.types) > keptTypes {
-		delete(q.types, l.kind.Type)
-	}
-	if l.kind.Fairness != "" || len(l.flow.lines) > keptTypes {
-		delete(l.flow.lines, l.kind.Type)
-	}
-	if len(l.flow.lines) == 0 {
-		q.idle.Set(l.flow)
-	}
-}
-
-// keptTypes is how many types of a queue stay known while none of their tasks waits.
-const keptTypes = 16
+func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
 // took takes note of a turn of a flow.
 func (q *queue) took(f *flow) {
@@ -112,77 +82,85 @@ func (f *flow) move(q *queue, begin float64) {
 	if idle {
 		q.idle.Delete(f)
 	}
-	for _, l := range f.lines {
-		if l.listed {
-			q.types[l.kind.Type].Delete(f)
-		}
+	for p := range f.pools {
+		p.turns.Delete(f)
 	}
 	f.begin = begin
-	for _, l := range f.lines {
-		if l.listed {
-			q.types[l.kind.Type].Set(f)
-		}
+	for p := range f.pools {
+		p.turns.Set(f)
 	}
 	if idle {
 		q.idle.Set(f)
 	}
 }
 
-// next is the flow whose turn it is among those that have something for the taker, or nil.
-func (q *queue) next(t *taker) *flow {
-	var found *flow
-	look := func(all *turns) {
-		if all == nil {
+// next is the flow whose turn it is among those that have something for the taker, but for those up to passed; nil: none.
+func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
+	e.open(q, t, func(p *pool) {
+		var first *flow
+		take := func(f *flow) bool {
+			if first = f; f == passed {
+				first = nil
+			}
+			return first == nil
+		}
+		if passed == nil {
+			p.turns.Scan(take)
+		} else {
+			p.turns.Ascend(passed, take)
+		}
+		if first != nil && (found == nil || flowLess(first, found)) {
+			found = first
+		}
+	})
+	return found
+}
+
+// best is the first task for the taker, with its line: of the flow whose turn it is the one with the highest priority, then the longest in line
+// (T2). A flow whose tasks the taker has no room for, by size or by key, lets the next one have the turn.
+func (e *Engine) best(q *queue, t *taker) (l *line, at place) {
+	for f := e.next(q, t, nil); f != nil; f = e.next(q, t, f) {
+		if l, at = e.bestOf(f, q, t); l != nil {
+			return l, at
+		}
+	}
+	return nil, place{}
+}
+
+func (e *Engine) bestOf(f *flow, q *queue, t *taker) (found *line, first place) {
+	e.open(q, t, func(p *pool) {
+		up := f.pools[p]
+		if up == nil {
 			return
 		}
-		if f, ok := all.Min(); ok && (found == nil || flowLess(f, found)) {
-			found = f
+		if l, at := e.firstOf(up, t); l != nil && (found == nil || placeLess(at, first)) {
+			found, first = l, at
 		}
-	}
-	if len(t.wants.Types) > 0 {
-		for _, typ := range t.wants.Types {
-			look(q.types[typ])
-		}
-		return found
-	}
-	for _, all := range q.types {
-		look(all)
-	}
-	return found
+	})
+	return found, first
 }
 
-// best is the line that holds the first task for the taker: of the flow whose turn it is the one with the highest priority, then the longest
-// in line (T2).
-func (e *Engine) best(q *queue, t *taker) *line {
-	for {
-		f := q.next(t)
-		if f == nil {
-			return nil
-		}
-		if l := e.bestOf(f, t); l != nil {
-			return l
-		} // else all that seemed to wait there is gone
-	}
-}
-
-func (e *Engine) bestOf(f *flow, t *taker) *line {
-	var found *line
-	var first place
-	for _, l := range f.lines {
-		if !l.listed || !t.wants.takes(l.kind.Type) {
-			continue
-		}
-		if l.head.dry() {
-			e.refillLine(l)
-		}
-		p, ok := l.head.first()
+// firstOf is the first task of a lineup that the taker has room for.
+func (e *Engine) firstOf(up *lineup, t *taker) (found *line, first place) {
+	for { // what comes first must be known
+		l, ok := up.lines.Min()
 		if !ok {
-			l.settle()
-			continue
+			return nil, place{}
 		}
-		if found == nil || placeLess(p, first) {
-			found, first = l, p
+		if !l.head.dry() {
+			break
 		}
+		e.refillLine(l)
+		e.settle(l)
 	}
-	return found
+	looked := 0
+	up.lines.Scan(func(l *line) bool {
+		at, ok := e.pick(l, t)
+		if ok && (found == nil || placeLess(at, first)) {
+			found, first = l, at
+		}
+		looked++
+		return found == nil && looked < mostPassed
+	})
+	return found, first
 }

@@ -108,7 +108,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 	err := records.WaitingLines(r, func(number uint32, kind lease.Line) error {
 		l := e.queue(e.spaces[number], kind.Queue).line(kind)
 		l.head.unread(before)
-		l.enlist()
+		e.enlist(l)
 		return nil
 	})
 	if err != nil {
@@ -132,6 +132,9 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.queue(space, t.Spec.Queue).counts[countLeased]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
+		}
+		if a := t.Spec.Affinity; a != nil {
+			e.bind(space, a.Key, t)
 		}
 		if s := t.Lease.Session; s != "" {
 			e.orphan(lease.InstanceOf(s), t.ID, t.Lease.Attempt)

@@ -43,11 +43,11 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 		t, next := turn.Value.(*taker), turn.Next()
 		if t.free() <= 0 {
 			t.sit(q)
-		} else if l := e.best(q, t); l != nil {
+		} else if l, at := e.best(q, t); l != nil {
 			if grants++; grants > grantsPerTurn {
 				return false
 			}
-			e.grantFirst(l, t, now)
+			e.grantAt(l, at, t, now)
 			q.hungry.MoveToBack(turn)
 			if next == nil {
 				next = turn

@@ -24,8 +24,9 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 			return
 		}
 		t.wants.SingleFlight = true
-		if !e.runs(t, held) {
-			e.rest(t)
+		e.reckon(t)
+		if t.room.keys[held.Spec.ConcurrencyKey] < 2 || held.Spec.ConcurrencyKey == "" {
+			e.rest(t) // it holds no other task of the key
 		}
 		e.step(e.now, lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused it, as it runs another task of the concurrency key",
@@ -33,23 +34,11 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 	}})
 }
 
-// runs reports whether a session holds another task of the concurrency key.
-func (e *Engine) runs(t *taker, task *lease.Task) bool {
-	for id := range t.leases {
-		if other := e.set.task(id); id != task.ID && task.Spec.ConcurrencyKey != "" && other.Spec.ConcurrencyKey == task.Spec.ConcurrencyKey {
-			return true
-		}
-	}
-	return false
-}
-
 // rest keeps work from a session for a while: else it would be handed what it refuses as fast as it can refuse.
 func (e *Engine) rest(t *taker) {
 	t.rests = true
-	time.AfterFunc(restsFor, func() {
-		_ = e.inbox.insist(t.wants.Space.Tenant, op{run: func() { // a stopped engine hands out nothing
-			t.rests = false
-			e.offer(t)
-		}})
+	e.alarm(e.now.Serving.Add(restsFor), func() {
+		t.rests = false
+		e.offer(t)
 	})
 }

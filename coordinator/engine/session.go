@@ -60,6 +60,7 @@ func (e *Engine) displace(instance string) {
 
 // attend opens the queues that a taker wants to it, and no others.
 func (e *Engine) attend(t *taker) {
+	e.arrive(t)
 	before := t.queues
 	t.queues = nil
 	s := e.spaceOf(t.wants.Space)
@@ -90,7 +91,8 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 // Update replaces what a session wants and how many slots it has. Fewer slots than live leases revoke nothing.
 func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
-		t.wants, t.slots = wants, slots
+		t.wants, t.slots, t.fits = wants, slots, nil
+		e.reckon(t)
 		e.attend(t)
 	})
 }
@@ -175,7 +177,7 @@ func (e *Engine) depart(session string) {
 	delete(e.sessions, session)
 	delete(e.current, lease.InstanceOf(session))
 	e.unattend(t, t.queues)
-	t.left = true
+	e.vanish(t)
 	for id, attempt := range t.leases {
 		delete(e.holders, id)
 		e.orphan(lease.InstanceOf(session), id, attempt)

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"sync"
 
+	"github.com/tidwall/btree"
+
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -13,11 +15,16 @@ type space struct {
 	number  uint32 // 0 before its first task
 	nextSeq uint64
 	queues  map[string]*queue
-	keys    map[string]*keyed // concurrency keys that are held or waited for
+	keys    map[string]*keyed             // concurrency keys that are held or waited for
+	bound   map[string]*binding           // affinity keys that have a worker
+	kin     map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
 
 func newSpace(name Space, number uint32, nextSeq uint64) *space {
-	return &space{name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*keyed{}}
+	return &space{
+		name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*keyed{},
+		bound: map[string]*binding{}, kin: map[string]map[*line]struct{}{},
+	}
 }
 
 // queue is a line of tasks to its users; within, it is one line per kind of task that workers tell apart.
@@ -31,11 +38,11 @@ type queue struct {
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 
-	flows   map[string]*flow  // by fairness key
-	types   map[string]*turns // of the flows in which a task of the type waits
-	idle    *turns            // flows without a task that have taken turns ahead of the others
-	virtual float64           // virtual time: where the last turn began
-	waiting int               // lines in which a task waits
+	flows   map[string]*flow     // by fairness key
+	pools   pools                // of the lines in which a task waits
+	idle    *btree.BTreeG[*flow] // flows without a task that have taken turns ahead of the others
+	virtual float64              // virtual time: where the last turn began
+	waiting int                  // lines in which a task waits
 	// hungry are the takers that may have room, in the order of their turns. A taker that turns out to have none sits down, and
 	// comes back when it has.
 	hungry list.List
@@ -46,7 +53,7 @@ type queue struct {
 var noSettings lease.Settings
 
 func newQueue(s *space, name string) *queue {
-	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, types: map[string]*turns{}, idle: newTurns()}
+	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTurns()}
 }
 
 // state is the queue as the rules see it.
@@ -74,13 +81,15 @@ func countOf(t *lease.Task) int {
 	return countScheduled
 }
 
-// line is the part of a queue with one type and one fairness key: its tasks are alike for every taker.
+// line is the part of a queue with one type, fairness key and class: its tasks are alike for every taker.
 type line struct {
-	kind   lease.Line
-	queue  *queue
-	flow   *flow
-	head   *head[place]
-	listed bool // among the turns of its type
+	kind      lease.Line
+	placement lease.Placement // of its class
+	queue     *queue
+	flow      *flow
+	head      *head[place]
+	in        *lineup // where takers find it; nil while nothing waits
+	at        place   // by which it stands there
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"container/list"
-	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -19,6 +18,8 @@ type taker struct {
 	hushed bool
 	rests  bool // it has refused a task for no known reason, see Refuse
 	left   bool
+	room   room
+	fits   map[lease.Class]bool     // whether it meets the requirements of a class, where that was asked
 	asked  map[*queue]*list.Element // where it stands in the lists of the hungry
 
 	request string    // id of a unary request
@@ -56,9 +57,6 @@ func (t *taker) free() int {
 	return t.slots - len(t.leases)
 }
 
-// takes reports whether tasks of a type are wanted.
-func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
-
 // offer puts the taker where the queues find it when it has room.
 func (e *Engine) offer(t *taker) {
 	if t.free() <= 0 {
@@ -80,10 +78,9 @@ func (t *taker) sit(q *queue) {
 	}
 }
 
-// grantFirst leases the first task of a line. Should it turn out not to wait any more (its deadline is due, its concurrency key has no
-// room), the step has taken it out of the line all the same.
-func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
-	p, _ := l.head.first()
+// grantAt leases a task of a line, its first unless the taker has no room for that. Should it turn out not to wait any more (its deadline is
+// due, its concurrency key has no room), the step has taken it out of the line all the same.
+func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
 	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
 	if t.member != nil {
@@ -95,7 +92,7 @@ func (e *Engine) grantFirst(l *line, t *taker, now lease.Now) {
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
 		l.head.remove(p) // also where an index entry has no task, which must not stop the line
-		l.settle()
+		e.settle(l)
 		return
 	}
 	l.queue.granted(l.flow, now.Serving)
@@ -127,6 +124,10 @@ func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {
 func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
 	e.holders[id] = t
+	e.burden(t, id)
+	if t.free() <= 0 || t.wants.choosy() {
+		e.loosen(t)
+	}
 }
 
 // letGo takes an ended lease from its holder, who has a slot more, but gets no work if he never acknowledged the lease.
@@ -138,6 +139,7 @@ func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	}
 	delete(e.holders, id)
 	delete(t.leases, id)
+	t.unburden(id)
 	if unacked {
 		t.hushed = true
 	}

@@ -72,7 +72,7 @@ func (e *Engine) hangUp(t *taker) {
 	}
 	delete(e.callers, t)
 	e.unattend(t, t.queues)
-	t.left = true
+	e.vanish(t)
 	for id := range t.leases {
 		delete(e.holders, id) // a slot of a request is not given back to it
 	}
@@ -98,7 +98,7 @@ func (e *Engine) abandon(t *taker) {
 	if !t.left {
 		delete(e.callers, t)
 		e.unattend(t, t.queues)
-		t.left = true
+		e.vanish(t)
 	}
 	for id, attempt := range t.leases {
 		delete(e.holders, id)

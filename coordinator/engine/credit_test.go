@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+func key(name string, limit uint32) func(*lease.Spec) {
+	return func(s *lease.Spec) { s.TaskKey, s.ConcurrencyKey, s.ConcurrencyLimit = name, name, limit }
+}
+
+// W2, W4: a type with a limit gets no more slots than that, and does not keep others from theirs; a new limit counts at once.
+func TestTypeLimits(t *testing.T) {
+	t.Attr("rules", "W2 W4")
+	run(t, func(r *rig) {
+		c := r.worker("w", 10, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1, "never": 0} })
+		for _, typ := range []string{"big", "big", "never", "small", "big"} {
+			r.task(func(s *lease.Spec) { s.Type, s.TaskKey = typ, typ })
+		}
+		r.expect(c, "big", "small")
+		r.sayBy(c.Session, lease.KindComplete, c.grants()[0])
+		r.expect(c, "big", "small", "big")
+		wants := c.Wants
+		wants.TypeLimits = map[string]uint32{"big": 2}
+		if err := r.Update(c.Session, wants, 10); err != nil {
+			r.Fatal(err)
+		}
+		if n := len(c.grants()); n != 5 {
+			r.Errorf("%d grants after the limits were raised, want all 5: %v", n, c.names())
+		}
+	})
+}
+
+// W4: max_bytes bounds the payloads that a worker holds; one that is larger alone is granted when it holds nothing, and what fits goes first.
+func TestMaxBytes(t *testing.T) {
+	t.Attr("rules", "W4")
+	run(t, func(r *rig) {
+		c := r.worker("w", 10, func(w *Wants) { w.MaxBytes = 100 })
+		sized := func(name string, bytes int) {
+			r.task(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
+		}
+		sized("60", 60)
+		sized("50", 50)
+		sized("40", 40)
+		sized("500", 500)
+		r.expect(c, "60", "40")
+		r.sayBy(c.Session, lease.KindComplete, c.grants()[0])
+		r.expect(c, "60", "40", "50")
+		r.sayBy(c.Session, lease.KindComplete, c.grants()[1])
+		r.sayBy(c.Session, lease.KindComplete, c.grants()[2])
+		r.expect(c, "60", "40", "50", "500")
+		sized("1", 1)
+		r.expect(c, "60", "40", "50", "500")
+	})
+}
+
+// W12: a worker that runs one task of a concurrency key at a time gets no second one, whatever the key's limit; another worker does.
+func TestSingleFlight(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		c := r.worker("w", 10, func(w *Wants) { w.SingleFlight = true })
+		for range 2 {
+			r.task(key("a", 5))
+			r.task(key("b", 5))
+		}
+		r.expect(c, "a", "b")
+		other := r.worker("other", 1, nil)
+		r.expect(other, "a")
+		r.sayBy(c.Session, lease.KindComplete, c.grants()[1])
+		r.expect(c, "a", "b", "b")
+	})
+}

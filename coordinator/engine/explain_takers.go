@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// workersFor tells what the workers have to do with it that a task waits. A task that is held back anyway is not told that others are
+// before it, or have no room.
+func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
+	if held {
+		return nil
+	}
+	q := e.spaces[t.ID.Space].queues[t.Spec.Queue]
+	f := e.obstacle(q, t, e.attendance(q, t))
+	f.Since = e.now.WallAt(t.ReadyAt)
+	return []lease.Finding{f}
+}
+
+// attendance counts the takers of a queue for a task: each number is of those who were counted in the one before, too.
+type attendance struct {
+	attending int      // ask for work of the queue
+	taking    int      // handle the type
+	meeting   int      // have what it requires
+	meant     int      // are the worker that it is pinned or bound to, or anybody where it is not
+	free      int      // have a free slot, and room for its type and size
+	clear     int      // may run its concurrency key beside what they run
+	lacks     []string // what the one that comes nearest to meeting does not have
+}
+
+func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
+	worker := t.Spec.Pinned()
+	if b := e.boundTo(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
+		worker = b.worker
+	}
+	for _, w := range e.sessions {
+		e.count(&a, w, q, t, worker)
+	}
+	for w := range e.callers {
+		e.count(&a, w, q, t, worker)
+	}
+	return a
+}
+
+func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker string) {
+	if !w.attends(q) {
+		return
+	}
+	if a.attending++; !w.wants.takes(t.Spec.Type) {
+		return
+	}
+	a.taking++
+	if lacks := w.wants.Capabilities.Lack(t.Spec.Requirements); len(lacks) > 0 {
+		if a.lacks == nil || len(lacks) < len(a.lacks) {
+			a.lacks = lacks
+		}
+		return
+	}
+	if a.meeting++; worker != "" && w.wants.Worker != worker {
+		return
+	}
+	if a.meant++; w.free() <= 0 || !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
+		return
+	}
+	if a.free++; !w.runs(t.Spec.ConcurrencyKey) {
+		a.clear++
+	}
+}
+
+// boundTo is the binding of a task's affinity key, or nil.
+func (e *Engine) boundTo(t *lease.Task) *binding {
+	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
+		return nil
+	}
+	return e.spaces[t.ID.Space].bound[t.Spec.Affinity.Key]
+}
+
+// obstacle is the first thing that keeps the workers from a task.
+func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
+	switch {
+	case a.meant == 0 && t.Spec.Pinned() != "":
+		return e.pinnedAway(t)
+	case a.attending == 0:
+		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work of queue %q", t.Spec.Queue)
+		f.Remedy = "a worker connects for this queue"
+	case a.taking == 0:
+		f.Code, f.Message = lease.FoundNoWorkerForType,
+			fmt.Sprintf("no worker that asks for work of queue %q handles type %q; there are %d", t.Spec.Queue, t.Spec.Type, a.attending)
+		f.Remedy = "a worker connects that handles the type"
+	case a.meeting == 0:
+		f.Code, f.Message = lease.FoundRequirements,
+			fmt.Sprintf("none of the workers that handle its type has all that it requires; the nearest of %d lacks %s", a.taking, strings.Join(a.lacks, ", "))
+		f.Remedy = "a worker connects that has it"
+	case a.meant == 0 || a.free == 0 && e.isSticky(t):
+		return e.boundAway(t)
+	case a.free == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it has room; there are %d", a.meant)
+		f.Remedy = "a slot becomes free, or another worker connects"
+	case a.clear == 0:
+		f.Code = lease.FoundSingleFlight
+		f.Message = fmt.Sprintf("the workers with room run concurrency key %q already, and each runs one task of a key at a time", t.Spec.ConcurrencyKey)
+		f.Remedy = "one of these tasks ends, or another worker connects"
+	default:
+		f.Code, f.Message = lease.FoundInLine, q.inLine(t)
+	}
+	return f
+}
+
+func (e *Engine) isSticky(t *lease.Task) bool {
+	return e.boundTo(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
+}
+
+// pinnedAway tells of the worker that holds the resources of a task and does not take it.
+func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
+	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
+	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not take it", t.Spec.Pinned())
+	if p := e.workers[workerKey{t.Tenant, t.Spec.Pinned()}]; p != nil && p.end != nil {
+		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not there", t.Spec.Pinned())
+		f.Until, f.Remedy = e.now.WallAt(p.end.at), "the worker connects; otherwise the task fails, RESOURCE_GONE"
+	}
+	return f
+}
+
+// boundAway tells of the worker of a sticky key that does not take a task now.
+func (e *Engine) boundAway(t *lease.Task) lease.Finding {
+	b := e.boundTo(t)
+	f := lease.Finding{
+		Code:    lease.FoundAffinity,
+		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which is not there or has no room", t.Spec.Affinity.Key, b.worker),
+		Remedy:  "the worker has room, or the key is bound no more",
+	}
+	if len(b.leases) == 0 && b.end != nil {
+		f.Until = e.now.WallAt(b.end.at)
+	}
+	return f
+}
+
+// inLine tells how many tasks are before one in its line, as far as they are known in memory.
+func (q *queue) inLine(t *lease.Task) string {
+	before, more := q.before(t)
+	switch {
+	case more:
+		return fmt.Sprintf("others of its line are before it: %d or more", before)
+	case before > 0:
+		return fmt.Sprintf("others of its line are before it: %d", before)
+	}
+	return "it is about to be granted"
+}
+
+// before counts the tasks that are before t in its line, as far as they are known in memory; more tells that there may be others.
+func (q *queue) before(t *lease.Task) (n int, more bool) {
+	l := q.line(t.Line())
+	at := placeOf(t)
+	seen := false
+	l.head.entries.Scan(func(p place) bool {
+		if seen = !placeLess(p, at); seen {
+			return false
+		}
+		n++
+		return true
+	})
+	return n, !seen && l.head.more
+}

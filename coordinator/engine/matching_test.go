@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// W4, W12: whatever comes in whatever order, nobody is granted what it may not have, and no task waits that somebody with room may take. A plain
+// model that looks at every worker and every task says what may be.
+func TestMatchingAgainstAModel(t *testing.T) {
+	t.Attr("rules", "W4 W12")
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			run(t, func(r *rig) {
+				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), bound: map[string]binder{}}
+				for m.step = range 150 {
+					m.act()
+					m.check()
+				}
+				if m.granted < 10 {
+					t.Errorf("only %d grants: too few to prove anything", m.granted)
+				}
+			})
+		})
+	}
+}
+
+type matchModel struct {
+	*rig
+	rand    *rand.Rand
+	step    int
+	crews   []*crew
+	seen    []int // grants of each crew that were checked
+	tasks   []lease.TaskID
+	granted int
+	paused  bool
+	bound   map[string]binder // by sticky key
+}
+
+// binder is who was seen last with a lease of a sticky key, and when.
+type binder struct {
+	worker string
+	last   time.Time
+}
+
+func (m *matchModel) one(of ...string) string { return of[m.rand.IntN(len(of))] }
+
+func (m *matchModel) chance(percent int) bool { return m.rand.IntN(100) < percent }
+
+// act does something at random, and waits until its consequences are over.
+func (m *matchModel) act() {
+	switch n := m.rand.IntN(100); {
+	case n < 2, m.paused && n < 15:
+		m.paused = !m.paused
+		m.govern(func(s *lease.Settings) { s.Paused = m.paused })
+	case n < 40 && len(m.tasks) < 40:
+		m.tasks = append(m.tasks, m.task(m.ask))
+	case n < 50 && len(m.crews) < 5:
+		m.crews, m.seen = append(m.crews, m.worker(fmt.Sprint("w", m.step), 1+m.rand.IntN(3), m.wish)), append(m.seen, 0)
+	case n < 55 && len(m.crews) > 0:
+		i := m.rand.IntN(len(m.crews))
+		m.must(m.Leave(m.crews[i].Member, m.chance(50)))
+		m.crews, m.seen = slices.Delete(m.crews, i, i+1), slices.Delete(m.seen, i, i+1)
+	case n < 65 && len(m.crews) > 0:
+		m.change(m.crews[m.rand.IntN(len(m.crews))])
+	case n < 67:
+		m.restartAll()
+	case n < 77:
+		for range m.rand.IntN(20) { // what is granted meanwhile is acknowledged in time
+			time.Sleep(time.Second)
+			m.check()
+		}
+	case len(m.crews) > 0:
+		m.finish(m.crews[m.rand.IntN(len(m.crews))])
+	}
+}
+
+func (m *matchModel) must(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// ask makes a task's demands. Names of workers are those of some steps, so that some are there, some were and some never will be.
+func (m *matchModel) ask(s *lease.Spec) {
+	s.Type, s.Priority = m.one("a", "b", "c"), int32(m.rand.IntN(3))
+	s.Payload = make([]byte, m.rand.IntN(80))
+	if m.chance(30) {
+		s.Requirements = &lease.Requirements{Features: []string{m.one("x", "y")}}
+	}
+	if m.chance(20) {
+		s.ConcurrencyKey, s.ConcurrencyLimit = m.one("k1", "k2"), 100
+	}
+	if m.chance(20) {
+		s.FairnessKey = m.one("f1", "f2")
+	}
+	switch worker := m.anybody(); {
+	case m.chance(15) && worker != "":
+		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
+	case m.chance(30):
+		key := m.one("sticky1", "sticky2", "preferred1", "preferred2")
+		s.Affinity = &lease.Affinity{Key: key, Mode: lease.Sticky, TTL: 30 * time.Second}
+		if key[0] == 'p' {
+			s.Affinity.Mode = lease.Preferred
+		}
+	}
+}
+
+func (m *matchModel) anybody() string {
+	if len(m.crews) == 0 {
+		return ""
+	}
+	return m.crews[m.rand.IntN(len(m.crews))].Wants.Worker
+}
+
+// wish makes what a worker takes.
+func (m *matchModel) wish(w *Wants) {
+	w.Types, w.TypeLimits, w.MaxBytes, w.SingleFlight = nil, nil, 0, m.chance(30)
+	w.Capabilities.Features = nil
+	for _, f := range []string{"x", "y"} {
+		if m.chance(50) {
+			w.Capabilities.Features = append(w.Capabilities.Features, f)
+		}
+	}
+	if m.chance(30) {
+		w.Types = []string{m.one("a", "b"), "c"}
+	}
+	if m.chance(30) {
+		w.TypeLimits = map[string]uint32{m.one("a", "b", "c"): m.rand.Uint32N(2)}
+	}
+	if m.chance(30) {
+		w.MaxBytes = 100
+	}
+}
+
+func (m *matchModel) change(c *crew) {
+	slots := m.rand.IntN(4)
+	if m.chance(50) {
+		m.wish(&c.Wants)
+		m.must(m.Update(c.Session, c.Wants, slots))
+	} else {
+		m.must(m.Resize(home.Tenant, c.Session, slots))
+	}
+	c.Slots = slots
+}
+
+// restartAll kills the engine; each worker comes back with what it had.
+func (m *matchModel) restartAll() {
+	m.kill()
+	for i, c := range m.crews {
+		m.crews[i], m.seen[i] = m.joinFor(c.Wants, c.Slots), 0
+	}
+}
+
+func (m *matchModel) finish(c *crew) {
+	for _, g := range slices.Clone(c.grants()) {
+		if held := m.version(g.Task.ID); held != nil && held.Lease != nil && held.Lease.Attempt == g.Task.Lease.Attempt && m.chance(70) {
+			kind := lease.KindComplete
+			if m.chance(20) {
+				kind = lease.KindRelease
+			}
+			m.sayBy(c.Session, kind, g)
+		}
+	}
+}
+
+// check compares what is with what may be.
+func (m *matchModel) check() {
+	m.Helper()
+	for i, c := range m.crews {
+		for _, g := range c.grants()[m.seen[i]:] {
+			m.sayBy(c.Session, lease.KindStart, g)
+		}
+	}
+	live := inside(m.rig, func() (live []*lease.Task) {
+		for _, id := range m.tasks {
+			if t := m.set.task(id); t != nil && !t.State().Final() {
+				live = append(live, t)
+			}
+		}
+		return live
+	})
+	m.tasks = m.tasks[:0]
+	for _, t := range live {
+		m.tasks = append(m.tasks, t.ID)
+	}
+	m.bind(live)
+	for i, c := range m.crews {
+		for _, g := range c.grants()[m.seen[i]:] {
+			m.checkGrant(c, g.Task, live)
+			m.granted++
+		}
+		m.seen[i] = len(c.grants())
+	}
+	for _, t := range live {
+		if t.State() == lease.Ready && !m.paused {
+			m.checkWaiting(t, live)
+		}
+	}
+	if m.Failed() {
+		m.FailNow()
+	}
+}
+
+// bind remembers who has the sticky keys, of which nobody else may have a lease.
+func (m *matchModel) bind(live []*lease.Task) {
+	seen := map[string]string{}
+	for _, t := range live {
+		if t.Lease == nil || t.Spec.Affinity == nil || t.Spec.Pinned() != "" || t.Spec.Affinity.Mode != lease.Sticky {
+			continue
+		}
+		key := t.Spec.Affinity.Key
+		if other, ok := seen[key]; ok && other != t.Lease.Worker {
+			m.Errorf("step %d: leases of key %s are with %s and %s", m.step, key, other, t.Lease.Worker)
+		}
+		seen[key] = t.Lease.Worker
+		m.bound[key] = binder{t.Lease.Worker, time.Now()}
+	}
+}
+
+// holding lists the live leases of a worker.
+func holding(worker string, live []*lease.Task) (held []*lease.Task) {
+	for _, t := range live {
+		if t.Lease != nil && t.Lease.Worker == worker {
+			held = append(held, t)
+		}
+	}
+	return held
+}
+
+// objection is why a worker may not have a task beside what it holds; empty: it may.
+func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
+	bytes, ofType := t.Spec.Size, 0
+	for _, h := range held {
+		bytes += h.Spec.Size
+		if h.Spec.Type == t.Spec.Type {
+			ofType++
+		}
+		if w.SingleFlight && h.Spec.ConcurrencyKey != "" && h.Spec.ConcurrencyKey == t.Spec.ConcurrencyKey {
+			return "it runs the key"
+		}
+	}
+	limit, limited := w.TypeLimits[t.Spec.Type]
+	switch {
+	case len(w.Types) > 0 && !slices.Contains(w.Types, t.Spec.Type):
+		return "it does not handle the type"
+	case t.Spec.Requirements != nil && !slices.Contains(w.Capabilities.Features, t.Spec.Requirements.Features[0]):
+		return "it lacks what is required"
+	case t.Spec.Pinned() != "" && t.Spec.Pinned() != w.Worker:
+		return "the task is pinned to another"
+	case limited && ofType >= int(limit):
+		return "it has enough of the type"
+	case w.MaxBytes > 0 && len(held) > 0 && bytes > int(w.MaxBytes):
+		return "it holds too many bytes"
+	}
+	return ""
+}
+
+func (m *matchModel) checkGrant(c *crew, t *lease.Task, live []*lease.Task) {
+	var others []*lease.Task
+	for _, h := range holding(c.Wants.Worker, live) {
+		if h.ID != t.ID {
+			others = append(others, h)
+		}
+	}
+	if why := objection(&c.Wants, t, others); why != "" {
+		m.Errorf("step %d: %s was granted %v, but %s", m.step, c.Wants.Worker, t.ID, why)
+	}
+}
+
+// checkWaiting fails where somebody with room may take a task that waits.
+func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
+	for _, c := range m.crews {
+		held := holding(c.Wants.Worker, live)
+		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) {
+			continue
+		}
+		m.Errorf("step %d: %v of type %s waits, and %s would take it", m.step, t.ID, t.Spec.Type, c.Wants.Worker)
+	}
+}
+
+// boundElsewhere reports whether a sticky key keeps a task from a worker, or may do so for all that the model knows.
+func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
+	a := t.Spec.Affinity
+	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {
+		return false
+	}
+	b, known := m.bound[a.Key]
+	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
+}

@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// worker joins with what it has.
+func (r *rig) worker(name string, slots int, with func(*Wants)) *crew {
+	r.Helper()
+	w := Wants{Space: home, Worker: name, Queues: []string{"q"}}
+	if with != nil {
+		with(&w)
+	}
+	return r.joinFor(w, slots)
+}
+
+// task submits one that asks for something.
+func (r *rig) task(ask func(*lease.Spec)) lease.TaskID {
+	r.Helper()
+	s := work()
+	ask(s)
+	return r.submit(s)[0].ID
+}
+
+// starts acknowledges all that a crew was granted, so that it stays.
+func (r *rig) starts(c *crew) {
+	r.Helper()
+	for _, g := range c.grants() {
+		r.sayBy(c.Session, lease.KindStart, g)
+	}
+}
+
+// names of the tasks that a crew was granted.
+func (c *crew) names() (names []string) {
+	for _, g := range c.grants() {
+		names = append(names, g.Task.Spec.TaskKey)
+	}
+	return names
+}
+
+func (r *rig) expect(c *crew, names ...string) {
+	r.Helper()
+	if got := c.names(); fmt.Sprint(got) != fmt.Sprint(names) {
+		r.Errorf("%s was granted %v, want %v", c.Wants.Worker, got, names)
+	}
+}
+
+func gpu(s *lease.Spec) {
+	s.Requirements = &lease.Requirements{
+		Runtimes: []string{"python"}, Features: []string{"gpu"}, Labels: map[string]string{"zone": "a"}, Resources: map[string]float64{"mem_gib": 16},
+	}
+}
+
+func hasGPU(w *Wants) {
+	w.Capabilities = lease.Capabilities{
+		Runtimes: []string{"go", "python"}, Features: []string{"gpu", "avx"}, Labels: map[string]string{"zone": "a", "os": "linux"},
+		Resources: map[string]float64{"mem_gib": 16, "cores": 4},
+	}
+}
+
+// W12: a task goes only to a worker that has all that it requires, and holds up nobody who has less.
+func TestRequirementsAreMet(t *testing.T) {
+	t.Attr("rules", "W12")
+	lacking := map[string]func(*Wants){
+		"runtime":  func(w *Wants) { w.Capabilities.Runtimes = []string{"go"} },
+		"feature":  func(w *Wants) { w.Capabilities.Features = nil },
+		"label":    func(w *Wants) { w.Capabilities.Labels = map[string]string{"zone": "b"} },
+		"resource": func(w *Wants) { w.Capabilities.Resources = map[string]float64{"mem_gib": 15.9} },
+	}
+	for name, less := range lacking {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.task(func(s *lease.Spec) { gpu(s); s.TaskKey, s.Priority = "picky", 9 })
+				poor := r.worker("poor", 5, func(w *Wants) { hasGPU(w); less(w) })
+				r.task(func(s *lease.Spec) { s.TaskKey = "plain" })
+				r.expect(poor, "plain")
+				rich := r.worker("rich", 5, hasGPU)
+				r.expect(rich, "picky")
+			})
+		})
+	}
+}
+
+// W12: a worker that says anew what it has gets what it did not get before; a unary request is held to the same. What waits is found after a
+// restart, too.
+func TestRequirementsAfterAChange(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		r.task(gpu)
+		c := r.worker("w", 1, nil)
+		if n := len(c.grants()); n != 0 {
+			r.Fatalf("%d grants to a worker that has nothing", n)
+		}
+		if g := r.lease(1, 0); len(g) != 0 {
+			r.Fatal("a request that has nothing was granted the task")
+		}
+		r.kill()
+		c = r.worker("w", 1, nil)
+		wants := c.Wants
+		hasGPU(&wants)
+		if err := r.Update(c.Session, wants, 1); err != nil {
+			r.Fatal(err)
+		}
+		if n := len(c.grants()); n != 1 {
+			r.Errorf("%d grants after the worker has what is required", n)
+		}
+	})
+}
+
+func on(worker string) func(*lease.Spec) {
+	return func(s *lease.Spec) { s.ResourceRefs = []lease.ResourceRef{{ResourceID: "model", Worker: worker}} }
+}
+
+// W12: a pinned task goes to the worker that holds its resources, however many others are idle.
+func TestPinnedTaskGoesToItsWorker(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		other := r.worker("other", 5, nil)
+		r.task(on("holder"))
+		holder := r.worker("holder", 1, nil)
+		r.task(on("holder"))
+		if o, h := len(other.grants()), len(holder.grants()); o != 0 || h != 1 {
+			r.Errorf("granted %d to another and %d to the holder, want 0 and 1", o, h)
+		}
+	})
+}
+
+// W12: a task whose worker has been gone for longer than resource_wait is FAILED / RESOURCE_GONE; the wait begins when the worker goes, or with
+// the first task for one that is not there, and ends with its return.
+func TestTaskWhoseWorkerIsGone(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		holder := r.worker("holder", 1, nil)
+		first := r.task(on("holder"))
+		r.starts(holder)
+		waits := r.task(on("holder"))
+		if err := r.Leave(holder.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(lease.DefaultResourceWait - time.Second)
+		holder = r.worker("holder", 0, nil)
+		time.Sleep(lease.DefaultHeartbeatTimeout) // the first lease ends meanwhile
+		if s := r.version(waits).State(); s != lease.Ready {
+			r.Fatalf("the task is %v although its worker is there", s)
+		}
+		if err := r.Leave(holder.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(lease.DefaultResourceWait - time.Second)
+		if s := r.version(waits).State(); s != lease.Ready {
+			r.Fatalf("the task is %v before the wait is over", s)
+		}
+		time.Sleep(2 * time.Second)
+		for _, id := range []lease.TaskID{waits, first} {
+			if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
+				r.Errorf("%v is %v / %v, want FAILED / RESOURCE_GONE", id, v.State(), v.Reason)
+			}
+		}
+		if n := inside(r, func() int { return len(r.workers) }); n != 0 {
+			r.Errorf("%d workers are remembered of whom nothing is wanted", n)
+		}
+	})
+}
+
+// W12: many tasks of a worker that is gone are given up in steps, whatever is on disk only, and after a restart, which begins the wait anew.
+func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		const n = 3 * lossesPerRound
+		specs := many(n)
+		for _, s := range specs {
+			on("nobody")(s)
+		}
+		r.submit(specs...)
+		r.submit(work())
+		time.Sleep(lease.DefaultResourceWait / 2)
+		r.kill()
+		time.Sleep(lease.DefaultResourceWait - time.Second)
+		if q := r.queueInfo(); q.Ready != n+1 {
+			r.Fatalf("%d tasks wait, want all %d", q.Ready, n+1)
+		}
+		time.Sleep(2 * time.Second)
+		if q := r.queueInfo(); q.Ready != 1 {
+			r.Errorf("%d tasks wait, want the one that is not pinned", q.Ready)
+		}
+	})
+}
+
+func kin(key string, mode lease.AffinityMode) func(*lease.Spec) {
+	return func(s *lease.Spec) { s.Affinity = &lease.Affinity{Key: key, Mode: mode, TTL: time.Minute} }
+}
+
+// W12: tasks of a STICKY key stay with the worker of the first and wait for it, until its last lease of the key has been over for the TTL.
+func TestStickyKeyStaysWithItsWorker(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 1, nil)
+		r.task(kin("k", lease.Sticky))
+		b := r.worker("b", 5, nil)
+		r.task(kin("k", lease.Sticky))
+		if n := len(b.grants()); n != 0 {
+			r.Fatal("another worker got a task of the key")
+		}
+		r.sayBy(a.Session, lease.KindComplete, a.grants()[0])
+		if n := len(a.grants()); n != 2 {
+			r.Fatalf("its worker got %d tasks of the key, want 2", n)
+		}
+		r.sayBy(a.Session, lease.KindComplete, a.grants()[1])
+		if err := r.Leave(a.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		r.task(kin("k", lease.Sticky))
+		time.Sleep(time.Minute - time.Second)
+		if n := len(b.grants()); n != 0 {
+			r.Fatal("another worker got a task of the key before the TTL was over")
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(b.grants()); n != 1 {
+			r.Errorf("another worker got %d tasks of the key after the TTL, want 1", n)
+		}
+		if n := inside(r, func() int { s := r.byName[home]; return len(s.bound) + len(s.kin) }); n != 1 {
+			r.Errorf("%d bindings and waiting keys are remembered, want the one binding", n)
+		}
+	})
+}
+
+// W12: a key is bound by its live leases, and so over a restart.
+func TestStickyKeyOverARestart(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 1, nil)
+		r.task(kin("k", lease.Sticky))
+		r.starts(a)
+		r.task(kin("k", lease.Sticky))
+		r.kill()
+		b := r.worker("b", 5, nil)
+		if n := len(b.grants()); n != 0 {
+			r.Error("another worker got a task of the key")
+		}
+	})
+}
+
+// W12: a PREFERRED key goes to its worker where that has room, and to another where it has none.
+func TestPreferredKey(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 2, nil)
+		r.task(kin("k", lease.Preferred))
+		b := r.worker("b", 5, nil)
+		r.task(kin("k", lease.Preferred))
+		if x, y := len(a.grants()), len(b.grants()); x != 2 || y != 0 {
+			r.Fatalf("granted %d to its worker and %d to another, want 2 and 0", x, y)
+		}
+		r.task(kin("k", lease.Preferred))
+		if y := len(b.grants()); y != 1 {
+			r.Errorf("granted %d to another although its worker has no room", y)
+		}
+	})
+}
+
+// W12: what waits for a worker with room goes to others when that worker takes no more, by its own word or because it is gone.
+func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
+	t.Attr("rules", "W12")
+	for name, stop := range map[string]func(*rig, *crew) error{
+		"resize": func(r *rig, c *crew) error { return r.Resize(home.Tenant, c.Session, 0) },
+		"leave":  func(r *rig, c *crew) error { return r.Leave(c.Member, false) },
+		"update": func(r *rig, c *crew) error {
+			w := c.Wants
+			w.Queues = []string{"elsewhere"}
+			return r.Update(c.Session, w, 2)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				a := r.worker("a", 2, nil)
+				r.task(kin("k", lease.Preferred))
+				r.starts(a)
+				r.govern(func(s *lease.Settings) { s.Paused = true })
+				b := r.worker("b", 5, nil)
+				r.task(kin("k", lease.Preferred))
+				if err := stop(r, a); err != nil {
+					r.Fatal(err)
+				}
+				r.govern(func(s *lease.Settings) { s.Paused = false })
+				if n := len(b.grants()); n != 1 {
+					r.Errorf("granted %d to another, want 1", n)
+				}
+			})
+		})
+	}
+}
