@@ -23,7 +23,7 @@ const maxFeedback = 1 << 20
 const maxLost = 1024
 
 // feedbackQueue holds a session's feedback while an earlier part of it is with the engine. So a flood costs its own session memory and news,
-// and the others nothing: of each session, one part at a time is on its way.
+// and the others nothing: of each session, one part at a time is on its way, and what comes right before an outcome.
 type feedbackQueue struct {
 	mu      sync.Mutex
 	waiting []engine.Fed
@@ -53,10 +53,19 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 
 // passOn gives the engine what waits, unless it has a part already. It is called again when that is through.
 func (ss *session) passOn() {
-	part := ss.news.take()
-	if part == nil {
-		return
+	if part := ss.news.take(); part != nil {
+		ss.hand(part)
 	}
+}
+
+// passAll gives the engine what waits, so that an outcome that comes next does not overtake it.
+func (ss *session) passAll() {
+	if part := ss.news.takeAll(); part != nil {
+		ss.hand(part)
+	}
+}
+
+func (ss *session) hand(part []engine.Fed) {
 	ss.c.engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {
 			ss.news.through(nil)
@@ -102,7 +111,22 @@ func (q *feedbackQueue) drop(n engine.Fed) {
 func (q *feedbackQueue) take() []engine.Fed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy || len(q.waiting) == 0 && len(q.lost) == 0 {
+	if q.busy {
+		return nil
+	}
+	return q.all()
+}
+
+// takeAll returns what waits, whatever is under way.
+func (q *feedbackQueue) takeAll() []engine.Fed {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.all()
+}
+
+// all empties the queue. The caller holds mu.
+func (q *feedbackQueue) all() []engine.Fed {
+	if len(q.waiting) == 0 && len(q.lost) == 0 {
 		return nil
 	}
 	part := q.waiting

@@ -55,6 +55,30 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 	})
 }
 
+// What was said before an outcome is not overtaken by it, however quickly it comes.
+func TestLastWordsBeforeTheOutcome(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		id := r.submit(t, nil).GetTaskId()
+		a := tk.given(1)[0]
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		const words = 20
+		for i := range words {
+			tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), "x")}})
+		}
+		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		synctest.Wait()
+		if n := strings.Count(told(stop()), "chunk"); n != words {
+			t.Errorf("a watcher got %d chunks, want all %d", n, words)
+		}
+		if n := len(r.get(t, id).GetFeedback()); n != words {
+			t.Errorf("%d chunks stay with the task, want all %d", n, words)
+		}
+	})
+}
+
 // Feedback of a lease that is dead, forged or another's task's is dropped without a word; the items beside it count.
 func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -20,6 +21,7 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
+	ss.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
 	})
@@ -61,7 +63,7 @@ func (ss *session) post(reports []*lease.Report, after func(bytes int, answers [
 // acknowledged takes the ack of a frame, and of all before it. That of a dispatch counts for its leases (W5).
 func (ss *session) acknowledged(frame string) {
 	before, named := ss.out.acknowledged(frame)
-	leases := append(before, named...)
+	leases := slices.Concat(before, named)
 	if len(leases) == 0 {
 		return
 	}
