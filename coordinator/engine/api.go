@@ -70,6 +70,8 @@ type Member struct {
 	Slots   int // live leases at most
 	// Redeliver asks for the leases that its instance never acknowledged.
 	Redeliver bool
+	// Backlog is what waits to be sent to it: while that is too much, it gets no new work. May be nil.
+	Backlog *Backlog
 	// Deliver hands over new leases.
 	Deliver func([]Granted)
 	// Notify tells of leases to stop.

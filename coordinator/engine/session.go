@@ -45,8 +45,7 @@ func (e *Engine) Join(m *Member) error {
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
-		tell := e.batch.to(t.member)
-		tell.granted = append(tell.granted, e.granted(task))
+		e.batch.grant(t.member, e.granted(task))
 	}
 }
 

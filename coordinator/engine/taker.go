@@ -51,7 +51,7 @@ func (e *Engine) weight(t *lease.Task) int {
 }
 
 func (t *taker) free() int {
-	if t.left || t.hushed || t.rests || t.bytes >= maxHandOver {
+	if t.left || t.hushed || t.rests || t.bytes >= maxHandOver || t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)
@@ -106,8 +106,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 		t.bytes += g.Bytes
 		return
 	}
-	tell := e.batch.to(t.member)
-	tell.granted = append(tell.granted, g)
+	e.batch.grant(t.member, g)
 }
 
 func (e *Engine) granted(t *lease.Task) Granted {
