@@ -18,7 +18,7 @@ func progressText(p *lessorv1.Progress) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.GetMetrics())) {
-		text += fmt.Sprintf(" %s=%g", name, p.GetMetrics()[name])
+		text += fmt.Sprintf(" %s=%.4g", name, p.GetMetrics()[name])
 	}
 	return text
 }

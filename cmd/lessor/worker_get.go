@@ -85,7 +85,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
 	d.add("leases", fmt.Sprint(m.GetLeases()))
 	for _, name := range slices.Sorted(maps.Keys(m.GetMetrics())) {
-		d.add("gauge", fmt.Sprintf("%s %g", name, m.GetMetrics()[name]))
+		d.add("gauge", fmt.Sprintf("%s %.4g", name, m.GetMetrics()[name]))
 	}
 	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
 	return d.flush()
