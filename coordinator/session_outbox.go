@@ -20,7 +20,8 @@ const (
 // outlives the streams (W8): what is not sent on one goes out on the next. Frames are made at the last moment, so that what has come together
 // goes together and times are those of the sending.
 type outbox struct {
-	log *slog.Logger
+	log     *slog.Logger
+	backlog engine.Backlog // of what waits to be sent
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond // work for the writer, or room for the reader
@@ -151,7 +152,10 @@ func (o *outbox) add(change func(*waiting)) {
 	}
 }
 
-func (o *outbox) put(out outgoing) { o.add(func(w *waiting) { w.answers = append(w.answers, out) }) }
+func (o *outbox) put(out outgoing) {
+	o.backlog.Add(out.bytes)
+	o.add(func(w *waiting) { w.answers = append(w.answers, out) })
+}
 
 // push queues a frame of the coordinator's own accord. It asks for an acknowledgement.
 func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
@@ -204,6 +208,15 @@ type parcel struct {
 	granted []engine.Granted
 	ack     string // what it acknowledges
 	answer  int    // room that it gives back
+}
+
+// size is how much less waits when it has been sent.
+func (p *parcel) size() int {
+	n := p.answer
+	for i := range p.granted {
+		n += p.granted[i].Bytes
+	}
+	return n
 }
 
 // take waits for the next frame of a stream. It is numbered and retained before it is sent, so that it is not lost with the stream. ok is false

@@ -69,7 +69,7 @@ func (ss *session) enter() {
 	ss.c.dialogs.registered(ss.admission)
 	ss.member = &engine.Member{
 		Session: ss.id, Wants: ss.wants, Slots: ss.told, Redeliver: !ss.whole,
-		Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
+		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
 	_ = ss.c.engine.Join(ss.member) // a stopped engine pushes nothing
 }

@@ -121,9 +121,41 @@ func TestNoWorkForWhoReadsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, task := range res.GetTasks() {
-			if task.GetAttempt() != 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			if task.GetAttempt() > 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
 				t.Errorf("granted %d times, now %v", task.GetAttempt(), task.GetState())
 			}
+		}
+	})
+}
+
+// W11: whoever lets much wait unread gets no more work, whatever its slots; others get it, and so does the slow one as soon as it reads.
+func TestFullQueueGetsNoWork(t *testing.T) {
+	t.Attr("rules", "W11")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		slow := r.mute(t, "slow")
+		slow.say(hello("slow"))
+		slow.say(registration(100))
+		synctest.Wait()
+		const tasks = 20
+		for range tasks { // of 1 MiB, and 4 MiB may wait
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		}
+		synctest.Wait()
+		first := r.worker(t, "slow").GetLeases()
+		if first < 4 || first > 8 {
+			t.Errorf("%d tasks of 1 MiB are with a worker that reads nothing", first)
+		}
+		other := r.work(t, "other", 2)
+		for range 2 {
+			other.given(1)
+		}
+		got := 0
+		for got < tasks-2 {
+			m, err := slow.stream.Recv()
+			if err != nil {
+				t.Fatalf("after %d: %v", got, err)
+			}
+			got += len(m.GetDispatch().GetAssignments())
 		}
 	})
 }

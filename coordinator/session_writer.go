@@ -21,6 +21,9 @@ func (ss *session) write() {
 		if p.answer > 0 {
 			ss.out.release(p.answer)
 		}
+		if ss.out.backlog.Sent(p.size()) {
+			_ = ss.c.engine.Room(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+		}
 		if err != nil {
 			ss.end(toStatus(err))
 			return
