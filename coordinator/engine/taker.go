@@ -97,16 +97,22 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	}
 	l.queue.granted(l.flow, now.Serving)
 	e.hold(t, id, task.Lease.Attempt)
-	g := e.granted(task)
-	if t.member == nil {
-		if len(t.granted) == 0 {
-			e.served = append(e.served, t)
-		}
-		t.granted = append(t.granted, g)
-		t.bytes += g.Bytes
+	e.handOver(t, e.granted(task))
+	if t.free() <= 0 || t.wants.choosy() {
+		e.loosen(t)
+	}
+}
+
+func (e *Engine) handOver(t *taker, g Granted) {
+	if t.member != nil {
+		e.batch.grant(t.member, g)
 		return
 	}
-	e.batch.grant(t.member, g)
+	if len(t.granted) == 0 {
+		e.served = append(e.served, t)
+	}
+	t.granted = append(t.granted, g)
+	t.bytes += g.Bytes
 }
 
 func (e *Engine) granted(t *lease.Task) Granted {
@@ -124,9 +130,6 @@ func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
 	e.holders[id] = t
 	e.burden(t, id)
-	if t.free() <= 0 || t.wants.choosy() {
-		e.loosen(t)
-	}
 }
 
 // letGo takes an ended lease from its holder, who has a slot more, but gets no work if he never acknowledged the lease.
