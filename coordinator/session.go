@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -237,7 +238,16 @@ func (ss *session) leave(goodbye bool) *dialog {
 	return ss.dialog
 }
 
+// caught ends a stream whose reader or writer panics, and no other: a frame that nobody thought of must not end the coordinator.
+func (ss *session) caught() {
+	if p := recover(); p != nil {
+		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
+		ss.end(newStatus(codes.Internal, codeInternal, "internal error", nil))
+	}
+}
+
 func (ss *session) read() {
+	defer ss.caught()
 	for {
 		var f frame
 		if err := ss.stream.RecvMsg(&f); err != nil {

@@ -12,6 +12,7 @@ const coordinatorName = "coordinator"
 // write sends until all is said, another stream goes on with the session, or this one fails. The reset, if there is one, is the last frame.
 func (ss *session) write() {
 	defer close(ss.written)
+	defer ss.caught()
 	for {
 		p, ok := ss.out.take(ss)
 		if !ok {

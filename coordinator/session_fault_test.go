@@ -1,0 +1,127 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// faultyStore reads nothing while a fault is set.
+type faultyStore struct {
+	*memstore.Store
+	fault atomic.Pointer[func() error]
+}
+
+func (s *faultyStore) View(fn func(store.Reader) error) error {
+	if fault := s.fault.Load(); fault != nil {
+		return (*fault)()
+	}
+	return s.Store.View(fn)
+}
+
+// W14: a fault of the coordinator's own ends the stream that it meets, which says so, and nobody else's. The worker's leases live on.
+func TestFaultEndsItsStream(t *testing.T) {
+	t.Attr("rules", "W14")
+	for name, fault := range map[string]func() error{
+		"a store that can not be read": func() error { return errors.New("EIO") },
+		"a panic":                      func() error { panic("a bug") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := &faultyStore{Store: memstore.New()}
+			serve(t, st, func(t *testing.T, r *rig) {
+				other := r.talk(t, "other")
+				other.shake()
+				tk := r.work(t, "w", 1)
+				st.fault.Store(&fault)
+				r.submitAll(t, 1)
+				if err := tk.over(); status.Code(err) != codes.Internal || errorCode(err) != codeInternal {
+					t.Errorf("ended with %v, want INTERNAL and %s", err, codeInternal)
+				}
+				st.fault.Store(nil)
+				other.quiet()
+				again := r.work(t, "w", 1)
+				did(t, again.judge(completed(again.given(1)[0], "")))
+			})
+		})
+	}
+}
+
+// W14: an item that can not be judged says why, in its frame and order, and when to repeat it. The stream goes on.
+func TestItemsWithoutAVerdict(t *testing.T) {
+	t.Attr("rules", "W14 W3")
+	items := []*lessorv1.Report{started(&lessorv1.Assignment{LeaseId: "x"}), started(&lessorv1.Assignment{LeaseId: "y"})}
+	wantNone := func(t *testing.T, verdicts []*lessorv1.ReportVerdict, code string) {
+		t.Helper()
+		for i, v := range verdicts {
+			if v.GetVerdict() != 0 || v.GetLeaseId() != items[i].GetStart().GetLeaseId() || v.GetError().GetRetryAfter() == nil {
+				t.Errorf("item %d is %v, want an error", i, v)
+			}
+			wantText(t, "code", v.GetError().GetCode(), code)
+		}
+	}
+	t.Run("too much waits", func(t *testing.T) {
+		st := memstore.New()
+		serve(t, st, func(t *testing.T, r *rig) {
+			tk := r.work(t, "w", 1)
+			r.submitAll(t, 1)
+			work := tk.given(1)
+			synctest.Wait()
+			defer hold(st)()
+			tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
+			synctest.Wait()
+			for range 2 { // the engine takes some of the first ones off
+				for !errors.Is(r.engine.Post(DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
+				}
+				synctest.Wait()
+			}
+			wantNone(t, tk.judge(items...), codeOverloaded)
+		})
+	})
+	t.Run("the engine has stopped", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tk := withoutEngine(t).work(t, "w", 1)
+			wantNone(t, tk.judge(items...), codeStopping)
+			tk.say(&lessorv1.Goodbye{})
+			if err := tk.over(); err != nil {
+				t.Errorf("ended with %v", err)
+			}
+		})
+	})
+}
+
+// withoutEngine serves workers over an engine that has stopped.
+func withoutEngine(t *testing.T) *rig {
+	t.Helper()
+	var cfg Config
+	cfg.fill()
+	st, ctx := memstore.New(), t.Context()
+	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Events: newMetrics().events()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	stop()
+	if err := eng.Run(stopped); err != nil {
+		t.Fatal(err)
+	}
+	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx}
+	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec())), bufconn.Listen(1<<10)
+	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})
+	go func() { _ = s.Serve(lis) }()
+	conn := dial(t, lis)
+	t.Cleanup(func() { _ = conn.Close(); s.Stop() })
+	return &rig{workers: lessorv1.NewWorkerServiceClient(conn)}
+}

@@ -1,0 +1,135 @@
+package docs_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const protocol = "../../docs/protocol.md"
+
+// readRows returns the cells of the rows of all tables below a heading.
+func readRows(t *testing.T, heading string) [][]string {
+	t.Helper()
+	page, err := os.ReadFile(protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", protocol, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var rows [][]string
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(strings.TrimSpace(line), "|"); len(cells) > 3 {
+			rows = append(rows, cells[1:len(cells)-1])
+		}
+	}
+	return rows
+}
+
+var codeSpan = regexp.MustCompile("`([^`]+)`")
+
+// spansIn are what a cell shows as code.
+func spansIn(cell string) []string {
+	var all []string
+	for _, m := range codeSpan.FindAllStringSubmatch(cell, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// W14: the tables of codes are whole: each code of either side has its row, each row a code, and those of the stream a test in which the code is
+// provoked.
+func TestCodesAreThoseOfTheCode(t *testing.T) {
+	t.Attr("rules", "W14")
+	sides := []*source{readSource(t, "coordinator"), readSource(t, "worker")}
+	known := map[string]bool{}
+	for _, side := range sides {
+		for code := range side.codes() {
+			known[code] = false
+		}
+	}
+	for _, row := range readRows(t, "Codes") {
+		for _, code := range spansIn(row[0]) {
+			if _, ok := known[code]; !ok {
+				t.Errorf("%s has a row and is in no code", code)
+			}
+			known[code] = true
+			if len(row) > 3 {
+				checkTests(t, sides, code, spansIn(row[len(row)-1]))
+			}
+		}
+	}
+	for code, has := range known {
+		if !has {
+			t.Errorf("%s has no row", code)
+		}
+	}
+}
+
+// checkTests wants tests of a code: they exist, and their files speak of it.
+func checkTests(t *testing.T, sides []*source, code string, tests []string) {
+	t.Helper()
+	if len(tests) == 0 {
+		t.Errorf("a row of %s names no test", code)
+	}
+	for _, name := range tests {
+		if !slices.ContainsFunc(sides, func(s *source) bool {
+			text := s.tests[name]
+			constant := s.codes()[code]
+			return strings.Contains(text, `"`+code+`"`) || constant != "" && strings.Contains(text, constant)
+		}) {
+			t.Errorf("no test %s speaks of %s", name, code)
+		}
+	}
+}
+
+// scales are the units of the page, in those of the code.
+var scales = map[string]int64{
+	"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ms": units["Millisecond"], "s": units["Second"], "min": units["Minute"], "h": units["Hour"],
+}
+
+// The timers and limits of the page are those of the code.
+func TestLimitsAreThoseOfTheCode(t *testing.T) {
+	packages := map[string]*source{}
+	for name, dir := range map[string]string{
+		"coordinator": "coordinator", "engine": "coordinator/engine", "lease": "lease", "worker": "worker",
+	} {
+		packages[name] = readSource(t, dir)
+	}
+	checked := 0
+	for _, row := range readRows(t, "Timers and limits") {
+		for _, place := range spansIn(row[2]) {
+			pkg, name, _ := strings.Cut(place, ".")
+			checkLimit(t, packages[pkg], name, strings.TrimSpace(row[1]))
+			checked++
+		}
+	}
+	if checked < 30 {
+		t.Errorf("the page names only %d of them", checked)
+	}
+}
+
+func checkLimit(t *testing.T, s *source, name, shown string) {
+	t.Helper()
+	if s == nil || s.constants[name] == nil {
+		t.Errorf("there is no constant %s", name)
+		return
+	}
+	is, err := s.number(s.constants[name])
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	digits, unit, _ := strings.Cut(shown, " ")
+	says, err := strconv.ParseInt(strings.ReplaceAll(digits, ",", ""), 10, 64)
+	scale, known := scales[unit]
+	if err != nil || !known || says*scale != is {
+		t.Errorf("%s is %d, the page says %q", name, is, shown)
+	}
+}

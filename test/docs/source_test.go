@@ -1,0 +1,114 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// source is what a package's files say, for pages that speak of it.
+type source struct {
+	constants map[string]ast.Expr
+	tests     map[string]string // the file that a test stands in, by its name
+}
+
+// readSource reads the package in a directory below the root of the repository, without what it imports.
+func readSource(t *testing.T, dir string) *source {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files in %s (%v)", dir, err)
+	}
+	s := &source{constants: map[string]ast.Expr{}, tests: map[string]string{}}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.add(file, strings.HasSuffix(name, "_test.go"), string(text))
+	}
+	return s
+}
+
+func (s *source) add(file *ast.File, test bool, text string) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if test && strings.HasPrefix(d.Name.Name, "Test") {
+				s.tests[d.Name.Name] = text
+			}
+		case *ast.GenDecl:
+			if !test && d.Tok == token.CONST {
+				s.addConstants(d.Specs)
+			}
+		}
+	}
+}
+
+func (s *source) addConstants(specs []ast.Spec) {
+	for _, spec := range specs {
+		values := spec.(*ast.ValueSpec)
+		for i, name := range values.Names {
+			if i < len(values.Values) {
+				s.constants[name.Name] = values.Values[i]
+			}
+		}
+	}
+}
+
+// codes are the names of the constants that are codes, by the code.
+func (s *source) codes() map[string]string {
+	codes := map[string]string{}
+	for name, value := range s.constants {
+		if lit, ok := value.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, `"E.`) {
+			codes[strings.Trim(lit.Value, `"`)] = name
+		}
+	}
+	return codes
+}
+
+// units are those of package time, in nanoseconds.
+var units = map[string]int64{"Millisecond": 1e6, "Second": 1e9, "Minute": 60e9, "Hour": 3600e9}
+
+// number evaluates a constant made of numbers, units of time and other constants of its package.
+func (s *source) number(e ast.Expr) (int64, error) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return strconv.ParseInt(e.Value, 0, 64)
+	case *ast.SelectorExpr:
+		if n, ok := units[e.Sel.Name]; ok {
+			return n, nil
+		}
+	case *ast.BinaryExpr:
+		return s.combine(e)
+	}
+	return 0, fmt.Errorf("not understood: %T", e)
+}
+
+func (s *source) combine(e *ast.BinaryExpr) (int64, error) {
+	x, err := s.number(e.X)
+	if err != nil {
+		return 0, err
+	}
+	y, err := s.number(e.Y)
+	if err != nil {
+		return 0, err
+	}
+	switch e.Op {
+	case token.MUL:
+		return x * y, nil
+	case token.SHL:
+		return x << y, nil
+	}
+	return 0, fmt.Errorf("not understood: %v", e.Op)
+}
