@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc"
 
@@ -77,6 +78,9 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	tenant := identify(ctx).Tenant
 	if req.GetRunId() == "" {
 		id, err := named(ctx, f, req.GetTaskId())
+		if err == nil {
+			err = s.resumable(ctx, id.Space, req)
+		}
 		return &taskWatcher{edge: s.edge, teller: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
 	}
 	if req.GetTaskId() != "" {
@@ -91,9 +95,26 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	if !ok {
 		return nil, engine.Watching{}, lease.ErrNotFound
 	}
+	if err := s.resumable(ctx, number, req); err != nil {
+		return nil, engine.Watching{}, err
+	}
 	note(ctx, "id", run)
 	w := &runWatcher{edge: s.edge, teller: to, space: number, run: run, told: req.GetAfterSequence()}
 	return w, engine.Watching{Space: number, Run: run}, nil
+}
+
+// resumable refuses a sequence that no event has had yet, from another coordinator or a future that a restore has lost: what comes next would be taken
+// for told.
+func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
+	after := req.GetAfterSequence()
+	if after == 0 {
+		return nil
+	}
+	last, err := s.engine.LastSequence(ctx, identify(ctx).Tenant, space)
+	if err == nil && after > last {
+		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, last)}
+	}
+	return err
 }
 
 // taskWatcher watches one task until it is final.

@@ -139,9 +139,31 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), told(rest), err, told(all[i+1:]))
 			}
 		}
-		beyond, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: 999_999})
-		if err != nil || len(beyond) != 0 {
-			t.Errorf("beyond the end of a final task: %s (%v), want an end at once", told(beyond), err)
+	})
+}
+
+// S5: a watch that would wait for a sequence that nothing has had, and so for ever, is refused.
+func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
+	t.Attr("rules", "S5 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		newest := r.get(t, id).GetHistory()[0].GetSequence()
+		for name, tt := range map[string]struct {
+			req  *lessorv1.WatchTaskRequest
+			want codes.Code
+		}{
+			"task":                      {&lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest + 1}, codes.InvalidArgument},
+			"run":                       {&lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: newest + 1}, codes.InvalidArgument},
+			"task in another workspace": {&lessorv1.WatchTaskRequest{TaskId: lease.TaskID{Space: 99}.String(), AfterSequence: 1}, codes.NotFound},
+		} {
+			if _, err := watchAll(t.Context(), r, tt.req); status.Code(err) != tt.want {
+				t.Errorf("%s: %v, want %v", name, err, tt.want)
+			}
+		}
+		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest})
+		runTask(t, r)
+		if got := told(stop()); got != strings.TrimPrefix(life, "SUBMITTED ") {
+			t.Errorf("after the newest sequence: %s", got)
 		}
 	})
 }

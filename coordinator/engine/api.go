@@ -110,6 +110,8 @@ type Calls interface {
 	Epoch() uint32
 	// SpaceNumber finds the number of a space in the store; ok is false before its first task.
 	SpaceNumber(space Space) (number uint32, ok bool)
+	// LastSequence is the newest sequence of a space; lease.ErrNotFound if the tenant has none such.
+	LastSequence(ctx context.Context, tenant string, space uint32) (uint64, error)
 	// Queues lists the queues of a space by name, after a name, at most limit.
 	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
 	// Queue shows one queue, if there is one of the name.

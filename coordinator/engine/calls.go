@@ -130,6 +130,17 @@ func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 // SpaceNumber finds a space; see Calls.
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
+// LastSequence is the newest sequence of a space; see Calls.
+func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) (uint64, error) {
+	return ask(ctx, e, tenant, func() (uint64, error) {
+		s := e.spaces[space]
+		if s == nil || s.name.Tenant != tenant {
+			return 0, lease.ErrNotFound
+		}
+		return s.nextSeq - 1, nil
+	})
+}
+
 // Live is the number of live leases.
 func (e *Engine) Live(ctx context.Context) (int, error) {
 	return ask(ctx, e, "", func() (int, error) { return e.set.live, nil })

@@ -2278,7 +2278,7 @@ type WatchTaskRequest struct {
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Workspace of the run. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Durable events after this sequence. 0: from the first that is kept.
+	// Durable events after this sequence. 0: from the first that is kept. One that no event of the workspace has had is refused.
 	AfterSequence uint64 `protobuf:"varint,4,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
