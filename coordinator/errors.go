@@ -69,8 +69,7 @@ func toStatus(err error) error {
 		return newStatus(codes.FailedPrecondition, codeState, state.Error(),
 			map[string]string{"task_id": state.Task.String(), "state": state.State.String()})
 	case errors.As(err, &exists):
-		return newStatus(codes.AlreadyExists, codeExists, exists.Error(),
-			map[string]string{"task_id": exists.Task.String(), "field": exists.Field})
+		return newStatus(codes.AlreadyExists, codeExists, exists.Error(), existing(exists))
 	case errors.Is(err, engine.ErrStopped):
 		return newStatus(codes.Unavailable, codeStopping, err.Error(), nil, retryIn(retryStopped))
 	case errors.Is(err, engine.ErrOverloaded):
@@ -84,6 +83,15 @@ func toStatus(err error) error {
 		return err
 	}
 	return newStatus(codes.Internal, codeInternal, "internal error", nil)
+}
+
+// existing names the field, and the task that its value stands for, if there is one.
+func existing(err *lease.ExistsError) map[string]string {
+	metadata := map[string]string{"field": err.Field}
+	if err.Task != (lease.TaskID{}) {
+		metadata["task_id"] = err.Task.String()
+	}
+	return metadata
 }
 
 func newStatus(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {

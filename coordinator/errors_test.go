@@ -39,6 +39,10 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			err: &lease.ExistsError{Field: "task.idempotency_key", Key: "k", Task: id}, code: codes.AlreadyExists,
 			reason: "TASK_EXISTS", meta: map[string]string{"field": "task.idempotency_key", "task_id": id.String()},
 		},
+		{
+			err: &lease.ExistsError{Field: "tasks[1].idempotency_key", Key: "k"}, code: codes.AlreadyExists,
+			reason: "TASK_EXISTS", meta: map[string]string{"field": "tasks[1].idempotency_key", "task_id": ""},
+		},
 		{err: engine.ErrStopped, code: codes.Unavailable, reason: "COORDINATOR_STOPPING", retry: true},
 		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: true},
 		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: true},

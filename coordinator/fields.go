@@ -66,10 +66,10 @@ func (f *fields) span(name string, d *durationpb.Duration) time.Duration {
 	switch {
 	case d == nil:
 		return 0
-	case d.GetSeconds() < 0 || d.GetNanos() < 0:
-		f.fail(name, "is %v; it can not be negative", d.AsDuration())
 	case d.CheckValid() != nil || d.GetSeconds() >= longestSpan:
 		f.fail(name, "is no valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
+	case d.GetSeconds() < 0 || d.GetNanos() < 0:
+		f.fail(name, "is %v; it can not be negative", d.AsDuration())
 	}
 	return d.AsDuration()
 }

@@ -79,7 +79,7 @@ func spanCases() (all []specCase) {
 			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
 			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it can not be negative"},
 			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "can not be negative"},
-			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, ""},
+			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, "no valid duration"},
 			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "no valid duration"},
 			specCase{d.name + " of thousands of years", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, "no valid duration"},
 		)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"encoding/binary"
+	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -32,6 +33,9 @@ func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchC
 func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRetryTasksRequest) (*lessorv1.BatchRetryTasksResponse, error) {
 	f := s.fields()
 	deadline := f.wall("deadline", req.GetDeadline())
+	if deadline != 0 && deadline <= s.engine.Now().Wall {
+		f.fail("deadline", "%s has passed", deadline.Time().Format(time.RFC3339))
+	}
 	who := identify(ctx)
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}

@@ -3,8 +3,10 @@ package coordinator
 import (
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -81,6 +83,17 @@ func TestBulkVerbsGoOnWithAToken(t *testing.T) {
 		second, err := r.tasks.BatchCancelTasks(ctx, req)
 		if err != nil || second.GetResult().GetChanged() != 2000 || second.GetResult().GetNextPageToken() != "" {
 			t.Errorf("second: %v, %v", second, err)
+		}
+	})
+}
+
+// T9: a deadline that has passed is refused, rather than every task skipped.
+func TestBulkRetryNeedsADeadlineAhead(t *testing.T) {
+	t.Attr("rules", "T9 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		_, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: timestamppb.Now()})
+		if v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations(); len(v) != 1 || v[0].GetField() != "deadline" {
+			t.Errorf("%v, want deadline to be refused", err)
 		}
 	})
 }
