@@ -164,6 +164,9 @@ func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 		if err := s.checkEnvelope(f); err != nil {
 			return nil, err
 		}
+		if !s.heeds(f) {
+			continue
+		}
 		switch p := f.GetPayload().(type) {
 		case *lessorv1.SessionResponse_Accept:
 			s.accepted(f)
@@ -172,13 +175,19 @@ func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 			return nil, &frameError{p.Error}
 		case *lessorv1.SessionResponse_Reset_:
 			return nil, &resetError{p.Reset_}
-		case nil: // an acknowledgement
-		default:
-			s.w.lock()
-			s.unknownLocked(f)
-			s.w.unlock()
 		}
 	}
+}
+
+// heeds reports whether the state allows a frame, and answers one that it does not allow.
+func (s *session) heeds(f *lessorv1.SessionResponse) bool {
+	s.w.lock()
+	defer s.w.unlock()
+	if s.w.mu.state.heeds(f) {
+		return true
+	}
+	s.unknownLocked(f)
+	return false
 }
 
 func (s *session) accepted(f *lessorv1.SessionResponse) {

@@ -133,3 +133,41 @@ func checkLimit(t *testing.T, s *source, name, shown string) {
 		t.Errorf("%s is %d, the page says %q", name, is, shown)
 	}
 }
+
+var arrow = regexp.MustCompile(`(?m)^  ([A-Z]+) --> ([A-Z]+):`)
+
+// W1: the states that are drawn are those of the code, on both sides, and so are the ways between them.
+func TestStatesAreThoseOfTheCode(t *testing.T) {
+	t.Attr("rules", "W1")
+	var drawings []string
+	for _, b := range readPage(t, protocol) {
+		if strings.HasPrefix(b.text, "stateDiagram") {
+			drawings = append(drawings, b.text)
+		}
+	}
+	if len(drawings) != 2 {
+		t.Fatalf("%d drawings of states, want the worker's and the coordinator's", len(drawings))
+	}
+	for i, dir := range []string{"worker", "coordinator"} {
+		var drawn, is []string
+		for _, m := range arrow.FindAllStringSubmatch(drawings[i], -1) {
+			drawn = append(drawn, m[1]+" to "+m[2])
+		}
+		for _, a := range readSource(t, dir).moves(t, "moves") {
+			is = append(is, shownState(a[0])+" to "+shownState(a[1]))
+		}
+		slices.Sort(drawn)
+		slices.Sort(is)
+		if !slices.Equal(drawn, slices.Compact(is)) {
+			t.Errorf("%s goes from %v, the page draws %v", dir, is, drawn)
+		}
+	}
+}
+
+// shownState is the name that a state of the code has on the page.
+func shownState(name string) string {
+	if name == "opening" {
+		return "NEW"
+	}
+	return strings.ToUpper(strings.TrimPrefix(name, "State"))
+}

@@ -14,8 +14,8 @@ import (
 
 // source is what a package's files say, for pages that speak of it.
 type source struct {
-	constants map[string]ast.Expr
-	tests     map[string]string // the file that a test stands in, by its name
+	constants, variables map[string]ast.Expr
+	tests                map[string]string // the file that a test stands in, by its name
 }
 
 // readSource reads the package in a directory below the root of the repository, without what it imports.
@@ -25,7 +25,7 @@ func readSource(t *testing.T, dir string) *source {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no files in %s (%v)", dir, err)
 	}
-	s := &source{constants: map[string]ast.Expr{}, tests: map[string]string{}}
+	s := &source{constants: map[string]ast.Expr{}, variables: map[string]ast.Expr{}, tests: map[string]string{}}
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -48,19 +48,23 @@ func (s *source) add(file *ast.File, test bool, text string) {
 				s.tests[d.Name.Name] = text
 			}
 		case *ast.GenDecl:
-			if !test && d.Tok == token.CONST {
-				s.addConstants(d.Specs)
+			switch {
+			case test:
+			case d.Tok == token.CONST:
+				addValues(s.constants, d.Specs)
+			case d.Tok == token.VAR:
+				addValues(s.variables, d.Specs)
 			}
 		}
 	}
 }
 
-func (s *source) addConstants(specs []ast.Spec) {
+func addValues(to map[string]ast.Expr, specs []ast.Spec) {
 	for _, spec := range specs {
 		values := spec.(*ast.ValueSpec)
 		for i, name := range values.Names {
 			if i < len(values.Values) {
-				s.constants[name.Name] = values.Values[i]
+				to[name.Name] = values.Values[i]
 			}
 		}
 	}
@@ -111,4 +115,23 @@ func (s *source) combine(e *ast.BinaryExpr) (int64, error) {
 		return x << y, nil
 	}
 	return 0, fmt.Errorf("not understood: %v", e.Op)
+}
+
+// moves are the arrows of a table of states, from one state to another, by their names in the code.
+func (s *source) moves(t *testing.T, variable string) (arrows [][2]string) {
+	t.Helper()
+	table, ok := s.variables[variable].(*ast.CompositeLit)
+	if !ok {
+		t.Fatalf("there is no table %s", variable)
+	}
+	for _, row := range table.Elts {
+		from := row.(*ast.KeyValueExpr)
+		for _, cell := range from.Value.(*ast.CompositeLit).Elts {
+			to := cell.(*ast.KeyValueExpr).Value.(*ast.Ident).Name
+			if name := from.Key.(*ast.Ident).Name; name != to {
+				arrows = append(arrows, [2]string{name, to})
+			}
+		}
+	}
+	return arrows
 }
