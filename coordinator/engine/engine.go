@@ -151,6 +151,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	e.clock.run()
 	e.now = e.clock.now()
 	for {
 		timer.Reset(e.sleep())

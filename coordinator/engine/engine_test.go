@@ -121,6 +121,21 @@ func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 	})
 }
 
+// A9: a start that takes long is downtime: nobody can be heard in it.
+func TestSlowStartIsNotCounted(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		r.end()
+		r.open(Config{})
+		time.Sleep(time.Hour)
+		r.serve()
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+	})
+}
+
 // A9: --recovery=invalidate ends every older lease, for good.
 func TestInvalidateEndsOlderLeases(t *testing.T) {
 	t.Attr("rules", "A9")

@@ -36,13 +36,24 @@ func run(t *testing.T, test func(r *rig)) {
 
 func (r *rig) start(cfg Config) {
 	r.Helper()
+	r.open(cfg)
+	r.serve()
+}
+
+func (r *rig) open(cfg Config) {
+	r.Helper()
 	e, err := Open(r.st, cfg)
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.Engine = e
+}
+
+func (r *rig) serve() {
 	ctx, cancel := context.WithCancel(r.Context())
-	r.Engine, r.stop, r.done = e, cancel, make(chan error, 1)
-	go func() { r.done <- e.Run(ctx) }()
+	e, done := r.Engine, make(chan error, 1)
+	r.stop, r.done = cancel, done
+	go func() { done <- e.Run(ctx) }()
 }
 
 // inside returns what look finds on the engine's loop, which alone may read its memory.
