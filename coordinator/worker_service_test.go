@@ -80,6 +80,27 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 	})
 }
 
+// T5: a task whose workers fall silent three times is FAILED and quarantined; one that failed otherwise is not.
+func TestPoisonTaskIsQuarantined(t *testing.T) {
+	t.Attr("rules", "T5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		for range lease.DefaultMaxLosses {
+			r.start(t, r.lease(t))
+			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // and the backoff of the second one
+		}
+		task := r.get(t, id)
+		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 3 || task.GetFailures() != 0 {
+			t.Errorf("after three losses: %v", task)
+		}
+		id = r.submit(t, func(s *lessorv1.TaskSpec) { s.StartTimeout = durationpb.New(time.Second) }).GetTaskId()
+		time.Sleep(2 * time.Second)
+		if task := r.get(t, id); task.GetReason() != lessorv1.Reason_REASON_START_TIMEOUT || task.GetQuarantined() {
+			t.Errorf("after its start_timeout: %v", task)
+		}
+	})
+}
+
 // Section 3: whatever is wrong with a report, the answer is a verdict.
 func TestReportsGetVerdicts(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -35,6 +35,17 @@ func TestFillSetsDefaults(t *testing.T) {
 	}
 }
 
+// S7: what the sizes are limited to unless an operator says otherwise.
+func TestDefaultLimits(t *testing.T) {
+	t.Attr("rules", "S7")
+	want := Limits{
+		Payload: 1_048_576, Output: 1_048_576, ID: 256, Labels: 64, Checkpoint: 65_536, Stack: 65_536, Discarded: 65_536, Batch: 1000,
+	}
+	if got := DefaultLimits(); got != want {
+		t.Errorf("the limits are %+v, want %+v", got, want)
+	}
+}
+
 // T3: a retry policy is the task's, else the queue's, else the default, field by field; what is filled in always fits together.
 func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	t.Attr("rules", "T3")

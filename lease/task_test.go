@@ -7,9 +7,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// T10: a task keeps its newest events and counts those that fell off.
+// T10: a task keeps its newest 100 events and counts those that fell off.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Attr("rules", "T10")
+	const kept = 100
 	n := newNarrator(t)
 	n.run("submit t1 backoff=1s max_backoff=1s")
 	all := 1 // the submit
@@ -26,10 +27,10 @@ func TestHistoryIsBounded(t *testing.T) {
 	if got := int(task.Dropped) + len(task.Events()); got != all-1 {
 		t.Errorf("%d dropped and %d kept, want %d in all but the submit", task.Dropped, len(task.Events()), all-1)
 	}
-	if len(task.Events()) != lease.MaxHistory {
-		t.Errorf("%d events are kept, want %d", len(task.Events()), lease.MaxHistory)
+	if len(task.Events()) != kept {
+		t.Fatalf("%d events are kept, want %d", len(task.Events()), kept)
 	}
-	newest := task.Events()[lease.MaxHistory-1]
+	newest := task.Events()[kept-1]
 	if newest.Type != lease.EventReady || newest.Seq != task.LastSeq() {
 		t.Errorf("the newest event is %+v, of sequence %d", newest, task.LastSeq())
 	}

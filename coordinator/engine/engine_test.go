@@ -84,78 +84,6 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
-// A9: time that the coordinator was down is not counted against a lease, and a lease whose worker is silent still ends.
-func TestDowntimeIsNotCounted(t *testing.T) {
-	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		r.submit(work())
-		g := r.lease(1, 0)
-		r.say(lease.KindStart, g[0])
-		r.end()
-		time.Sleep(24 * time.Hour)
-		r.start(Config{})
-		time.Sleep(lease.DefaultHeartbeatTimeout - 2*time.Second)
-		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
-		time.Sleep(lease.DefaultHeartbeatTimeout + time.Second)
-		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCancelled, lease.LeaseExpired)
-	})
-}
-
-// A9: what was left of a lease before a restart is left after it, however long the coordinator had served by then.
-func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
-	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		time.Sleep(time.Hour)
-		id := r.submit(work())[0].ID
-		r.say(lease.KindStart, r.lease(1, 0)[0])
-		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Second)
-		r.restart(Config{})
-		time.Sleep(9 * time.Second)
-		if r.version(id).Lease == nil {
-			r.Error("the lease ended early")
-		}
-		time.Sleep(2*time.Second + saveClock)
-		if r.version(id).Lease != nil {
-			r.Error("the silent lease lives on")
-		}
-	})
-}
-
-// A9: a start that takes long is downtime: nobody can be heard in it.
-func TestSlowStartIsNotCounted(t *testing.T) {
-	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		r.submit(work())
-		g := r.lease(1, 0)
-		r.say(lease.KindStart, g[0])
-		r.end()
-		r.open(Config{})
-		time.Sleep(time.Hour)
-		r.serve()
-		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
-	})
-}
-
-// A9: --recovery=invalidate ends every older lease, for good.
-func TestInvalidateEndsOlderLeases(t *testing.T) {
-	t.Attr("rules", "A9")
-	run(t, func(r *rig) {
-		r.submit(work())
-		g := r.lease(1, 0)
-		r.restart(Config{Recovery: InvalidateLeases})
-		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
-		again := r.lease(1, 0)
-		if len(again) != 1 || again[0].Token <= g[0].Token {
-			r.Fatalf("granted again: %+v", again)
-		}
-		if again[0].Task.Losses != 0 {
-			r.Error("the recovery was counted as a loss")
-		}
-		r.restart(Config{})
-		r.want(r.say(lease.KindComplete, again[0]), lease.VerdictCommitted, lease.None)
-	})
-}
-
 // T8: an expired lease is noticed within 100 ms, and the task goes to the next who waits.
 func TestExpiryHandsOverWithoutAScan(t *testing.T) {
 	t.Attr("rules", "T8 V9")
@@ -481,11 +409,16 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 			r.Fatal("the key made another task")
 		}
 		r.say(lease.KindComplete, r.lease(1, 0)[0])
-		block := make(chan struct{})
-		_ = r.inbox.put(home.Tenant, op{run: func() { <-block }}) // keeps the sweep from coming first
-		time.Sleep(time.Hour)
-		go func() { time.Sleep(time.Millisecond); close(block) }()
-		if again := r.submit(spec())[0]; again.ID == first.ID {
+		late := spec()
+		if err := late.Fill(lease.DefaultLimits()); err != nil {
+			r.Fatal(err)
+		}
+		again := inside(r, func() lease.Step { // on the loop, so that no timer comes before
+			time.Sleep(time.Hour)
+			r.look()
+			return r.Engine.submit(home, []*lease.Spec{late}, make([]lease.Digest, 1))
+		})
+		if !again.Submitted[0].Created {
 			r.Error("the task of the key was kept beyond its retention")
 		}
 	})

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What becomes of leases over a restart.
+
+// A9: time that the coordinator was down is not counted against a lease, and a lease whose worker is silent still ends.
+func TestDowntimeIsNotCounted(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		r.end()
+		time.Sleep(24 * time.Hour)
+		r.start(Config{})
+		time.Sleep(lease.DefaultHeartbeatTimeout - 2*time.Second)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		time.Sleep(lease.DefaultHeartbeatTimeout + time.Second)
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCancelled, lease.LeaseExpired)
+	})
+}
+
+// A9: what was left of a lease before a restart is left after it, however long the coordinator had served by then.
+func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		time.Sleep(time.Hour)
+		id := r.submit(work())[0].ID
+		r.say(lease.KindStart, r.lease(1, 0)[0])
+		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Second)
+		r.restart(Config{})
+		time.Sleep(9 * time.Second)
+		if r.version(id).Lease == nil {
+			r.Error("the lease ended early")
+		}
+		time.Sleep(2*time.Second + saveClock)
+		if r.version(id).Lease != nil {
+			r.Error("the silent lease lives on")
+		}
+	})
+}
+
+// A9: a start that takes long is downtime: nobody can be heard in it.
+func TestSlowStartIsNotCounted(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		r.end()
+		r.open(Config{})
+		time.Sleep(time.Hour)
+		r.serve()
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+	})
+}
+
+// A9: the serving clock is saved while leases are live, so that a silent one ends however often the coordinator crashes.
+func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		r.say(lease.KindStart, r.lease(1, 0)[0])
+		for served := time.Duration(0); served < 2*lease.DefaultHeartbeatTimeout; served += 10 * time.Second {
+			live := r.version(id).Lease != nil
+			if live && served > lease.DefaultHeartbeatTimeout+20*time.Second || !live && served < lease.DefaultHeartbeatTimeout {
+				r.Fatalf("after %v, with a crash each 10 s, the lease is live: %v", served, live)
+			}
+			time.Sleep(10 * time.Second)
+			r.kill()
+		}
+	})
+}
+
+// A9: --recovery=invalidate ends every older lease, for good.
+func TestInvalidateEndsOlderLeases(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)
+		r.restart(Config{Recovery: InvalidateLeases})
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
+		again := r.lease(1, 0)
+		if len(again) != 1 || again[0].Token <= g[0].Token {
+			r.Fatalf("granted again: %+v", again)
+		}
+		if again[0].Task.Losses != 0 {
+			r.Error("the recovery was counted as a loss")
+		}
+		r.restart(Config{})
+		r.want(r.say(lease.KindComplete, again[0]), lease.VerdictCommitted, lease.None)
+	})
+}
