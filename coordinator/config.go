@@ -85,5 +85,5 @@ const minMessage = 4 << 20
 func (c *Config) maxMessage() int {
 	const rest = 512 << 10 // history, error and the like
 	l := &c.Limits
-	return max(minMessage, 2*(l.Payload+l.Output), l.Payload+l.Output+l.Checkpoint+lease.MaxDiscarded*l.Discarded+rest)
+	return max(minMessage, 2*(l.Payload+l.Output), l.Payload+l.Output+2*l.Checkpoint+lease.MaxDiscarded*l.Discarded+rest)
 }

@@ -132,14 +132,15 @@ func eventProto(e *lease.Event) *lessorv1.HistoryEvent {
 	return m
 }
 
-// historyProto returns the kept events and how many fell off their front.
+// historyProto returns the newest events and how many there were before (T10).
 func historyProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	events := t.Events()
-	all := make([]*lessorv1.HistoryEvent, len(events))
-	for i := range events {
-		all[i] = eventProto(&events[i])
+	over := max(len(events)-lease.MaxHistory, 0) // those of a live lease are kept beside the others
+	all := make([]*lessorv1.HistoryEvent, len(events)-over)
+	for i := range all {
+		all[i] = eventProto(&events[over+i])
 	}
-	return all, missing(t)
+	return all, missing(t) + uint32(over)
 }
 
 // missing is how many events a task no longer keeps: what fell off, and then the submit is gone too (see lease.Task.Events).

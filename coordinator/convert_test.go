@@ -65,6 +65,29 @@ func eventName(n int) string {
 	}[lease.EventType(n)]
 }
 
+// T10: a task shows its newest 100 events, those of its live lease included, and counts the others.
+func TestHistoryHasAHundredEvents(t *testing.T) {
+	t.Attr("rules", "T10")
+	for _, tt := range []struct {
+		dropped        uint32
+		ended, live    int
+		shown, missing uint32
+	}{
+		{0, 97, 2, 100, 0}, // and the submit
+		{0, 98, 2, 100, 1},
+		{5, 100, 0, 100, 6},
+		{5, 100, 3, 100, 9},
+	} {
+		task := &lease.Task{
+			History: make([]lease.Event, tt.ended), Dropped: tt.dropped, Lease: &lease.Lease{Events: make([]lease.Event, tt.live)},
+		}
+		events, missing := historyProto(task)
+		if uint32(len(events)) != tt.shown || missing != tt.missing {
+			t.Errorf("%+v: %d are shown and %d counted", tt, len(events), missing)
+		}
+	}
+}
+
 // Times of the serving clock are told by the wall clock of the moment at which the answer leaves.
 func TestExpiryIsToldOnBothClocks(t *testing.T) {
 	t.Attr("rules", "A8")

@@ -133,7 +133,7 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 		return err
 	}
 	if result != nil {
-		m.Output, m.Artifacts = result.Output, artifactsProto(result.Artifacts)
+		m.Output, m.Artifacts, m.Metrics = result.Output, artifactsProto(result.Artifacts), result.Metrics
 	}
 	for _, d := range m.GetDiscarded() {
 		kept, err := records.Discarded(r, t.ID, d.GetAttempt())
@@ -151,7 +151,7 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if err := addLastWords(m, r, t); err != nil {
 		return err
 	}
-	return addError(m, r, t)
+	return addFailure(m, r, t)
 }
 
 // addLastWords adds the last words of an attempt that has ended.
@@ -165,14 +165,31 @@ func addLastWords(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 
 // addError adds the error of the last failed attempt.
 func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
-	if !t.HasFailure {
-		return nil
-	}
-	failure, err := records.Failure(r, t.ID)
-	if err == nil && failure != nil {
-		m.Error = errorProto(failure)
+	f, err := lastFailure(r, t)
+	if f != nil {
+		m.Error = errorProto(f)
 	}
 	return err
+}
+
+// addFailure adds all that the last Fail carried. Its gauges give way to those of a result.
+func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
+	f, err := lastFailure(r, t)
+	if f == nil {
+		return err
+	}
+	m.Error, m.CancelledDuringPhase, m.PartialProgress = errorProto(f), f.Phase, f.Partial
+	if t.State() != lease.Completed {
+		m.Metrics = f.Metrics
+	}
+	return nil
+}
+
+func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
+	if !t.HasFailure {
+		return nil, nil
+	}
+	return records.Failure(r, t.ID)
 }
 
 // addVolatile adds what a live attempt has said so far, in place of an earlier one's last words.

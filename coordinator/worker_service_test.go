@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -150,13 +151,43 @@ func TestCancelReachesTheWorker(t *testing.T) {
 		}
 		res, err := r.workers.Fail(ctx, &lessorv1.FailRequest{
 			TaskId: id, LeaseId: a.GetLeaseId(),
-			Error: &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped"},
+			Error:   &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED, Message: "stopped"},
+			Metrics: map[string]float64{"rows": 7}, CancelledDuringPhase: "upload", PartialProgress: []byte("half"),
 		})
 		if err != nil || res.GetTaskState() != lessorv1.TaskState_TASK_STATE_CANCELLED {
 			t.Errorf("fail: %v (%v), want the task CANCELLED", res, err)
 		}
-		if got := r.get(t, id).GetError(); got.GetMessage() != "stopped" {
-			t.Errorf("error of the task is %v", got)
+		got := r.get(t, id)
+		if got.GetError().GetMessage() != "stopped" || got.GetMetrics()["rows"] != 7 {
+			t.Errorf("error and gauges of the task: %v", got)
+		}
+		wantText(t, "phase", got.GetCancelledDuringPhase(), "upload")
+		wantText(t, "what was done", string(got.GetPartialProgress()), "half")
+	})
+}
+
+// S3: the gauges of a result stay with the task, and are not mixed with those of a failed attempt.
+func TestTaskHasTheGaugesOfItsResult(t *testing.T) {
+	t.Attr("rules", "S3")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		a := r.lease(t)
+		_, err := r.workers.Fail(t.Context(), &lessorv1.FailRequest{
+			TaskId: id, LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{}, Metrics: map[string]float64{"failed": 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // the backoff
+		a = r.lease(t)
+		_, err = r.workers.Complete(t.Context(), &lessorv1.CompleteRequest{
+			TaskId: id, LeaseId: a.GetLeaseId(), Metrics: map[string]float64{"rows": 7},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.get(t, id).GetMetrics(); !maps.Equal(got, map[string]float64{"rows": 7}) {
+			t.Errorf("gauges of the task: %v", got)
 		}
 	})
 }

@@ -148,11 +148,18 @@ func (d details) addResult(t *lessorv1.Task) {
 		d.add("error", short(e.GetCategory(), "ERROR_CATEGORY_")+": "+e.GetMessage())
 		d.add("stack", e.GetStackTrace())
 	}
+	d.add("stopped during", t.GetCancelledDuringPhase())
+	if partial := t.GetPartialProgress(); len(partial) > 0 {
+		d.add("partial progress", preview(partial))
+	}
 	if t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED {
 		d.add("output", preview(t.GetOutput()))
 	}
 	for _, artifact := range t.GetArtifacts() {
 		d.add("artifact", artifactText(artifact))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.GetMetrics())) {
+		d.add("gauge", fmt.Sprintf("%s %.4g", name, t.GetMetrics()[name]))
 	}
 }
 

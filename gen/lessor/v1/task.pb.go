@@ -1921,9 +1921,15 @@ type Task struct {
 	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
 	// The middlewares that are mounted on this task: tasks of its run whose trace_meta.host_node_id is its task_key or task_id, by their
 	// chain_index, at most 64. GetTask alone fills it.
-	Middlewares   []*Middleware `protobuf:"bytes,27,rep,name=middlewares,proto3" json:"middlewares,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Middlewares []*Middleware `protobuf:"bytes,27,rep,name=middlewares,proto3" json:"middlewares,omitempty"`
+	// Gauges that came with the committed Complete, else with the last Fail. Lists leave them out.
+	Metrics map[string]float64 `protobuf:"bytes,28,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Phase in which a cancel stopped the work, by the last Fail; empty where it did not say. Lists leave it out.
+	CancelledDuringPhase string `protobuf:"bytes,29,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
+	// What was done by then, opaque. Lists leave it out.
+	PartialProgress []byte `protobuf:"bytes,30,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -2141,6 +2147,27 @@ func (x *Task) GetAdoptedAttempt() uint32 {
 func (x *Task) GetMiddlewares() []*Middleware {
 	if x != nil {
 		return x.Middlewares
+	}
+	return nil
+}
+
+func (x *Task) GetMetrics() map[string]float64 {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+func (x *Task) GetCancelledDuringPhase() string {
+	if x != nil {
+		return x.CancelledDuringPhase
+	}
+	return ""
+}
+
+func (x *Task) GetPartialProgress() []byte {
+	if x != nil {
+		return x.PartialProgress
 	}
 	return nil
 }
@@ -2490,7 +2517,8 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x05 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06output\x18\x06 \x01(\fR\x06output\x121\n" +
-	"\tartifacts\x18\a \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\"\x84\t\n" +
+	"\tartifacts\x18\a \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\"\xd9\n" +
+	"\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
@@ -2523,7 +2551,13 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\bfeedback\x18\x18 \x03(\v2\x18.lessor.v1.FeedbackChunkR\bfeedback\x128\n" +
 	"\tdiscarded\x18\x19 \x03(\v2\x1a.lessor.v1.DiscardedResultR\tdiscarded\x12'\n" +
 	"\x0fadopted_attempt\x18\x1a \x01(\rR\x0eadoptedAttempt\x127\n" +
-	"\vmiddlewares\x18\x1b \x03(\v2\x15.lessor.v1.MiddlewareR\vmiddlewares\"\xa2\x01\n" +
+	"\vmiddlewares\x18\x1b \x03(\v2\x15.lessor.v1.MiddlewareR\vmiddlewares\x126\n" +
+	"\ametrics\x18\x1c \x03(\v2\x1c.lessor.v1.Task.MetricsEntryR\ametrics\x124\n" +
+	"\x16cancelled_during_phase\x18\x1d \x01(\tR\x14cancelledDuringPhase\x12)\n" +
+	"\x10partial_progress\x18\x1e \x01(\fR\x0fpartialProgress\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xa2\x01\n" +
 	"\n" +
 	"Middleware\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
@@ -2632,7 +2666,7 @@ func file_lessor_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_lessor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_lessor_v1_task_proto_goTypes = []any{
 	(TaskState)(0),                // 0: lessor.v1.TaskState
 	(Verdict)(0),                  // 1: lessor.v1.Verdict
@@ -2662,75 +2696,77 @@ var file_lessor_v1_task_proto_goTypes = []any{
 	nil,                           // 25: lessor.v1.ResourceRef.MetadataEntry
 	nil,                           // 26: lessor.v1.Artifact.MetadataEntry
 	nil,                           // 27: lessor.v1.Progress.MetricsEntry
-	nil,                           // 28: lessor.v1.FeedbackChunk.MetadataEntry
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	nil,                           // 28: lessor.v1.Task.MetricsEntry
+	nil,                           // 29: lessor.v1.FeedbackChunk.MetadataEntry
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_lessor_v1_task_proto_depIdxs = []int32{
-	29, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	29, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	30, // 0: lessor.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	30, // 1: lessor.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
 	3,  // 2: lessor.v1.RetryPolicy.non_retryable_categories:type_name -> lessor.v1.ErrorCategory
-	30, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	30, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
-	29, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
-	29, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
+	31, // 3: lessor.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	31, // 4: lessor.v1.TaskSpec.deadline:type_name -> google.protobuf.Timestamp
+	30, // 5: lessor.v1.TaskSpec.attempt_timeout:type_name -> google.protobuf.Duration
+	30, // 6: lessor.v1.TaskSpec.start_timeout:type_name -> google.protobuf.Duration
 	7,  // 7: lessor.v1.TaskSpec.retry_policy:type_name -> lessor.v1.RetryPolicy
-	29, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
-	29, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
-	29, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
+	30, // 8: lessor.v1.TaskSpec.heartbeat_interval:type_name -> google.protobuf.Duration
+	30, // 9: lessor.v1.TaskSpec.heartbeat_timeout:type_name -> google.protobuf.Duration
+	30, // 10: lessor.v1.TaskSpec.cancel_grace:type_name -> google.protobuf.Duration
 	22, // 11: lessor.v1.TaskSpec.labels:type_name -> lessor.v1.TaskSpec.LabelsEntry
-	29, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	30, // 12: lessor.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
 	9,  // 13: lessor.v1.TaskSpec.requirements:type_name -> lessor.v1.Requirements
 	10, // 14: lessor.v1.TaskSpec.resource_refs:type_name -> lessor.v1.ResourceRef
 	11, // 15: lessor.v1.TaskSpec.affinity:type_name -> lessor.v1.Affinity
 	12, // 16: lessor.v1.TaskSpec.trace_meta:type_name -> lessor.v1.TraceMeta
 	23, // 17: lessor.v1.Requirements.labels:type_name -> lessor.v1.Requirements.LabelsEntry
 	24, // 18: lessor.v1.Requirements.resources:type_name -> lessor.v1.Requirements.ResourcesEntry
-	30, // 19: lessor.v1.ResourceRef.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 19: lessor.v1.ResourceRef.expires_at:type_name -> google.protobuf.Timestamp
 	25, // 20: lessor.v1.ResourceRef.metadata:type_name -> lessor.v1.ResourceRef.MetadataEntry
 	4,  // 21: lessor.v1.Affinity.mode:type_name -> lessor.v1.AffinityMode
-	29, // 22: lessor.v1.Affinity.ttl:type_name -> google.protobuf.Duration
+	30, // 22: lessor.v1.Affinity.ttl:type_name -> google.protobuf.Duration
 	3,  // 23: lessor.v1.TaskError.category:type_name -> lessor.v1.ErrorCategory
-	29, // 24: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
-	30, // 25: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 24: lessor.v1.TaskError.retry_after:type_name -> google.protobuf.Duration
+	31, // 25: lessor.v1.Artifact.expires_at:type_name -> google.protobuf.Timestamp
 	26, // 26: lessor.v1.Artifact.metadata:type_name -> lessor.v1.Artifact.MetadataEntry
 	27, // 27: lessor.v1.Progress.metrics:type_name -> lessor.v1.Progress.MetricsEntry
-	30, // 28: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
-	30, // 29: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
-	30, // 30: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
-	30, // 31: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
-	30, // 32: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 28: lessor.v1.LeaseInfo.granted_at:type_name -> google.protobuf.Timestamp
+	31, // 29: lessor.v1.LeaseInfo.acked_at:type_name -> google.protobuf.Timestamp
+	31, // 30: lessor.v1.LeaseInfo.started_at:type_name -> google.protobuf.Timestamp
+	31, // 31: lessor.v1.LeaseInfo.heartbeat_at:type_name -> google.protobuf.Timestamp
+	31, // 32: lessor.v1.LeaseInfo.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 33: lessor.v1.HistoryEvent.type:type_name -> lessor.v1.HistoryEventType
-	30, // 34: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
+	31, // 34: lessor.v1.HistoryEvent.at:type_name -> google.protobuf.Timestamp
 	2,  // 35: lessor.v1.HistoryEvent.reason:type_name -> lessor.v1.Reason
 	0,  // 36: lessor.v1.HistoryEvent.task_state:type_name -> lessor.v1.TaskState
 	6,  // 37: lessor.v1.HistoryEvent.refused_kind:type_name -> lessor.v1.RefusedKind
 	1,  // 38: lessor.v1.HistoryEvent.refused_verdict:type_name -> lessor.v1.Verdict
-	30, // 39: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
+	31, // 39: lessor.v1.DiscardedResult.at:type_name -> google.protobuf.Timestamp
 	2,  // 40: lessor.v1.DiscardedResult.reason:type_name -> lessor.v1.Reason
 	14, // 41: lessor.v1.DiscardedResult.artifacts:type_name -> lessor.v1.Artifact
 	8,  // 42: lessor.v1.Task.spec:type_name -> lessor.v1.TaskSpec
 	0,  // 43: lessor.v1.Task.state:type_name -> lessor.v1.TaskState
 	2,  // 44: lessor.v1.Task.reason:type_name -> lessor.v1.Reason
-	30, // 45: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	30, // 46: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
+	31, // 45: lessor.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	31, // 46: lessor.v1.Task.retry_at:type_name -> google.protobuf.Timestamp
 	16, // 47: lessor.v1.Task.lease:type_name -> lessor.v1.LeaseInfo
 	15, // 48: lessor.v1.Task.progress:type_name -> lessor.v1.Progress
-	30, // 49: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
-	30, // 50: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
+	31, // 49: lessor.v1.Task.cancel_requested_at:type_name -> google.protobuf.Timestamp
+	31, // 50: lessor.v1.Task.finished_at:type_name -> google.protobuf.Timestamp
 	14, // 51: lessor.v1.Task.artifacts:type_name -> lessor.v1.Artifact
 	13, // 52: lessor.v1.Task.error:type_name -> lessor.v1.TaskError
 	17, // 53: lessor.v1.Task.history:type_name -> lessor.v1.HistoryEvent
 	21, // 54: lessor.v1.Task.feedback:type_name -> lessor.v1.FeedbackChunk
 	18, // 55: lessor.v1.Task.discarded:type_name -> lessor.v1.DiscardedResult
 	20, // 56: lessor.v1.Task.middlewares:type_name -> lessor.v1.Middleware
-	0,  // 57: lessor.v1.Middleware.state:type_name -> lessor.v1.TaskState
-	28, // 58: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	28, // 57: lessor.v1.Task.metrics:type_name -> lessor.v1.Task.MetricsEntry
+	0,  // 58: lessor.v1.Middleware.state:type_name -> lessor.v1.TaskState
+	29, // 59: lessor.v1.FeedbackChunk.metadata:type_name -> lessor.v1.FeedbackChunk.MetadataEntry
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_proto_init() }
@@ -2751,7 +2787,7 @@ func file_lessor_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_proto_rawDesc), len(file_lessor_v1_task_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
