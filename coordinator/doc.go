@@ -10,9 +10,50 @@
 //
 // # The path of a frame
 //
-// A session (session.go) is one worker's stream. Its reader takes frames in order and checks the envelope before the payload;
-// session_work.go turns payloads into posts to the engine. Answers and grants come back on the engine's committer, which must not
-// wait: it only puts them into the session's outbox (session_outbox.go), where the one writer makes frames of them.
+// A session is one worker's stream; docs/protocol.md shows what is said on it. Its reader takes frames in order, checks the envelope before the
+// payload, and posts what is to be decided to the engine. Answers and grants come back on the engine's committer, which must not wait: it
+// only puts them into the session's outbox, of which a writer makes frames:
+//
+//	reader  session.go       RecvMsg           session_codec.go reads the bytes
+//	        session_frames   envelope, state   session_states.go has the table of W1
+//	        session_seq      order, repeats    session_recent.go for frames without a seq
+//	        session_...      payload           open register beat report feedback, see below
+//	engine  judges and commits, or grants
+//	        session_answers  to the outbox     session_dispatch.go for work
+//	outbox  session_outbox   what waits        session_turn.go: whether a writer is needed
+//	        session_retain   what was sent     session_resend.go: until it is acknowledged
+//	writer  session_writer   Send
+//
+// What outlives the stream (its order, its outbox) is the session's dialog; what ends with it is in session.
 //
 // Of the goroutines of a stream, session.go has the list; of the engine's, package engine.
+//
+// # Where things are
+//
+//	server.go config.go config_session.go     the process: settings, start, stop
+//	http.go metrics.go frame_bytes.go         what operators read
+//	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
+//	edge.go errors.go tenant.go page.go       what the services share
+//	fields.go parse_*.go placement.go         from the wire to the rules
+//	convert*.go digest.go                     from the rules to the wire; what a message is known by
+//
+//	task_*.go submit_stream.go middlewares.go TaskService; watch*.go its streams of events
+//	worker_service.go                         WorkerService, its unary calls; the session_ files are its stream
+//	admin_service.go queue_service.go         AdminService
+//	worker_admin.go                           AdminService on workers: get, drain, kick
+//
+//	session.go                                the stream from its first frame to its end; the codes
+//	session_states.go                         which frame is for which state (W1)
+//	session_frames.go session_codec.go        one frame: envelope, order, payload
+//	session_open.go                           handshake: a new session, resume, replaced instance (W8)
+//	session_token.go session_dialog.go        resume tokens; sessions that wait for their worker
+//	session_register.go                       register, capacity, drain: what the engine may give it
+//	session_beat.go session_health.go         heartbeats, and who misses them (W9)
+//	session_report.go session_feedback.go     reports and acknowledgements; feedback
+//	session_answers.go session_dispatch.go    what is to be said, and handed out
+//	session_outbox.go session_turn.go         what waits to be sent, and who sends it (W11)
+//	session_writer.go                         sending
+//	session_seq.go session_recent.go          order and repeats of what comes (W6, W7)
+//	session_retain.go session_resend.go       what was sent and may be needed again (W6, W7)
+//	session_registry.go                       all sessions, for operators
 package coordinator

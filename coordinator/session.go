@@ -46,26 +46,30 @@ const (
 //	name    does                                                    ends
 //	handler waits for the end, then leaves the engine               when what is under way has been answered and sent
 //	reader  takes frames one by one, in order                       when Recv fails, which the handler's return causes
-//	writer  makes frames of what waits in the outbox, and sends     when the outbox is closed and empty, or another stream's
+//	writer  makes frames of what waits in the outbox, and sends     when nothing waits; the next one begins when something does
 //
-// The writer begins with the session. Before, the reader itself says what is to be said.
+// Before there is a session, the reader itself says what is to be said.
 type session struct {
 	c      *streams
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who    identity
 	size   int // bytes of the frame that the reader is at
 
+	writing bool // a writer is at work, or the reader is that of a stream without a session; guarded by outbox.mu
+	closing bool // nothing more is taken on this stream; guarded by outbox.mu
+
 	sending    sync.Mutex    // held while a frame is sent
 	slow       *time.Timer   // closes stuck; runs while a frame is sent
 	stuck      chan struct{} // closed when a frame was not read in time
-	written    chan struct{} // closed when the writer has ended
+	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // frames that the reader has sent itself
 
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
-	heard chan struct{} // a token for every frame, for the idle timer
-	busy  atomic.Bool   // the reader is at a frame: the silence is not the worker's
-	over  chan error    // the first says how the session ends
+	opened time.Time
+	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
+	busy   atomic.Bool  // the reader is at a frame: the silence is not the worker's
+	over   chan error   // the first says how the session ends
 
 	sizing sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
 	told   int        // slots that the engine knows of; guarded by sizing
@@ -112,12 +116,12 @@ func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
 func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	ss := &session{
 		c: s, log: s.cfg.Logger, stream: stream, who: identify(stream.Context()),
-		heard: make(chan struct{}, 1), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}),
+		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
 	}
 	now := s.engine.Now().Wall
 	ss.sessionView = sessionView{connected: now, seen: now}
 	ss.health = wellness{limits: s.cfg.Sessions.health(ss.who.Tenant), interval: s.cfg.Sessions.HeartbeatInterval, word: true}
-	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, sync.OnceFunc(func() { close(ss.stuck) }))
+	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, sync.OnceFunc(ss.unread))
 	ss.slow.Stop()
 	return ss.run()
 }
@@ -145,38 +149,48 @@ func (ss *session) run() error {
 	return err
 }
 
+// unread ends a session whose worker does not read: a frame could not be sent in time.
+func (ss *session) unread() {
+	ss.end(newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil))
+	close(ss.stuck)
+}
+
 // wait ends with the first cause: a word of the reader or writer, silence, or the coordinator's own end.
 func (ss *session) wait() error {
-	patience := ss.c.cfg.Sessions.IdleTimeout
-	idle := time.NewTimer(patience)
-	defer idle.Stop()
-	greeting := time.NewTimer(handshakeWithin)
-	defer greeting.Stop()
+	left, _ := ss.patience()
+	silence := time.NewTimer(left)
+	defer silence.Stop()
 	for {
 		select {
 		case err := <-ss.over:
 			return err
-		case <-ss.heard:
-			idle.Reset(patience)
-		case <-greeting.C:
-			if ss.current() == opening {
-				ss.reset(codeTimeout, "no handshake came within "+handshakeWithin.String(), 0)
-			}
-		case <-idle.C:
-			if ss.busy.Load() {
-				idle.Reset(patience)
+		case <-silence.C:
+			left, why := ss.patience()
+			if left > 0 {
+				silence.Reset(left)
 				continue
 			}
-			ss.reset(codeTimeout, "no frame came within "+patience.String(), 0)
+			ss.reset(codeTimeout, why, 0)
 		case <-ss.c.stopping.Done():
 			ss.reset(codeStopping, "the coordinator is stopping", time.Second)
 			return nil
-		case <-ss.stuck:
-			return newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil)
 		case <-ss.stream.Context().Done():
 			return context.Cause(ss.stream.Context())
 		}
 	}
+}
+
+// patience is how long the worker may still be silent, and what is missing if it is.
+func (ss *session) patience() (left time.Duration, missing string) {
+	age, idle := time.Since(ss.opened), ss.c.cfg.Sessions.IdleTimeout
+	if left = idle; !ss.busy.Load() {
+		left -= age - time.Duration(ss.heard.Load())
+	}
+	missing = "no frame came within " + idle.String()
+	if greeting := handshakeWithin - age; ss.current() == opening && greeting < left {
+		left, missing = greeting, "no handshake came within "+handshakeWithin.String()
+	}
+	return left, missing
 }
 
 // end says how the session ends; only the first counts.
@@ -257,10 +271,7 @@ func (ss *session) read() {
 			ss.end(err) // the stream is lost, or a message is over the limit
 			return
 		}
-		select {
-		case ss.heard <- struct{}{}:
-		default:
-		}
+		ss.heard.Store(int64(time.Since(ss.opened)))
 		ss.busy.Store(true)
 		goOn := ss.take(&f)
 		ss.busy.Store(false)

@@ -82,11 +82,12 @@ func (s *streams) replace(tenant, worker, instance string) {
 	_ = s.engine.Replace(tenant, id) // a stopped engine knows no sessions
 }
 
-// accept tells the worker how its session goes on, and starts the writer.
+// accept tells the worker how its session goes on. From then on there are writers.
 func (ss *session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo, resumes bool) bool {
 	if !ss.adopt(a, w) {
 		return false
 	}
+	defer ss.out.yield(ss)
 	now, cfg := ss.c.engine.Now().Wall, &ss.c.cfg.Sessions
 	until := now.Add(tokenLife)
 	accepted := &lessorv1.SessionResponse{
@@ -103,7 +104,6 @@ func (ss *session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 	if err := ss.send(accepted); err != nil {
 		ss.end(toStatus(err))
 	}
-	go ss.write()
 	return true
 }
 
@@ -119,7 +119,7 @@ func (ss *session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 		ss.c.dialogs.leave(a.dialog, ss, false)
 		return false
 	}
-	ss.admission, ss.info, ss.log, ss.state = a, w, ss.logFor(w, a.id), handshaking
+	ss.admission, ss.info, ss.log, ss.state = a, w, a.out.log, handshaking
 	ss.drain = ss.c.open.add(ss)
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.whole)
 	return true

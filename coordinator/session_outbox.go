@@ -24,7 +24,7 @@ type outbox struct {
 	backlog engine.Backlog // of what waits to be sent
 
 	mu      sync.Mutex // guards the rest
-	changed *sync.Cond // work for the writer, or room for the reader
+	changed *sync.Cond // there may be room for the reader
 	stream  *session   // that sends; nil: none, until the worker comes back
 	closed  bool       // that stream takes no more frames; what is under way is still sent
 	held    bool       // what waits is not sent yet, because the worker has still to register on this stream
@@ -85,7 +85,7 @@ func (o *outbox) proceed() {
 	defer o.mu.Unlock()
 	if o.held {
 		o.held = false
-		o.changed.Broadcast()
+		o.wake()
 	}
 }
 
@@ -139,7 +139,7 @@ func (o *outbox) release(bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.room -= bytes
-	o.changed.Broadcast()
+	o.wake()
 }
 
 // add changes what waits, unless the session is over.
@@ -148,7 +148,7 @@ func (o *outbox) add(change func(*waiting)) {
 	defer o.mu.Unlock()
 	if !o.gone {
 		change(&o.waiting)
-		o.changed.Broadcast()
+		o.wake()
 	}
 }
 
@@ -178,7 +178,7 @@ func (o *outbox) behind() bool {
 	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
 }
 
-// close lets the reader of a stream take nothing more. What is under way is still answered and sent.
+// close lets the reader of a stream take nothing more. What is under way is still answered and sent, then its writer says the last word.
 func (o *outbox) close(ss *session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -186,6 +186,8 @@ func (o *outbox) close(ss *session) {
 		o.closed = true
 		o.changed.Broadcast()
 	}
+	ss.closing = true
+	o.start(ss)
 }
 
 // open reports whether the stream may still be answered.
@@ -199,7 +201,8 @@ func (o *outbox) open() bool {
 func (o *outbox) took(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.newest, o.resends.reliable = id, true
+	o.newest = id
+	o.resends.rely(o)
 }
 
 // parcel is a frame on its way out, with what only its first sending knows.
@@ -217,29 +220,6 @@ func (p *parcel) size() int {
 		n += p.granted[i].Bytes
 	}
 	return n
-}
-
-// take waits for the next frame of a stream. It is numbered and retained before it is sent, so that it is not lost with the stream. ok is false
-// when the stream is to end: another has taken over, or all is said.
-func (o *outbox) take(ss *session) (p parcel, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.stream == ss {
-		switch {
-		case o.held && o.closed:
-			return parcel{}, false
-		case o.held:
-		case len(o.again) > 0:
-			p.sentFrame, o.again = o.again[0], o.again[1:]
-			return o.stamp(p), true
-		case !o.waiting.empty():
-			return o.stamp(o.next()), true
-		case o.closed && o.room == 0:
-			return parcel{}, false
-		}
-		o.changed.Wait()
-	}
-	return parcel{}, false
 }
 
 // next numbers what waits first.

@@ -14,7 +14,7 @@ import (
 func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o, ss := newOutbox(slog.New(slog.DiscardHandler)), &session{}
+		o, ss := newOutbox(slog.New(slog.DiscardHandler)), &session{writing: true}
 		if !o.attach(ss, 0) {
 			t.Fatal("nothing was ever sent, and it is not there")
 		}
@@ -42,7 +42,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 		"room":               {func(o *outbox, _ *session) { o.release(1) }, true},
 		"too little room":    {func(o *outbox, _ *session) { o.release(0) }, false},
 		"close":              {func(o *outbox, ss *session) { o.close(ss) }, false},
-		"close of another":   {func(o *outbox, _ *session) { o.close(&session{}) }, false},
+		"close of another":   {func(o *outbox, _ *session) { o.close(&session{writing: true}) }, false},
 		"end of the stream":  {func(o *outbox, _ *session) { o.detach() }, false},
 		"end of the session": {func(o *outbox, _ *session) { o.forget() }, false},
 	} {
@@ -74,21 +74,16 @@ func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outbox, ss *session) {
 		o.reserve(1)
 		o.close(ss)
-		taken := make(chan bool, 1)
-		go func() {
-			_, ok := o.take(ss)
-			taken <- ok
-		}()
-		synctest.Wait()
-		if len(taken) != 0 {
-			t.Fatalf("the writer took %v before what is under way", <-taken)
+		if _, then := o.take(ss); then != stepPause {
+			t.Fatalf("the writer was told %v before what is under way", then)
 		}
+		ss.writing = true
 		o.put(outgoing{make: nothing, bytes: 1})
-		if !<-taken {
+		if _, then := o.take(ss); then != stepSend {
 			t.Fatal("the answer was not taken")
 		}
 		o.release(1)
-		if p, more := o.take(ss); more {
+		if p, then := o.take(ss); then != stepEnd {
 			t.Errorf("%v came after all was said", p)
 		}
 	})
@@ -107,7 +102,7 @@ func TestBehindIsWithItsWork(t *testing.T) {
 			t.Error("not behind with a dispatch")
 		}
 		for range 2 {
-			if _, ok := o.take(ss); !ok {
+			if _, then := o.take(ss); then != stepSend {
 				t.Fatal("nothing to take")
 			}
 		}

@@ -37,6 +37,14 @@ func (r *resends) sent(o *outbox, f *sentFrame) {
 	}
 }
 
+// rely takes note that the worker acknowledges. What was sent before is sent again from now on, too.
+func (r *resends) rely(o *outbox) {
+	if !r.reliable {
+		r.reliable = true
+		r.arm(o)
+	}
+}
+
 func (r *resends) arm(o *outbox) {
 	r.timer = nil
 	if !r.reliable {
@@ -73,7 +81,7 @@ func (o *outbox) resend() {
 	}
 	f.tries++
 	o.again = append(o.again, f)
-	o.changed.Broadcast()
+	o.wake()
 }
 
 // acknowledged takes the worker's acknowledgement of a frame, which stands for all before it (W6). It returns the leases of the dispatches
@@ -85,8 +93,8 @@ func (o *outbox) acknowledged(id string) (before, named []handed) {
 	if seq == 0 || seq > o.sent.last {
 		return nil, nil
 	}
-	o.resends.reliable = true
 	o.sent.acknowledged(seq)
+	o.resends.rely(o)
 	return o.unacked.take(seq)
 }
 
@@ -97,7 +105,7 @@ func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	frames, ok := o.sent.from(seq)
 	if ok {
 		o.again = frames
-		o.changed.Broadcast()
+		o.wake()
 	}
 	return ok
 }

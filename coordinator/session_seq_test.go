@@ -269,6 +269,25 @@ func TestResends(t *testing.T) {
 	})
 }
 
+// W6: so is what went out before the worker showed that it acknowledges.
+func TestResendsBeginLate(t *testing.T) {
+	t.Attr("rules", "W6")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		tk.raw.Store(true)
+		r.submitAll(t, 1)
+		first := tk.next()
+		time.Sleep(2 * time.Second)
+		tk.quiet()
+		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 1}))
+		m := tk.next()
+		wantText(t, "the frame", m.GetId(), first.GetId())
+		tk.ack(m)
+		time.Sleep(resendMost)
+		tk.quiet()
+	})
+}
+
 // W6: an acknowledgement stands for all frames before it, and ends their resends.
 func TestAckEndsResends(t *testing.T) {
 	t.Attr("rules", "W6 W5")

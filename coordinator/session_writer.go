@@ -9,30 +9,44 @@ import (
 // coordinatorName is the id of the coordinator as a sender of frames.
 const coordinatorName = "coordinator"
 
-// write sends until all is said, another stream goes on with the session, or this one fails. The reset, if there is one, is the last frame.
+// write sends what waits, and ends when nothing does. The last one of a stream says its last word, which is the reset, if there is one.
 func (ss *session) write() {
-	defer close(ss.written)
+	last := true
+	defer func() {
+		if last {
+			close(ss.written)
+		}
+	}()
 	defer ss.caught()
 	for {
-		p, ok := ss.out.take(ss)
-		if !ok {
-			break
+		p, then := ss.out.take(ss)
+		switch then {
+		case stepPause:
+			last = false
+			return
+		case stepEnd:
+			if m := ss.farewell(); m != nil {
+				_ = ss.send(m) // the stream ends anyway
+			}
+			return
 		}
-		err := ss.sendParcel(p)
-		if p.answer > 0 {
-			ss.out.release(p.answer)
-		}
-		if ss.out.backlog.Sent(p.size()) {
-			_ = ss.c.engine.Room(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
-		}
-		if err != nil {
+		if err := ss.pass(p); err != nil {
 			ss.end(toStatus(err))
 			return
 		}
 	}
-	if m := ss.farewell(); m != nil {
-		_ = ss.send(m) // the stream ends anyway
+}
+
+// pass sends a frame and gives back the room that it took.
+func (ss *session) pass(p parcel) error {
+	err := ss.sendParcel(p)
+	if p.answer > 0 {
+		ss.out.release(p.answer)
 	}
+	if ss.out.backlog.Sent(p.size()) {
+		_ = ss.c.engine.Room(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+	}
+	return err
 }
 
 func (ss *session) sendParcel(p parcel) error {

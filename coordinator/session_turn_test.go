@@ -1,0 +1,43 @@
+package coordinator
+
+import (
+	"bytes"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// writers is how many goroutines write to streams.
+func writers(t *testing.T) int {
+	t.Helper()
+	var b bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(b.String(), "(*session).write(")
+}
+
+// W11: an idle stream has no writer, whose stack would be a tenth of what the session takes; one that is not read has one.
+func TestIdleStreamHasNoWriter(t *testing.T) {
+	t.Attr("rules", "W11")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		for range 3 {
+			tk.beat()
+			synctest.Wait()
+			if n := writers(t); n != 0 {
+				t.Fatalf("%d writers of an idle stream", n)
+			}
+		}
+		slow := r.mute(t, "slow")
+		slow.say(hello("slow"))
+		for range 3000 {
+			slow.say(hello("slow")) // refused, each with an answer
+		}
+		synctest.Wait()
+		if n := writers(t); n != 1 {
+			t.Errorf("%d writers of a stream that is not read", n)
+		}
+	})
+}
