@@ -50,6 +50,8 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 		{"fraction negative", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: -0.1}}), "progress.fraction", "0 to 1"},
 		{"fraction NaN", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: math.NaN()}}), "progress.fraction", "0 to 1"},
 		{"stage over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Stage: text(257)}}), "progress.stage", "the limit is 256"},
+		{"words at the limit", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: text(64 << 10)}}), "", ""},
+		{"words over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: text(64<<10 + 1)}}), "progress.message", "the limit is 65536"},
 		{"gauges at the limit", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(64)}), "", ""},
 		{"gauges over", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(65)}), "metrics", "has 65 entries; the limit is 64"},
 		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{text(257): 1}}), "metrics", "the limit is 256"},

@@ -296,7 +296,7 @@ func TestStatusAndQueues(t *testing.T) {
 func TestConfig(t *testing.T) {
 	var c Config
 	c.fill()
-	if err := c.validate(); err != nil || c.Limits.Payload != 1<<20 || c.Logger == nil || c.maxMessage() != minMessage {
+	if err := c.validate(); err != nil || c.Limits.Payload != 1<<20 || c.Logger == nil || c.maxMessage() != 4<<20 {
 		t.Errorf("zero config becomes %+v (%v)", c, err)
 	}
 	c.Limits.Batch = -1

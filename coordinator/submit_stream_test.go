@@ -63,8 +63,9 @@ func wantMixed(t *testing.T, got []*lessorv1.SubmitResult) {
 // S7: a frame that is bad as a whole ends the stream with the path of the field, after the answers to those before it.
 func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 	t.Attr("rules", "S7 S4")
-	for field, frame := range map[string]*lessorv1.SubmitStreamRequest{
-		"tasks":      {},
+	for name, frame := range map[string]*lessorv1.SubmitStreamRequest{
+		"no tasks":   {},
+		"many tasks": {Tasks: make([]*lessorv1.TaskSpec, 1001)},
 		"request_id": {RequestId: text(257), Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}},
 	} {
 		serve(t, nil, func(t *testing.T, r *rig) {
@@ -78,10 +79,10 @@ func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 				}
 			}
 			if first, err := stream.Recv(); err != nil || !first.GetResults()[0].GetCreated() {
-				t.Errorf("%s: first %v, %v", field, first, err)
+				t.Errorf("%s: first %v, %v", name, first, err)
 			}
 			if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || errorCode(err) != "E.REQUEST.INVALID" {
-				t.Errorf("%s: %v", field, err)
+				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}

@@ -31,6 +31,9 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		if string(a.GetTask().GetSpec().GetPayload()) != "in" || a.GetAttempt() != 1 || a.GetAttemptId() != task.GetTaskId()+"-1" {
 			t.Errorf("assignment is %v", a)
 		}
+		if a.GetHeartbeatTimeout().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetHeartbeatInterval().AsDuration() != lease.DefaultHeartbeatInterval {
+			t.Errorf("heartbeats of the assignment: %v", a)
+		}
 		if a.GetExpiresIn().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetTask().GetHistory() != nil {
 			t.Errorf("assignment expires in %v", a.GetExpiresIn().AsDuration())
 		}
@@ -124,35 +127,40 @@ func TestBadRequests(t *testing.T) {
 		spec := func(s *lessorv1.TaskSpec) error {
 			return errOf(r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))
 		}
-		for field, err := range map[string]error{
-			"task":          spec(nil),
-			"task.queue":    spec(&lessorv1.TaskSpec{}),
-			"task.deadline": spec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}),
-			"request_id":    errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, RequestId: long})),
-			"reason":        errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, Reason: text(1025)})),
-			"tasks":         errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: many})),
-			"tasks[1].queue": errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{
+		for _, tt := range []struct {
+			field string
+			err   error
+		}{
+			{"task", spec(nil)},
+			{"task.queue", spec(&lessorv1.TaskSpec{})},
+			{"task.deadline", spec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}})},
+			{"request_id", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, RequestId: long}))},
+			{"reason", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, Reason: text(1025)}))},
+			{"tasks", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: many}))},
+			{"tasks[1].queue", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{
 				Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {}},
-			})),
-			"task_id":  errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{})),
-			"deadline": errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: task, Deadline: &timestamppb.Timestamp{Nanos: -1}})),
-			"filter.states[0]": errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{
+			}))},
+			{"task_id", errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{}))},
+			{"deadline", errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: task, Deadline: &timestamppb.Timestamp{Nanos: -1}}))},
+			{"filter.states[0]", errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{
 				Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{99}},
-			})),
-			"page_size":  errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageSize: 1001})),
-			"page_token": errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageToken: "x"})),
-			"worker_id":  work(func(m *lessorv1.LeaseRequest) { m.WorkerId = "" }),
-			"queues":     work(func(m *lessorv1.LeaseRequest) { m.Queues = nil }),
-			"queues[1]":  work(func(m *lessorv1.LeaseRequest) { m.Queues = []string{"q", ""} }),
-			"max_tasks":  work(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 }),
-			"wait":       work(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) }),
-			"capabilities.types[0]": work(func(m *lessorv1.LeaseRequest) {
+			}))},
+			{"page_size", errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageSize: 1001}))},
+			{"page_token", errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageToken: "x"}))},
+			{"worker_id", work(func(m *lessorv1.LeaseRequest) { m.WorkerId = "" })},
+			{"queues", work(func(m *lessorv1.LeaseRequest) { m.Queues = nil })},
+			{"queues[1]", work(func(m *lessorv1.LeaseRequest) { m.Queues = []string{"q", ""} })},
+			{"max_tasks", work(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 })},
+			{"wait", work(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) })},
+			{"capabilities.types[0]", work(func(m *lessorv1.LeaseRequest) {
 				m.Capabilities = &lessorv1.Capabilities{Types: []string{"a\nb"}}
-			}),
-			"workspace_id": errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long})),
-			"queue":        errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long})),
+			})},
+			{"workspace_id", errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long}))},
+			{"queue", errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long}))},
+			{"reason", errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, Reason: text(1025)}))},
+			{"request_id", work(func(m *lessorv1.LeaseRequest) { m.RequestId = long })},
 		} {
-			wantBadField(t, err, field)
+			wantBadField(t, tt.err, tt.field)
 		}
 		if got := r.get(t, task); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetCancelRequestedAt() != nil {
 			t.Errorf("a refused request changed the task: %v", got)
@@ -231,8 +239,10 @@ func TestCancelRetryDelete(t *testing.T) {
 				t.Errorf("cancel: %v (%v)", c, err)
 			}
 		}
-		again, err := r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})
-		if err != nil || again.GetTask().GetRound() != 2 || again.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_READY {
+		later := timestamppb.New(time.Now().Add(time.Hour))
+		again, err := r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: later})
+		if err != nil || again.GetTask().GetRound() != 2 || again.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_READY ||
+			!again.GetTask().GetSpec().GetDeadline().AsTime().Equal(later.AsTime()) {
 			t.Errorf("retry: %v (%v)", again, err)
 		}
 		if types := eventTypes(r.get(t, id).GetHistory()); types != "SUBMITTED CANCEL_REQUESTED RETRIED" {
