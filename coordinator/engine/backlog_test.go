@@ -39,3 +39,30 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 		}
 	})
 }
+
+// W11, W12: the task that fills the backlog of the worker that goes first opens the rest to others.
+func TestFullBacklogOpensPreferredTasks(t *testing.T) {
+	t.Attr("rules", "W11 W12")
+	run(t, func(r *rig) {
+		c := &crew{}
+		a := c.member("a", Wants{Space: home, Worker: "a", Queues: []string{"q"}}, 10)
+		a.Backlog = &Backlog{}
+		if err := r.Join(a); err != nil {
+			r.Fatal(err)
+		}
+		r.task(kin("k", lease.Preferred))
+		b := r.worker("b", 10, nil)
+		r.task(kin("k", lease.Preferred)) // now b has its turn before a
+		a.Backlog.Add(maxBacklog - 4096)
+		var specs []*lease.Spec
+		for range 10 {
+			s := work()
+			kin("k", lease.Preferred)(s)
+			specs = append(specs, s)
+		}
+		r.submit(specs...)
+		if n := len(c.grants()) + len(b.grants()); n != 12 {
+			r.Errorf("%d of 12 are granted: %d to the slow one", n, len(c.grants()))
+		}
+	})
+}
