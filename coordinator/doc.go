@@ -48,7 +48,8 @@
 //	session_open.go                           handshake: a new session, resume, replaced instance (W8)
 //	session_token.go session_dialog.go        resume tokens; sessions that wait for their worker
 //	session_register.go                       register, capacity, drain: what the engine may give it
-//	session_beat.go session_health.go         heartbeats, and who misses them (W9)
+//	session_beat.go session_pace.go           heartbeats, one after the other (W4, W11)
+//	session_health.go                         who misses them, who is full (W9)
 //	session_report.go session_feedback.go     reports and acknowledgements; feedback
 //	session_answers.go session_dispatch.go    what is to be said, and handed out
 //	session_outbox.go session_turn.go         what waits to be sent, and who sends it (W11)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,47 +77,100 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 	})
 }
 
-// W11: a worker that sends heartbeats without end, and reads, keeps its own stream busy: memory stays as it was, and others are served.
+// W11: a worker that sends heartbeats without end, and reads, keeps its own stream busy: what they cost is bounded in time and memory, and others are
+// served at once.
 func TestFloodOfHeartbeats(t *testing.T) {
 	t.Attr("rules", "W11")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		const frames = 20_000
-		flood, other := r.mute(t, "flood"), r.work(t, "other", 1)
-		flood.say(hello("flood"))
-		flood.say(registration(1))
-		synctest.Wait()
-		var stop atomic.Bool
-		go func() {
-			for range frames {
-				if err := flood.stream.Send(flood.frame(&lessorv1.WorkerHeartbeat{Healthy: true})); err != nil {
-					t.Error(err)
-					break
+	const lasts = 2 * time.Second
+	for name, leases := range map[string]int{"empty": 0, "full": 1000} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				flood, other := r.mute(t, "flood"), r.work(t, "other", 1)
+				flood.say(hello("flood"))
+				flood.say(registration(1))
+				flood.say(&lessorv1.Capacity{MaxParallel: 0})
+				synctest.Wait()
+				most := int64((beatsAhead + lasts) / (beatTakes + time.Duration(leases)*leaseTakes))
+				before, began := heap(), time.Now()
+				answered := flood.beatOn(leases, 4*most)
+				for time.Since(began) < lasts {
+					time.Sleep(lasts / 4)
+					r.submitAll(t, 1)
+					asked := time.Now()
+					did(t, other.judge(completed(other.given(1)[0], "")))
+					if waited := time.Since(asked); waited > 0 {
+						t.Errorf("another worker has waited for %v", waited)
+					}
 				}
+				if n := answered.Load(); n < most*9/10 || n > most+2 {
+					t.Errorf("%d heartbeats were judged, want %d", n, most)
+				}
+				if grown := heap() - before; grown > 8<<20 {
+					t.Errorf("the heap has grown by %d bytes", grown)
+				}
+			})
+		})
+	}
+}
+
+// W8, W11: a heartbeat that a stream has taken, and found no room for its answer until the stream was lost, holds up none of the next stream.
+func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
+	t.Attr("rules", "W8 W11")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		slow := r.mute(t, "w")
+		slow.say(hello("w"))
+		m, err := slow.stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.say(registration(1))
+		go func() {
+			for slow.stream.Send(slow.frame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until it is cut
 			}
-			stop.Store(true)
 		}()
-		before := heap()
-		answers := 0
-		for answers < frames {
-			m, err := flood.stream.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m.GetHeartbeatAck() != nil {
-				answers++
-			}
-			if answers%5000 == 0 {
-				r.submitAll(t, 1)
-				did(t, other.judge(completed(other.given(1)[0], "")))
-			}
-		}
-		if grown := heap() - before; grown > 8<<20 {
-			t.Errorf("the heap has grown by %d bytes", grown)
-		}
-		if !stop.Load() {
-			t.Error("more answers than heartbeats")
+		synctest.Wait()
+		slow.cut()
+		synctest.Wait()
+		tk, _ := r.accepted(t, "w", 1, goOn(m.GetAccept(), 1))
+		last := tk.frame(manyBeats(1, "x"))
+		last.Id = "last"
+		tk.send(last)
+		for tk.next().GetCorr() != last.GetId() { // the answers of before come first
 		}
 	})
+}
+
+// manyBeats is a heartbeat that names so many leases by one id, under which none lives.
+func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
+	beat := &lessorv1.WorkerHeartbeat{Healthy: true}
+	for range leases {
+		beat.Leases = append(beat.Leases, &lessorv1.HeartbeatRequest{TaskId: "t0000000000000000", LeaseId: id})
+	}
+	return beat
+}
+
+// beatOn sends heartbeats that name so many leases, as fast as they are taken, and counts the answers.
+func (tk *talker) beatOn(leases int, most int64) (answered *atomic.Int64) {
+	go func() {
+		for range most {
+			if tk.stream.Send(tk.frame(manyBeats(leases, "x"))) != nil {
+				return
+			}
+		}
+	}()
+	answered = &atomic.Int64{}
+	go func() {
+		for {
+			m, err := tk.stream.Recv()
+			if err != nil {
+				return
+			}
+			if m.GetHeartbeatAck() != nil {
+				answered.Add(1)
+			}
+		}
+	}()
+	return answered
 }
 
 func heap() int64 {

@@ -25,13 +25,25 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
 		reports[i].Session = ss.id
 	}
-	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+	ss.renew(corr, m.GetLeases(), reports)
+	ss.resize()
+}
+
+// renew has the leases judged that a heartbeat names.
+func (ss *session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report) {
+	if !ss.out.beatTurn() {
+		return
+	}
+	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.out.beatJudged(len(reports))
 		ss.out.renewals(corr, bytes, reports, answers, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
-				ss.c.feedProgress(ss.who.Tenant, m.GetLeases()[i])
+				ss.c.feedProgress(ss.who.Tenant, leases[i])
 			}
 		}
 	})
-	ss.resize()
+	if !posted {
+		ss.out.beatOver()
+	}
 }

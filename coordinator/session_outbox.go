@@ -36,6 +36,7 @@ type outbox struct {
 	newest  string // id of the newest sequenced frame that was taken, to be acknowledged with the next frame; empty: told
 	gone    bool   // the session is over for good
 	resends resends
+	pace    pace
 }
 
 // waiting is what the writer finds. Answers go first, so that no work comes before the verdict that made room for it. What is pushed keeps

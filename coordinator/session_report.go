@@ -48,16 +48,17 @@ func (ss *session) fits(corr, field string, n int) bool {
 }
 
 // post has reports judged. The answers come on the engine's committer, which must not wait: so room for them is waited for here, where
-// only this stream stands still. after gives the bytes back.
-func (ss *session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) {
+// only this stream stands still. after gives the bytes back. It is not called where ok is false: the stream is ending.
+func (ss *session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) (ok bool) {
 	bytes := ss.size + (1+len(reports))*answerSize
 	if !ss.out.reserve(bytes) {
-		return // the stream is ending
+		return false
 	}
 	judged := func(answers []lease.Answer, err error) { after(bytes, answers, err) }
 	if err := ss.c.engine.Post(ss.who.Tenant, reports, judged); err != nil {
 		judged(nil, err)
 	}
+	return true
 }
 
 // acknowledged takes the ack of a frame, and of all before it. That of a dispatch counts for its leases (W5).

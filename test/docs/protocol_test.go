@@ -91,7 +91,7 @@ func checkTests(t *testing.T, sides []*source, code string, tests []string) {
 
 // scales are the units of the page, in those of the code.
 var scales = map[string]int64{
-	"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ms": units["Millisecond"], "s": units["Second"], "min": units["Minute"], "h": units["Hour"],
+	"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "µs": units["Microsecond"], "ms": units["Millisecond"], "s": units["Second"], "min": units["Minute"], "h": units["Hour"],
 }
 
 // The timers and limits of the page are those of the code.

@@ -82,7 +82,7 @@ func (s *source) codes() map[string]string {
 }
 
 // units are those of package time, in nanoseconds.
-var units = map[string]int64{"Millisecond": 1e6, "Second": 1e9, "Minute": 60e9, "Hour": 3600e9}
+var units = map[string]int64{"Microsecond": 1e3, "Millisecond": 1e6, "Second": 1e9, "Minute": 60e9, "Hour": 3600e9}
 
 // number evaluates a constant made of numbers, units of time and other constants of its package.
 func (s *source) number(e ast.Expr) (int64, error) {
