@@ -89,6 +89,35 @@ func TestAcknowledged(t *testing.T) {
 	})
 }
 
+// W6: an acknowledgement stands for all frames before the one that it names.
+func TestAcknowledgedTogether(t *testing.T) {
+	t.Attr("rules", "W6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 2}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+		s := c.accept()
+		s.mute.Store(true)
+		s.dispatch("t1")
+		first := s.reports()
+		s.dispatch("t2")
+		second := s.reports()
+		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: second.GetId()}})
+		time.Sleep(20 * time.Second)
+		s.quiet("resend of what is acknowledged", isReports)
+		s.commit(first)
+		s.commit(second)
+		s.mute.Store(false)
+		close(hold)
+		for n := 0; n < 2; {
+			f := s.next("outcomes", isOutcome)
+			n += count(f, outcome)
+			s.commit(f)
+		}
+		r.shutdown()
+	})
+}
+
 // W7: the worker's frames are numbered without a gap from next_seq on; heartbeats and feedback are not.
 func TestNumbers(t *testing.T) {
 	t.Attr("rules", "W7")
@@ -146,8 +175,12 @@ func TestCoordinatorSeesGap(t *testing.T) {
 			Code: "E.RESULT.SEQ_GAP", ExpectedSeq: sent[0].GetSeq(),
 		}}})
 		for _, want := range sent {
-			if f := s.reports(); f.GetId() != want.GetId() || f.GetSeq() != want.GetSeq() {
+			f := s.reports()
+			if f.GetId() != want.GetId() || f.GetSeq() != want.GetSeq() {
 				t.Errorf("sent again: %v, want %v", f, want)
+			}
+			if last := want == sent[len(sent)-1]; f.GetAck().GetRequest() != last {
+				t.Errorf("sent again: %v, want the last to ask for an acknowledgement", f)
 			}
 		}
 		for _, f := range sent {
@@ -225,13 +258,18 @@ func TestGapStaysOpen(t *testing.T) {
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
 		synctest.Wait()
-		s.mute.Store(true)
 		s.lose(dispatchOf("t1"))
 		after := s.dispatch("t2")
+		told := time.Now()
 		s.next("gap", isGapError)
 		s.resend(after)
 		s.next("gap, by the repeat", isGapError)
-		s.next("gap, by the clock", isGapError)
+		if got := time.Since(told); got != 0 {
+			t.Errorf("a repeat that does not close the gap is told after %v", got)
+		}
+		for range resendTries {
+			s.next("gap, by the clock", isGapError)
+		}
 		c.accept()
 		r.shutdown()
 	})

@@ -68,6 +68,7 @@ func TestResumeTakenReport(t *testing.T) {
 		s.started("t1")
 		f, _ := s.outcome()
 		synctest.Wait()
+		time.Sleep(25 * time.Second)
 		missed := s.lose(verdictsOn(f, committed))
 		synctest.Wait()
 		next, sent := f.GetSeq()+1, s.lastSeq()+1
@@ -80,6 +81,7 @@ func TestResumeTakenReport(t *testing.T) {
 		if got := s.register.GetSeq(); got != f.GetSeq()+1 {
 			t.Errorf("register has seq %d, want %d", got, f.GetSeq()+1)
 		}
+		time.Sleep(8 * time.Second) // its time begins anew with the stream
 		s.resend(missed)
 		synctest.Wait()
 		s.quiet("report that was taken", isReports)
