@@ -98,10 +98,14 @@ func (o *outbox) acknowledged(id string) (before, named []handed) {
 	return o.unacked.take(seq)
 }
 
-// resendFrom sends the frame of a seq and all after it again (W7). ok is false where one of them is gone.
+// resendFrom sends the frame of a seq and all after it again (W7). ok is false where one of them is gone. Where the frame
+// was acknowledged, that overtook the question: the frame has come since.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if seq != 0 && seq <= o.sent.acked {
+		return true
+	}
 	frames, ok := o.sent.from(seq)
 	if ok {
 		o.again = frames

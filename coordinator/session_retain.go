@@ -53,6 +53,7 @@ func seqOf(id string) uint64 {
 type retained struct {
 	frames []*sentFrame
 	last   uint64 // seq of the newest frame
+	acked  uint64 // seq of the newest frame that was acknowledged; 0: none was
 	bytes  int
 }
 
@@ -70,6 +71,7 @@ func (r *retained) add(f *sentFrame) {
 
 // acknowledged forgets all up to a seq.
 func (r *retained) acknowledged(seq uint64) {
+	r.acked = max(r.acked, min(seq, r.last))
 	if len(r.frames) > 0 && seq >= r.frames[0].seq {
 		r.drop(int(min(seq, r.last) - r.frames[0].seq + 1))
 	}
