@@ -10,17 +10,19 @@ import (
 type backoff struct {
 	least, most time.Duration
 	failures    int
+	last        time.Duration
 }
 
-// next returns the wait after one more failure.
-func (b *backoff) next() time.Duration {
-	wait := backoffWait(b.failures, b.least, b.most)
+// next returns the wait after a session that went on for lasted once it was open; 0: it never was. One that outlasted
+// the wait before it begins the waits anew, so that breaks now and then never add up.
+func (b *backoff) next(lasted time.Duration) time.Duration {
+	if lasted > b.last {
+		b.failures = 0
+	}
+	b.last = backoffWait(b.failures, b.least, b.most)
 	b.failures++
-	return wait
+	return b.last
 }
-
-// reset forgets the failures.
-func (b *backoff) reset() { b.failures = 0 }
 
 // backoffWait is the wait after failures earlier ones.
 func backoffWait(failures int, least, most time.Duration) time.Duration {

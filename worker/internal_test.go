@@ -52,6 +52,20 @@ func TestBackoffWait(t *testing.T) {
 	}
 }
 
+// Breaks in a row make the waits longer; a session that outlasted the wait before it begins them anew (W1).
+func TestBackoffBeginsAnew(t *testing.T) {
+	t.Attr("rules", "W1")
+	b := backoff{least: time.Second, most: time.Minute}
+	for failures, lasted := range []time.Duration{0, 0, 0, 100 * time.Millisecond} {
+		if got, least := b.next(lasted), time.Second<<failures/2; got < least {
+			t.Errorf("after %d failures: %v, want at least %v", failures, got, least)
+		}
+	}
+	if got := b.next(8*time.Second + 1); got > time.Second {
+		t.Errorf("after a session that lasted: %v, want at most 1 s", got)
+	}
+}
+
 // Heartbeats fall on shared instants, never later than the interval and not much earlier (T8).
 func TestUntilBeat(t *testing.T) {
 	t.Attr("rules", "T8")

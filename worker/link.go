@@ -86,6 +86,9 @@ type gap struct {
 	open bool
 	// highest is the seq of the newest frame that was dropped because of it.
 	highest uint64
+	// tell: the coordinator has to be told, and shownBy is the frame that showed the gap.
+	tell    bool
+	shownBy string
 	// repeat is when to ask for the frame once more.
 	repeat retry
 }
@@ -143,8 +146,6 @@ const (
 	repeated
 	// early: one before it is missing; drop it.
 	early
-	// earlyFirst: as early, and the coordinator has to be told.
-	earlyFirst
 )
 
 // judge puts a frame of the coordinator into its order.
@@ -157,25 +158,24 @@ func (l *link) judge(f *lessorv1.SessionResponse, now time.Time) order {
 		l.told, l.asked = false, l.asked || f.GetAck().GetRequest()
 		return repeated
 	case seq > l.taken+1:
-		return l.judgeEarly(seq, now)
+		l.miss(f, now)
+		return early
 	}
 	l.taken, l.newest, l.told, l.gap = seq, f.GetId(), false, gap{}
 	l.asked = l.asked || f.GetAck().GetRequest()
 	return inOrder
 }
 
-// judgeEarly tells of each gap once, and again where a frame comes for the second time: then what was sent again did
-// not close it.
-func (l *link) judgeEarly(seq uint64, now time.Time) order {
-	tell := !l.gap.open || seq <= l.gap.highest
+// miss notes that a frame came early. Each gap is told once, and again where a frame comes for the second time: then what
+// was sent again did not close it.
+func (l *link) miss(f *lessorv1.SessionResponse, now time.Time) {
 	if !l.gap.open {
 		l.gap.repeat.start(now)
 	}
-	l.gap.open, l.gap.highest = true, max(l.gap.highest, seq)
-	if tell {
-		return earlyFirst
+	if !l.gap.open || f.GetSeq() <= l.gap.highest {
+		l.gap.tell, l.gap.shownBy = true, f.GetId()
 	}
-	return early
+	l.gap.open, l.gap.highest = true, max(l.gap.highest, f.GetSeq())
 }
 
 // due is when the link has to do something by itself; false: nothing waits.
@@ -195,9 +195,11 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	if l.from != 0 {
 		l.from = 0
 		for _, k := range l.kept {
+			l.empty(k.frame)
 			frames = append(frames, k.frame)
 		}
 	} else if len(l.kept) > 0 && !now.Before(l.oldest.due) {
+		l.empty(l.kept[0].frame)
 		frames = append(frames, l.kept[0].frame)
 	}
 	if len(frames) == 0 {
@@ -211,25 +213,32 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	return frames, nil
 }
 
-// asks is the error that asks once more for a frame that is missing; nil while it is not due.
+// asks is the error that asks for a frame that is missing, at once or once more; nil while it is not due. It is made when it
+// goes out: the frame may have come meanwhile.
 func (l *link) asks(now time.Time) (*lessorv1.SessionRequest, error) {
-	if !l.gap.open || now.Before(l.gap.repeat.due) {
+	switch {
+	case !l.gap.open, !l.gap.tell && now.Before(l.gap.repeat.due):
 		return nil, nil
-	}
-	if l.gap.repeat.tries >= resendTries {
+	case l.gap.tell:
+		l.gap.tell = false
+	case l.gap.repeat.tries >= resendTries:
 		return nil, errUnclosedGap
+	default:
+		l.gap.repeat.again(now)
 	}
-	l.gap.repeat.again(now)
-	return l.gapError(""), nil
-}
-
-// gapError says which frame is missing; corr is the one that showed it.
-func (l *link) gapError(corr string) *lessorv1.SessionRequest {
-	return &lessorv1.SessionRequest{Corr: corr, Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
+	return &lessorv1.SessionRequest{Corr: l.gap.shownBy, Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code:        codeSeqGap,
 		Message:     fmt.Sprintf("the frame with seq %d is missing", l.taken+1),
 		ExpectedSeq: l.taken + 1,
-	}}}
+	}}}, nil
+}
+
+// empty takes out of a frame of ours what is not true any more: that a frame is missing which has come since. Its seq still
+// has to be filled.
+func (l *link) empty(f *lessorv1.SessionRequest) {
+	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.taken {
+		f.Payload = nil
+	}
 }
 
 // acknowledge puts what is to be acknowledged on the first of the frames, or on one of its own where the coordinator waits

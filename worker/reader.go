@@ -58,16 +58,12 @@ func (s *session) envelope(f *lessorv1.SessionResponse, now time.Time) (take boo
 	} else {
 		late = s.link.acknowledged(f.GetCorr()) || late // an answer is an acknowledgement
 	}
-	switch s.link.judge(f, now) {
-	case earlyFirst:
-		s.replyLocked(s.link.gapError(f.GetId()))
-	case inOrder:
-		take = w.mu.state.heeds(f)
-		if !take {
+	if s.link.judge(f, now) == inOrder {
+		if take = w.mu.state.heeds(f); !take {
 			s.unknownLocked(f)
 		}
 	}
-	if late || s.link.asked {
+	if late || s.link.asked || s.link.gap.tell {
 		w.kick()
 	}
 	return take

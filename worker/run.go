@@ -48,8 +48,7 @@ func (w *Worker) begin(ctx context.Context) error {
 func (w *Worker) serve() error {
 	retry := backoff{least: w.cfg.MinBackoff, most: w.cfg.MaxBackoff}
 	for {
-		opened := time.Now()
-		err := w.session(min(firstPatience<<min(retry.failures, 10), openTimeout))
+		lasted, err := w.session(min(firstPatience<<min(retry.failures, 10), openTimeout))
 		if w.drained.Err() != nil {
 			return w.farewell()
 		}
@@ -57,10 +56,7 @@ func (w *Worker) serve() error {
 		if errors.As(err, &refused) {
 			return w.abort(refused)
 		}
-		if time.Since(opened) > w.cfg.MaxBackoff {
-			retry.reset()
-		}
-		w.pause(err, max(retry.next(), retryAfterOf(err)))
+		w.pause(err, max(retry.next(lasted), retryAfterOf(err)))
 	}
 }
 

@@ -74,16 +74,18 @@ type sentBeat struct {
 	renewal
 }
 
-// session opens a stream and serves it to its end. A *RefusedError says that no other session will fare better.
-func (w *Worker) session(patience time.Duration) error {
+// session opens a stream and serves it to its end. It returns for how long it went on once it was open, and why it ended; a
+// *RefusedError says that no other session will fare better.
+func (w *Worker) session(patience time.Duration) (lasted time.Duration, err error) {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
 	s.ctx, s.cancel = context.WithCancelCause(w.base)
 	defer s.cancel(nil)
-	err := s.open(patience)
-	if err == nil {
+	if err = s.open(patience); err == nil {
+		opened := time.Now()
 		err = s.serve()
+		lasted = time.Since(opened)
 	}
-	return s.close(err)
+	return lasted, s.close(err)
 }
 
 // open connects within patience, then shakes hands and registers within openTimeout, as long as the worker is not drained.
