@@ -78,7 +78,7 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time) *attem
 	a.ctx, a.stop = context.WithCancelCause(w.base)
 	a.feedback = newFeedback(w.cfg.OutputBuffer, func() { w.feedbackDue(a) })
 	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
-	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl))
+	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl)
 	return a
 }
 

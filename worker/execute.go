@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"time"
 
@@ -54,7 +55,11 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 func (w *Worker) execute(a *attempt) {
 	defer w.leave(a)
 	if !w.takeSlot(a) {
-		w.finish(a, nil, a.noSlot())
+		w.finish(a, nil, a.notBegun("no free slot"))
+		return
+	}
+	if err := w.assure(a); err != nil {
+		w.finish(a, nil, a.notBegun(err.Error()))
 		return
 	}
 	if !w.beginHandler(a) {
@@ -66,12 +71,31 @@ func (w *Worker) execute(a *attempt) {
 	a.call()
 }
 
-// noSlot is why an attempt ends without its handler.
-func (a *attempt) noSlot() error {
+// notBegun is why an attempt ends without its handler.
+func (a *attempt) notBegun(reason string) error {
 	if cause := context.Cause(a.ctx); cause != nil {
 		return cause
 	}
-	return Release(0, "no free slot")
+	return Release(0, reason)
+}
+
+// assure asks whether the lease lives, where only an old dispatch says so, and again at each interval until an answer comes.
+func (w *Worker) assure(a *attempt) error {
+	for w.doubts(a) {
+		ctx, cancel := context.WithTimeout(a.ctx, a.interval)
+		err := w.beatNow(ctx, a, nil)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Worker) doubts(a *attempt) bool {
+	w.lock()
+	defer w.unlock()
+	return a.lease.doubtful(time.Now())
 }
 
 // beginHandler reports the start, unless the lease is gone. The Start acknowledges the grant as well (W5).

@@ -6,16 +6,23 @@ import "time"
 //
 // The coordinator sends spans, not times. A span that answers a request of ours is counted from before that request, and
 // so can only be too short. The span in a dispatch answers nothing: it is counted from its receipt, is too long by
-// the time that the frame was under way, and is therefore forgotten at the first answer.
+// the time that the frame was under way, and is therefore forgotten at the first answer. No handler begins on the word of a
+// dispatch that has become old: the coordinator may have given the task to another worker since.
 type lease struct {
 	deadline time.Time
 	answered bool
+	// old is when the dispatch has become old.
+	old time.Time
 }
 
-// grantedLease is the lease of a dispatch received at the given time.
-func grantedLease(received time.Time, in time.Duration) lease {
-	return lease{deadline: received.Add(in)}
+// grantedLease is the lease of a dispatch received at the given time; ttl is how long it was when it was granted.
+func grantedLease(received time.Time, in, ttl time.Duration) lease {
+	age := ttl - in
+	return lease{deadline: received.Add(in), old: received.Add(min(ttl/4, oldDispatch) - age)}
 }
+
+// doubtful reports whether the lease rests on an old dispatch alone.
+func (l *lease) doubtful(now time.Time) bool { return !l.answered && now.After(l.old) }
 
 // renew takes in an answer to a request that was made at the given time.
 func (l *lease) renew(asked time.Time, in time.Duration) {

@@ -63,6 +63,9 @@ const (
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler
 	// whose lease was lost needs a moment to return. Shorter than the 5 s in which a dispatch must be acknowledged (W5).
 	slotWait = 3 * time.Second
+	// oldDispatch is the age, counted from the grant, from which on a dispatch is not believed without asking again; for short
+	// leases it is a quarter of their length. What is left of the 5 s of W5 is for the frame to be under way.
+	oldDispatch = time.Second
 	// stuckAfter is how long a handler may outlive its lease before its slot is taken off the declared capacity.
 	stuckAfter = time.Second
 	// unknownTypeDelay keeps a task of a type without a handler from coming back at once.
