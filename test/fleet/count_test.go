@@ -4,38 +4,16 @@ package fleet
 
 import (
 	"fmt"
-	"sync"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// count counts outcomes in the history of every task, and that the kill hit leases.
+// count counts outcomes in the history of every task.
 func (f *fleet) count() {
 	f.t.Helper()
-	const atOnce = 8
-	ids := f.ids()
-	if len(ids) != f.tasks {
-		f.t.Fatalf("A6: %d tasks were submitted, and %d are there", f.tasks, len(ids))
+	for _, t := range f.work.Read() {
+		f.countTask(t)
 	}
-	next := make(chan string)
-	var busy sync.WaitGroup
-	for range atOnce {
-		busy.Go(func() {
-			for id := range next {
-				m, err := f.client().GetTask(f.ctx, &lessorv1.GetTaskRequest{TaskId: id})
-				if err != nil {
-					f.t.Errorf("task %s: %v", id, err)
-					continue
-				}
-				f.countTask(m.GetTask())
-			}
-		})
-	}
-	for _, id := range ids {
-		next <- id
-	}
-	close(next)
-	busy.Wait()
 }
 
 // cutOff counts the attempts that were begun and whose leases ended without a report, and fails the test if there are none:
@@ -53,25 +31,7 @@ func (f *fleet) cutOff(starts map[attempt]int) (n int) {
 	return n
 }
 
-// ids lists the tasks.
-func (f *fleet) ids() (ids []string) {
-	f.t.Helper()
-	req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: runID}, PageSize: 1000}
-	for {
-		m, err := f.client().ListTasks(f.ctx, req)
-		f.must(err)
-		for _, t := range m.GetTasks() {
-			ids = append(ids, t.GetTaskId())
-		}
-		if req.PageToken = m.GetNextPageToken(); req.PageToken == "" {
-			return ids
-		}
-	}
-}
-
 func (f *fleet) countTask(t *lessorv1.Task) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	completions := 0
 	for _, e := range t.GetHistory() {
 		switch {

@@ -27,7 +27,7 @@ func TestExecWorkerKilled(t *testing.T) {
 	second := f.startExecWorker(survivor, log, "sleep 0.02")
 	bell.read(killAfter)
 	first.Kill()
-	f.awaitDone()
+	f.work.AwaitDone()
 	f.end(second)
 	f.count()
 	starts := f.countStarts(log)

@@ -5,11 +5,10 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/test/harness"
@@ -34,7 +33,7 @@ func TestWorkerKilled(t *testing.T) {
 	first, second := f.startWorker(a), f.startWorker(b)
 	f.await(a.enough, "the victim did not begin enough")
 	first.Kill()
-	f.awaitDone()
+	f.work.AwaitDone()
 	f.end(second)
 	f.count()
 	f.sameAsPrinted(a, true)
@@ -51,7 +50,7 @@ func TestWorkerPaused(t *testing.T) {
 	first, second := f.startWorker(a), f.startWorker(b)
 	f.await(a.enough, "the victim did not begin enough")
 	first.Pause()
-	f.awaitDone()
+	f.work.AwaitDone()
 	first.Resume()
 	f.end(first, second)
 	f.count()
@@ -116,9 +115,9 @@ type fleet struct {
 	ctx   context.Context
 	c     *harness.Coordinator
 	tasks int
+	work  *harness.Tasks
 
 	// As counted in the histories of the tasks:
-	mu          sync.Mutex
 	completedBy map[attempt]string // worker whose Complete was committed
 	lost        map[attempt]string // worker whose lease ended without a report
 	again       int                // tasks that were granted more than once
@@ -134,38 +133,9 @@ func newFleet(t *testing.T, tasks int) *fleet {
 		completedBy: map[attempt]string{}, lost: map[attempt]string{}, outputs: map[string]string{},
 	}
 	f.c.Start()
-	const batch = 500
-	for from := 0; from < tasks; from += batch {
-		f.submit(min(batch, tasks-from))
-	}
+	f.work = harness.NewTasks(ctx, t, runID, func() grpc.ClientConnInterface { return f.c.Conn() })
+	f.work.Submit(tasks, harness.Resilient(queue, 2*time.Second))
 	return f
-}
-
-// submit submits tasks whose leases end soon after their worker does. On a busy machine they may also end while it lives;
-// that costs an attempt and nothing else.
-func (f *fleet) submit(n int) {
-	f.t.Helper()
-	specs := make([]*lessorv1.TaskSpec, n)
-	for i := range specs {
-		specs[i] = &lessorv1.TaskSpec{
-			Queue: queue, RunId: runID,
-			HeartbeatTimeout: durationpb.New(2 * time.Second),
-			RetryPolicy: &lessorv1.RetryPolicy{
-				MaxLosses: 1000, InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond),
-			},
-		}
-	}
-	_, err := f.client().BatchSubmitTasks(f.ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
-	f.must(err)
-}
-
-func (f *fleet) client() lessorv1.TaskServiceClient { return lessorv1.NewTaskServiceClient(f.c.Conn()) }
-
-func (f *fleet) must(err error) {
-	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
 }
 
 func (f *fleet) await(ch <-chan struct{}, otherwise string) {
@@ -174,34 +144,6 @@ func (f *fleet) await(ch <-chan struct{}, otherwise string) {
 	case <-ch:
 	case <-f.ctx.Done():
 		f.t.Fatal(otherwise)
-	}
-}
-
-// awaitDone watches until as many attempts were completed as there are tasks.
-func (f *fleet) awaitDone() {
-	f.t.Helper()
-	left := f.tasks
-	f.watch(func(e *lessorv1.HistoryEvent) bool {
-		if isCompletion(e) {
-			left--
-		}
-		return left > 0
-	})
-}
-
-// watch shows the events of all tasks, from the first one, until show has seen enough.
-func (f *fleet) watch(show func(*lessorv1.HistoryEvent) bool) {
-	f.t.Helper()
-	ctx, cancel := context.WithCancel(f.ctx)
-	defer cancel()
-	stream, err := f.client().WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: runID})
-	f.must(err)
-	for more := true; more; {
-		m, err := stream.Recv()
-		f.must(err)
-		if e := m.GetHistory(); e != nil {
-			more = show(e)
-		}
 	}
 }
 

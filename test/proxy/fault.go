@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+)
+
+// Fault is what happens to a frame.
+type Fault int
+
+// The faults.
+const (
+	// Drop: the frame is gone.
+	Drop Fault = iota
+	// Duplicate: the frame arrives twice.
+	Duplicate
+	// Reorder: the next frame arrives first.
+	Reorder
+	// Delay: the frame and all behind it arrive late.
+	Delay
+	// Cut: the frame is gone, and so are the connections on both sides.
+	Cut
+	// Tear: a part of the frame's bytes goes on, then the connections on both sides are gone.
+	Tear
+
+	faults // their number
+)
+
+var faultNames = [faults]string{"dropped", "duplicated", "reordered", "delayed", "cut before", "torn"}
+
+// String says what became of a frame.
+func (f Fault) String() string { return faultNames[f] }
+
+// Direction is where a frame goes.
+type Direction int
+
+// The directions.
+const (
+	ToCoordinator Direction = iota
+	ToWorker
+
+	directions // their number
+)
+
+// String names the direction.
+func (d Direction) String() string {
+	return [directions]string{"to the coordinator", "to the worker"}[d]
+}
+
+// Rates are the chances of faults for each frame; the rest passes. Their sum is at most 1.
+type Rates [faults]float64
+
+// draw chooses the fault for a frame by a number from 0 to 1; ok is false where it passes.
+func (r *Rates) draw(number float64) (f Fault, ok bool) {
+	for f := range faults {
+		if number -= r[f]; number < 0 {
+			return f, true
+		}
+	}
+	return 0, false
+}
+
+// counts are how often each fault has landed.
+type counts struct {
+	landed [directions][faults]atomic.Int64
+	frames [directions]atomic.Int64
+}
+
+// Landed is how often a fault has happened to frames of a direction.
+func (c *counts) Landed(d Direction, f Fault) int64 { return c.landed[d][f].Load() }
+
+// String lists all counts.
+func (c *counts) String() string {
+	var b strings.Builder
+	for d := range directions {
+		fmt.Fprintf(&b, "\n%d frames %v:", c.frames[d].Load(), d)
+		for f := range faults {
+			fmt.Fprintf(&b, " %d %v,", c.Landed(d, f), f)
+		}
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// Short reports each fault that has landed less often than it must; empty: none.
+func (c *counts) Short(least int64) (missing []string) {
+	for d := range directions {
+		for f := range faults {
+			if n := c.Landed(d, f); n < least {
+				missing = append(missing, fmt.Sprintf("%d frames %v were %v, and at least %d had to be", n, d, f, least))
+			}
+		}
+	}
+	return missing
+}

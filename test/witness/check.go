@@ -1,0 +1,145 @@
+package witness
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Sum is what a check has counted.
+type Sum struct {
+	Tasks, Starts int
+	// Again is tasks that were granted more than once.
+	Again int
+	// Lost are leases that ended without a report, by reason.
+	Lost map[lessorv1.Reason]int
+	// Untold are attempts that were committed without their worker being told.
+	Untold int
+	// Told are the verdicts by reason.
+	Told map[lessorv1.Reason]int
+	// Stopped are the handlers whose contexts ended early.
+	Stopped int
+}
+
+// String lists the counts.
+func (s *Sum) String() string {
+	return fmt.Sprintf("%d tasks, each committed once; %d starts, %d handlers stopped early; %d tasks granted again; leases lost: %s; verdicts told: %s; %d not told",
+		s.Tasks, s.Starts, s.Stopped, s.Again, byReason(s.Lost), byReason(s.Told), s.Untold)
+}
+
+func byReason(counts map[lessorv1.Reason]int) string {
+	var list []string
+	for _, r := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%d %s", counts[r], strings.TrimPrefix(r.String(), "REASON_")))
+	}
+	if list == nil {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
+// life is a lease as the coordinator keeps it.
+type life struct {
+	from, to  time.Time
+	committed bool // by a Complete
+	lost      bool // it ended without a report
+	why       lessorv1.Reason
+}
+
+// Check fails the test where the histories of all tasks do not fit what was seen. fate is called with each lease that was lost, and
+// the process in which its handler began; empty: in none.
+func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attempt, process string, why lessorv1.Reason)) *Sum {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := &Sum{Tasks: len(tasks), Lost: map[lessorv1.Reason]int{}, Told: w.told}
+	lives := map[Attempt]*life{}
+	for _, task := range tasks {
+		readHistory(t, task, lives)
+		if task.GetAttempt() > 1 {
+			sum.Again++
+		}
+	}
+	for a, l := range lives {
+		s := w.seen[a]
+		if s == nil {
+			s = &sight{}
+		}
+		sum.add(s, l)
+		s.check(t, a, l)
+		if l.lost && fate != nil {
+			fate(a, s.process, l.why)
+		}
+	}
+	for a := range w.seen {
+		if lives[a] == nil {
+			t.Errorf("A1: attempt %v was begun, and never granted", a)
+		}
+	}
+	return sum
+}
+
+func (s *Sum) add(seen *sight, l *life) {
+	s.Starts += len(seen.starts)
+	if len(seen.stops) > 0 {
+		s.Stopped++
+	}
+	if l.lost {
+		s.Lost[l.why]++
+	}
+	if l.committed && len(seen.verdicts) == 0 {
+		s.Untold++
+	}
+}
+
+// readHistory takes the leases of a task out of its history.
+func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*life) {
+	t.Helper()
+	completions := 0
+	for _, e := range task.GetHistory() {
+		a := Attempt{task.GetTaskId(), e.GetAttempt()}
+		switch e.GetType() {
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
+			lives[a] = &life{from: e.GetAt().AsTime()}
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED:
+			completions++
+			lives[a].to, lives[a].committed = e.GetAt().AsTime(), true
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_RELEASED:
+			lives[a].to = e.GetAt().AsTime()
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED:
+			lives[a].to, lives[a].lost, lives[a].why = e.GetAt().AsTime(), true, e.GetReason()
+		}
+	}
+	if completions != 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetHistoryDropped() > 0 {
+		t.Errorf("A5: task %s is %v, and was completed %d times: %v", task.GetTaskId(), task.GetState(), completions, task.GetHistory())
+	}
+}
+
+// check holds what was seen of an attempt against its lease.
+func (s *sight) check(t testing.TB, a Attempt, l *life) {
+	t.Helper()
+	if len(s.starts) > 1 {
+		t.Errorf("A2: attempt %v was begun %d times", a, len(s.starts))
+	}
+	for _, at := range s.starts {
+		if at.Before(l.from) || at.After(l.to) {
+			t.Errorf("A4: attempt %v was begun at %v, and its lease lived from %v to %v", a, at, l.from, l.to)
+		}
+	}
+	if l.committed && len(s.starts) == 0 {
+		t.Errorf("attempt %v was committed, and not begun", a)
+	}
+	if len(s.verdicts) > 1 {
+		t.Errorf("K1: attempt %v got %d verdicts: %v", a, len(s.verdicts), s.verdicts)
+	}
+	for _, v := range s.verdicts {
+		if (v == lessorv1.Verdict_VERDICT_COMMITTED) != l.committed && len(s.starts) > 0 {
+			t.Errorf("A6, A10: attempt %v was told %v, and that it was completed is %v", a, v, l.committed)
+		}
+	}
+}

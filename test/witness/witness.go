@@ -1,0 +1,75 @@
+package witness
+
+import (
+	"sync"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Attempt names an attempt.
+type Attempt struct {
+	Task   string
+	Number uint32
+}
+
+// Witness keeps what was seen. Many may tell it at once.
+type Witness struct {
+	mu   sync.Mutex
+	seen map[Attempt]*sight
+	told map[lessorv1.Reason]int // verdicts by reason
+}
+
+// sight is what was seen of an attempt.
+type sight struct {
+	process  string // that began it
+	starts   []time.Time
+	stops    []string
+	verdicts []lessorv1.Verdict
+}
+
+// New makes a witness that has seen nothing.
+func New() *Witness {
+	return &Witness{seen: map[Attempt]*sight{}, told: map[lessorv1.Reason]int{}}
+}
+
+func (w *Witness) see(a Attempt, note func(*sight)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.seen[a]
+	if s == nil {
+		s = &sight{}
+		w.seen[a] = s
+	}
+	note(s)
+}
+
+// Start notes that a handler began in a process, at a time of the wall clock that the coordinator has, too.
+func (w *Witness) Start(process string, a Attempt, at time.Time) {
+	w.see(a, func(s *sight) { s.process, s.starts = process, append(s.starts, at) })
+}
+
+// Stop notes that the context of a handler ended early.
+func (w *Witness) Stop(a Attempt, cause string) {
+	w.see(a, func(s *sight) { s.stops = append(s.stops, cause) })
+}
+
+// Verdict notes what the worker was told.
+func (w *Witness) Verdict(a Attempt, v lessorv1.Verdict, r lessorv1.Reason) {
+	w.see(a, func(s *sight) {
+		s.verdicts = append(s.verdicts, v)
+		w.told[r]++
+	})
+}
+
+// Open counts the attempts that a process has begun and of which it was told no verdict.
+func (w *Witness) Open(process string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.seen {
+		if s.process == process && len(s.verdicts) == 0 {
+			n++
+		}
+	}
+	return n
+}
