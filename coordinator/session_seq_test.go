@@ -232,6 +232,7 @@ func TestGapThatClosedMeanwhile(t *testing.T) {
 		last := tk.next()
 		tk.ack(last)
 		tk.say(&lessorv1.Error{Code: codeSeqGap, ExpectedSeq: last.GetSeq()})
+		tk.quiet() // a reset would wait for the answer below
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 		if next := tk.next(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
 			t.Errorf("heard %v, want the answer to the heartbeat", next)
