@@ -56,5 +56,5 @@
 //	session_writer.go                         sending
 //	session_seq.go session_recent.go          order and repeats of what comes (W6, W7)
 //	session_retain.go session_resend.go       what was sent and may be needed again (W6, W7)
-//	session_registry.go                       all sessions, for operators
+//	session_registry.go session_counters.go   all sessions, for operators; what they count
 package coordinator

@@ -96,7 +96,7 @@ func (m *metrics) watch(open *sessions, leases census, st store.Store) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	m.registry.MustRegister(open.missed, open.dropped, open.resets, healthCollector{open})
+	m.registry.MustRegister(append(open.families, healthCollector{open})...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
 	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -56,8 +56,10 @@ func (ss *session) takeInOrder(f *frame) (goOn bool) {
 	goOn = true
 	switch ss.in.judge(m, kind) {
 	case repeated:
+		ss.c.open.repeats.Inc()
 		ss.out.ack(m.GetId())
 	case earlyNew:
+		ss.c.open.gapsIn.Inc()
 		ss.out.missing(m.GetId(), ss.in.next)
 	case inOrder:
 		goOn = ss.handle(f, kind)
@@ -190,6 +192,7 @@ func (ss *session) trouble(m *lessorv1.SessionRequest) {
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == codeSeqGap:
+		ss.c.open.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
 			ss.reset(codeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
 		}

@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -326,6 +328,14 @@ func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
 		}
 	}
 	return nil
+}
+
+// counts wants a counter to stand at n.
+func (r *rig) counts(t *testing.T, counter string, n int) {
+	t.Helper()
+	if line := fmt.Sprintf("\n%s %d\n", counter, n); !strings.Contains(httpGet(t, r, "/metrics", http.StatusOK), line) {
+		t.Errorf("the metrics lack %q", line)
+	}
 }
 
 func wantText(t *testing.T, what, got, want string) {

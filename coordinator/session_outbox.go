@@ -212,6 +212,7 @@ type parcel struct {
 	granted []engine.Granted
 	ack     string // what it acknowledges
 	answer  int    // room that it gives back
+	again   bool   // it was sent before
 }
 
 // size is how much less waits when it has been sent.

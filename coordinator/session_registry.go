@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -18,10 +16,7 @@ type sessions struct {
 	all    map[*session]struct{}
 	drains map[string]rememberedDrain // by instance
 
-	// Counted by the sessions themselves.
-	missed  prometheus.Counter
-	dropped prometheus.Counter
-	resets  *prometheus.CounterVec
+	sessionCounters
 }
 
 // rememberedDrain is what an operator asked of an instance. It outlives the stream, or the worker would get work again as soon as it has
@@ -35,18 +30,7 @@ type rememberedDrain struct {
 const drainMemory = time.Hour
 
 func newSessions() *sessions {
-	return &sessions{
-		all: map[*session]struct{}{}, drains: map[string]rememberedDrain{},
-		missed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lessor_heartbeats_missed_total", Help: "Heartbeats of sessions that did not come when they were due.",
-		}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lessor_feedback_dropped_total", Help: "Items of feedback that were dropped, since more came than could be passed on.",
-		}),
-		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_session_resets_total", Help: "Sessions that the coordinator ended, by the code that it gave.",
-		}, []string{"code"}),
-	}
+	return &sessions{all: map[*session]struct{}{}, drains: map[string]rememberedDrain{}, sessionCounters: newSessionCounters()}
 }
 
 // add makes a session known. It returns what an operator had asked of its instance before, or nil.

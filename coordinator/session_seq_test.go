@@ -66,6 +66,8 @@ func TestSequenceOfTheWorker(t *testing.T) {
 			t.Errorf("%d slots once the gap was closed, want 5", n)
 		}
 		tk.quiet()
+		r.counts(t, "lessor_frame_repeats_total", 1)
+		r.counts(t, `lessor_frame_gaps_total{dir="in"}`, 2)
 	})
 }
 
@@ -194,6 +196,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 		if m := tk.next(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
 			t.Errorf("a dispatch of which no lease lives comes again as %v, want a bare envelope", m)
 		}
+		r.counts(t, `lessor_frame_gaps_total{dir="out"}`, 2)
 	})
 }
 
@@ -279,6 +282,7 @@ func TestResends(t *testing.T) {
 		}
 		time.Sleep(resendMost)
 		tk.quiet()
+		r.counts(t, "lessor_frame_resends_total", 2*resendTries)
 	})
 }
 

@@ -22,7 +22,7 @@ func (o *outbox) take(ss *session) (p parcel, then step) {
 		ss.writing = false
 		return parcel{}, stepPause
 	case len(o.again) > 0:
-		p.sentFrame, o.again = o.again[0], o.again[1:]
+		p.sentFrame, o.again, p.again = o.again[0], o.again[1:], true
 	default:
 		p = o.next()
 	}

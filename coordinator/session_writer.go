@@ -40,6 +40,9 @@ func (ss *session) write() {
 // pass sends a frame and gives back the room that it took.
 func (ss *session) pass(p parcel) error {
 	err := ss.sendParcel(p)
+	if p.again {
+		ss.c.open.resends.Inc()
+	}
 	if p.answer > 0 {
 		ss.out.release(p.answer)
 	}

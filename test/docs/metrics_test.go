@@ -1,0 +1,46 @@
+package docs_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each metric has a row, and each row a metric.
+func TestMetricsAreThoseOfTheCode(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := namesIn(string(page), regexp.MustCompile("(?m)^\\| `(lessor_[a-z_]+)`"))
+	files, err := filepath.Glob("../../coordinator/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := map[string]bool{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(code, namesIn(string(text), regexp.MustCompile(`"(lessor_[a-z_]+)"`)))
+	}
+	if len(code) < 10 || !maps.Equal(rows, code) {
+		t.Errorf("docs/metrics.md has %v,\nthe code %v", slices.Sorted(maps.Keys(rows)), slices.Sorted(maps.Keys(code)))
+	}
+}
+
+func namesIn(text string, name *regexp.Regexp) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range name.FindAllStringSubmatch(text, -1) {
+		found[m[1]] = true
+	}
+	return found
+}
