@@ -66,7 +66,8 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	conn, err := grpc.NewClient("passthrough:///workertest",
+	conn, err := worker.Dial("passthrough:///workertest",
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // right after Restart as well
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return c.listener.Load().DialContext(ctx)

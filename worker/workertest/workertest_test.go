@@ -255,6 +255,43 @@ func TestRestartsUnderLoad(t *testing.T) {
 	})
 }
 
+// While the coordinator is away no handler is stopped whose lease lives, and what is reported meanwhile is committed
+// afterwards, under the same leases (W8, K5, A9).
+func TestRollingRestart(t *testing.T) {
+	t.Attr("rules", "A9 K5 W8")
+	const away, ttl = 45 * time.Second, 90 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{Name: "w", Concurrency: 100})
+		w.HandleDefault(func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			select {
+			case <-time.After(time.Duration(task.Payload[0]) * time.Second):
+			case <-ctx.Done():
+				t.Errorf("task %s was stopped: %v", task.ID, context.Cause(ctx))
+			}
+			return task.Payload, nil
+		})
+		c.Run(w)
+		ids := make([]string, 2*ttl/time.Second)
+		for i := range ids {
+			s := spec()
+			s.Payload = []byte{byte(i)}
+			ids[i] = c.Submit(s)
+		}
+		for range 2 {
+			time.Sleep(ttl / 3)
+			c.RestartAfter(away)
+		}
+		for _, id := range ids {
+			task := c.Wait(id)
+			wantState(t, task, completed)
+			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
+				t.Errorf("%d attempts, %d losses; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+			}
+		}
+	})
+}
+
 // A worker that is drained gives back what it cannot finish, and another takes it at once (W10).
 func TestDrainHandsOver(t *testing.T) {
 	t.Attr("rules", "W10")
