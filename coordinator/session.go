@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -62,17 +61,15 @@ type session struct {
 	sending    sync.Mutex    // held while a frame is sent
 	slow       *time.Timer   // closes stuck; runs while a frame is sent
 	stuck      chan struct{} // closed when a frame was not read in time
-	gaveUp     sync.Once     // to close it
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // frames that the reader has sent itself
 
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
-	opened  time.Time
-	heard   atomic.Int64 // when the last frame came: nanoseconds since opened
-	busy    atomic.Bool  // the reader is at a frame: the silence is not the worker's
-	silence *time.Timer  // runs until the silence may have lasted too long
-	over    chan error   // the first says how the session ends
+	opened time.Time
+	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
+	busy   atomic.Bool  // the reader is at a frame: the silence is not the worker's
+	over   chan error   // the first says how the session ends
 
 	sizing sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
 	told   int        // slots that the engine knows of; guarded by sizing
@@ -115,47 +112,24 @@ func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
 	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(), tokens: tokens{eng.Key("session token")}}
 }
 
-// serve is one worker's stream from its first frame to its end; see the proto for its frames. Returning ends the stream, and with it the reader.
-//
-// Most sessions are idle, and most of an idle one is stacks. This goroutine calls little before it waits, and waits with little on its stack: so
-// it stays within 4 KiB, which the frames of grpc nearly fill.
+// serve is one worker's stream from its first frame to its end; see the proto for its frames.
 func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
-	ss := s.newSession(stream)
-	go ss.read()
-	return ss.finish(ss.wait())
-}
-
-func (s *streams) newSession(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) *session {
 	ss := &session{
 		c: s, log: s.cfg.Logger, stream: stream, who: identify(stream.Context()),
 		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
 	}
-	ss.connected = s.engine.Now().Wall
-	ss.seen = ss.connected
-	ss.health.begin(&s.cfg.Sessions, ss.who.Tenant)
-	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, ss.unread)
+	now := s.engine.Now().Wall
+	ss.sessionView = sessionView{connected: now, seen: now}
+	ss.health = wellness{limits: s.cfg.Sessions.health(ss.who.Tenant), interval: s.cfg.Sessions.HeartbeatInterval, word: true}
+	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, sync.OnceFunc(ss.unread))
 	ss.slow.Stop()
-	ss.silence = time.AfterFunc(math.MaxInt64, ss.listen)
-	ss.silence.Reset(min(handshakeWithin, s.cfg.Sessions.IdleTimeout))
-	return ss
+	return ss.run()
 }
 
-// wait ends with the first cause: a word of the reader, the writer or a timer, or the coordinator's own end.
-func (ss *session) wait() error {
-	select {
-	case err := <-ss.over:
-		return err
-	case <-ss.c.stopping.Done():
-		ss.reset(codeStopping, "the coordinator is stopping", time.Second)
-		return nil
-	case <-ss.stream.Context().Done():
-		return context.Cause(ss.stream.Context())
-	}
-}
-
-// finish returns when what is under way has been answered and sent.
-func (ss *session) finish(err error) error {
-	ss.silence.Stop()
+// run returns when the session is over. Returning ends the stream, and with it the reader.
+func (ss *session) run() error {
+	go ss.read()
+	err := ss.wait()
 	d := ss.leave(false)
 	code := cmp.Or(ss.resetCode(), errorCode(err))
 	if code != "" {
@@ -178,17 +152,32 @@ func (ss *session) finish(err error) error {
 // unread ends a session whose worker does not read: a frame could not be sent in time.
 func (ss *session) unread() {
 	ss.end(newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil))
-	ss.gaveUp.Do(func() { close(ss.stuck) })
+	close(ss.stuck)
 }
 
-// listen ends a session whose worker has been silent for too long, and else looks again when it may have been.
-func (ss *session) listen() {
-	left, missing := ss.patience()
-	if left > 0 {
-		ss.silence.Reset(left)
-		return
+// wait ends with the first cause: a word of the reader or writer, silence, or the coordinator's own end.
+func (ss *session) wait() error {
+	left, _ := ss.patience()
+	silence := time.NewTimer(left)
+	defer silence.Stop()
+	for {
+		select {
+		case err := <-ss.over:
+			return err
+		case <-silence.C:
+			left, why := ss.patience()
+			if left > 0 {
+				silence.Reset(left)
+				continue
+			}
+			ss.reset(codeTimeout, why, 0)
+		case <-ss.c.stopping.Done():
+			ss.reset(codeStopping, "the coordinator is stopping", time.Second)
+			return nil
+		case <-ss.stream.Context().Done():
+			return context.Cause(ss.stream.Context())
+		}
 	}
-	ss.reset(codeTimeout, missing, 0)
 }
 
 // patience is how long the worker may still be silent, and what is missing if it is.

@@ -23,10 +23,6 @@ type wellness struct {
 	busy     time.Time // since when all slots are in use; zero: they are not
 }
 
-func (h *wellness) begin(s *Sessions, tenant string) {
-	h.limits, h.interval, h.word = s.health(tenant), s.HeartbeatInterval, true
-}
-
 // late is how long after its time a heartbeat is missed.
 func (h *wellness) late() time.Duration { return h.interval / 2 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000, where 0 takes no new work. Handlers that run beyond
-// it go on.
+// it go on. An error says that n is out of range, and changes nothing.
 func (w *Worker) SetConcurrency(n int) error {
 	if err := checkRange("Concurrency", n, 0, maxParallel); err != nil {
 		return err
@@ -20,7 +20,8 @@ func (w *Worker) SetConcurrency(n int) error {
 	return nil
 }
 
-// SetTypeLimits replaces Config.PerTypeLimits, at any time. Handlers that run beyond them go on.
+// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. Handlers that run
+// beyond them go on. An error says what is out of range, and changes nothing.
 func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	if err := checkTypeLimits(limits); err != nil {
 		return err

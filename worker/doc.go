@@ -5,7 +5,7 @@
 //	w.Handle("resize", func(ctx context.Context, t *worker.Task) ([]byte, error) {
 //		return resize(ctx, t.Payload)
 //	})
-//	err = w.Run(ctx) // ends ctx: drain, finish, goodbye
+//	err = w.Run(ctx) // until ctx ends; then what runs may finish
 //
 // # What a handler can rely on
 //
@@ -23,6 +23,12 @@
 // of times, until there is a verdict, and never after (K1, K3, K5). A lost stream stops no handler: the worker connects
 // again and goes on with the leases that still live.
 //
+// # How a worker stops
+//
+// End the context of Run, for example by a signal: no new work comes, what runs has Config.DrainTimeout to finish, its
+// reports get their verdicts, and Run returns nil. An operator who drains the worker has the same done to it, and then Run
+// returns ErrDraining. A coordinator that is restarted meanwhile does not matter: to the worker it is a broken stream.
+//
 // # How it works
 //
 // One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox holds what is to be said as facts, not
@@ -34,6 +40,16 @@
 // twice has one effect, and what is missing is asked for (W6, W7). When a stream breaks, the next one goes on with the
 // session where the coordinator still knows it (resume.go): reports that it had taken wait there for their verdicts, and
 // everything else is said anew (W8).
+//
+// Where to look:
+//
+//	the API          worker.go, config.go, task.go, chunk.go, capacity.go, steer.go, errors.go, hooks.go, dial.go
+//	a run            run.go (one session after another), drain.go (the end), states.go, backoff.go, refusal.go
+//	a session        session.go (open, close), reader.go, writer.go, collect.go (what goes out), link.go, resume.go
+//	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
+//	places           slots.go (concurrency), flight.go (single flight), recent.go (leases that came before)
+//	for watchers     feedback.go (progress, output), gauges.go (of the worker and its machine), log.go
+//	limits.go, convert.go
 //
 // The goroutines:
 //

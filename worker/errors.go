@@ -17,8 +17,11 @@ var (
 	// returns by then is still reported (K6, T7).
 	ErrCancelled = errors.New("task cancelled")
 	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within
-	// Config.StopTimeout is still reported; an error gives the task back unharmed. Run returns an error of this kind
-	// when it was the coordinator that asked the worker to drain.
+	// Config.StopTimeout is still reported; an error gives the task back unharmed.
+	//
+	// Run returns an error of this kind when an operator drained the worker. That is no failure, and the process should
+	// not end like one, or be started again for it: the drain ends with the process. What was left behind is in the same
+	// error as ErrStuck and ErrUndelivered.
 	ErrDraining = errors.New("worker is draining")
 )
 

@@ -16,10 +16,11 @@ import (
 )
 
 // A whole worker program: connect, register a handler, run until a signal comes. The signal drains the worker: what runs
-// may finish.
+// may finish. A second one ends the program at once; its leases then run out.
 func Example_program() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal is not caught
 	conn, err := worker.Dial("127.0.0.1:7420")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

@@ -192,7 +192,7 @@ func (t *Task) CancelReason() string {
 func (t *Task) Lost() <-chan struct{} { return t.a.lost }
 
 // AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At
-// most 64 are allowed.
+// most 64 are allowed; an attempt with more fails with category USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
 	w := t.a.w
 	w.lock()
