@@ -103,19 +103,25 @@ type Ticket struct {
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
-	macs  sync.Pool // of hash.Hash, keyed: making one costs more than using it
+	macs  sync.Pool // of *mac: making one costs more than using it
+}
+
+// mac is a keyed hash, with memory for what it is used on.
+type mac struct {
+	hash.Hash
+	raw, text, tenant []byte
 }
 
 // NewAuthority returns an authority with the store's secret key. It is safe for concurrent use.
 func NewAuthority(epoch uint32, key []byte) *Authority {
 	a := &Authority{Epoch: epoch}
-	a.macs.New = func() any { return hmac.New(sha256.New, key) }
+	a.macs.New = func() any { return &mac{Hash: hmac.New(sha256.New, key), raw: make([]byte, 0, ticketLen+sha256.Size)} }
 	return a
 }
 
 // Derive returns a key for another purpose. One that is shorter than a ticket shares no MAC with a lease id.
 func (a *Authority) Derive(purpose string) []byte {
-	h := a.macs.Get().(hash.Hash)
+	h := a.macs.Get().(*mac)
 	defer a.macs.Put(h)
 	h.Reset()
 	h.Write([]byte(purpose))
@@ -129,12 +135,16 @@ const (
 
 // Issue returns the lease id of one attempt.
 func (a *Authority) Issue(tenant string, t Ticket) string {
-	raw := make([]byte, ticketLen, ticketLen+sha256.Size)
-	binary.BigEndian.PutUint32(raw, t.Epoch)
-	t.Task.put(raw[4:])
-	binary.BigEndian.PutUint32(raw[14:], t.Attempt)
-	binary.BigEndian.PutUint64(raw[18:], t.Nonce)
-	return base64.RawURLEncoding.EncodeToString(a.appendMAC(raw, tenant, raw))
+	h := a.macs.Get().(*mac)
+	defer a.macs.Put(h)
+	ticket := h.raw[:ticketLen]
+	binary.BigEndian.PutUint32(ticket, t.Epoch)
+	t.Task.put(ticket[4:])
+	binary.BigEndian.PutUint32(ticket[14:], t.Attempt)
+	binary.BigEndian.PutUint64(ticket[18:], t.Nonce)
+	h.raw = h.seal(ticket, tenant)
+	h.text = base64.RawURLEncoding.AppendEncode(h.text[:0], h.raw)
+	return string(h.text)
 }
 
 // Open returns what leaseID says, and whether this authority issued it for the tenant.
@@ -142,28 +152,32 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	if len(leaseID) != base64.RawURLEncoding.EncodedLen(ticketLen+macLen) {
 		return Ticket{}, false
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(leaseID)
-	if err != nil || len(raw) != ticketLen+macLen { // the decoder skips line ends
+	h := a.macs.Get().(*mac)
+	defer a.macs.Put(h)
+	h.text = append(h.text[:0], leaseID...)
+	var err error
+	h.raw, err = base64.RawURLEncoding.AppendDecode(h.raw[:0], h.text)
+	if err != nil || len(h.raw) != ticketLen+macLen { // the decoder skips line ends
 		return Ticket{}, false
 	}
-	var space [sha256.Size]byte
-	if !hmac.Equal(raw[ticketLen:], a.appendMAC(space[:0], tenant, raw[:ticketLen])) { // constant time
+	ticket := h.raw[:ticketLen]
+	h.text = append(h.text[:0], h.raw[ticketLen:]...)
+	if !hmac.Equal(h.text, h.seal(ticket, tenant)[ticketLen:]) { // constant time
 		return Ticket{}, false
 	}
 	return Ticket{
-		Epoch:   binary.BigEndian.Uint32(raw),
-		Task:    getID(raw[4:]),
-		Attempt: binary.BigEndian.Uint32(raw[14:]),
-		Nonce:   binary.BigEndian.Uint64(raw[18:]),
+		Epoch:   binary.BigEndian.Uint32(ticket),
+		Task:    getID(ticket[4:]),
+		Attempt: binary.BigEndian.Uint32(ticket[14:]),
+		Nonce:   binary.BigEndian.Uint64(ticket[18:]),
 	}, true
 }
 
-// appendMAC appends the MAC of a ticket to dst.
-func (a *Authority) appendMAC(dst []byte, tenant string, ticket []byte) []byte {
-	h := a.macs.Get().(hash.Hash)
-	defer a.macs.Put(h)
+// seal appends the MAC of a ticket and a tenant.
+func (h *mac) seal(ticket []byte, tenant string) []byte {
 	h.Reset()
 	h.Write(ticket) // of fixed length, so that ticket and tenant can not run into each other
-	h.Write([]byte(tenant))
-	return h.Sum(dst)[:len(dst)+macLen]
+	h.tenant = append(h.tenant[:0], tenant...)
+	h.Write(h.tenant)
+	return h.Sum(ticket)[:ticketLen+macLen]
 }

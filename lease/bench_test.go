@@ -1,0 +1,92 @@
+package lease_test
+
+import (
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// single is a lease.View of one task at a time, so that what is measured is the rules.
+type single struct {
+	memory
+	task *lease.Task
+	seq  uint64
+}
+
+func (s *single) Task(lease.TaskID) *lease.Task            { return s.task }
+func (s *single) Queue(uint32, string) (q lease.Queue)     { return q }
+func (s *single) Holders(uint32, string) (h lease.Holders) { return h }
+func (s *single) NextSeq(uint32) uint64                    { s.seq++; return s.seq }
+
+// life takes tasks through their ordinary life, a command after the other.
+type life struct {
+	rules lease.Rules
+	view  single
+	now   lease.Now
+	spec  *lease.Spec
+}
+
+func newLife() *life {
+	l := &life{spec: &lease.Spec{Queue: "q", Type: "t", Payload: make([]byte, 256)}}
+	l.rules = lease.Rules{
+		Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(), AckWithin: lease.DefaultAckWithin,
+		Entropy: func() uint64 { return 1 },
+	}
+	_ = l.spec.Fill(l.rules.Limits)
+	return l
+}
+
+// commands of a life, in their order. Each is made anew, as the edge does.
+func (l *life) commands() []struct {
+	name string
+	make func() lease.Command
+} {
+	say := func(kind lease.Kind) func() lease.Command {
+		return func() lease.Command {
+			t := l.view.task
+			r := &lease.Report{Kind: kind, TaskID: t.ID.String(), LeaseID: l.rules.Authority.Issue(t.Tenant, lease.Ticket{
+				Epoch: t.Lease.Epoch, Task: t.ID, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce,
+			})}
+			if kind == lease.KindComplete {
+				r.Result = &lease.Result{Output: make([]byte, 16)}
+			}
+			return lease.Say{Tenant: t.Tenant, Report: r}
+		}
+	}
+	return []struct {
+		name string
+		make func() lease.Command
+	}{
+		{"submit", func() lease.Command {
+			return lease.Submit{Space: 1, Tenant: "acme", Workspace: "default", Specs: []*lease.Spec{l.spec}, Digests: make([]lease.Digest, 1)}
+		}},
+		{"grant", func() lease.Command { return lease.Grant{Task: l.view.task.ID, Worker: "w", Session: "s"} }},
+		{"ack", say(lease.KindAck)},
+		{"start", say(lease.KindStart)},
+		{"heartbeat", say(lease.KindHeartbeat)},
+		{"complete", say(lease.KindComplete)},
+	}
+}
+
+func (l *life) step(tb testing.TB, c lease.Command) {
+	out := l.rules.Step(l.now, &l.view, c)
+	if out.Err != nil || len(out.Changes) != 1 {
+		tb.Fatalf("%T: %v, %d changes", c, out.Err, len(out.Changes))
+	}
+	l.view.task = out.Changes[0].New
+}
+
+// BenchmarkStep decides each command of a task's life, the lease id made and checked included.
+func BenchmarkStep(b *testing.B) {
+	l := newLife()
+	for _, c := range l.commands() {
+		before := l.view.task
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l.view.task = before
+				l.step(b, c.make())
+			}
+		})
+	}
+}
