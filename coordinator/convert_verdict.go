@@ -5,8 +5,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A verdict has five forms on the wire, one per call, since every RPC answers with a message of its own, and a sixth as an item of a
-// frame. Each is one function of the answer and the reading of the clocks at which it leaves.
+// A verdict has five forms on the wire, one per call, since every RPC answers with a message of its own, and two more as items of
+// frames. Each is one function of the answer and the reading of the clocks at which it leaves.
 
 func startResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	return &lessorv1.StartResponse{
@@ -19,6 +19,15 @@ func startResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 
 func heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatResponse {
 	return &lessorv1.HeartbeatResponse{
+		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
+		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
+		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
+		CurrentAttempt: a.CurrentAttempt, ServerTime: stamp(now.Wall),
+	}
+}
+
+func leaseAck(now lease.Now, a *lease.Answer) *lessorv1.LeaseAck {
+	return &lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
 		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),

@@ -102,6 +102,14 @@ func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Ass
 		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
 		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until), ServerTime: stamp(now.Wall),
 		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
-		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint,
+		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
 	}, nil
+}
+
+// runSeq orders the tasks of a run.
+func runSeq(t *lease.Task) uint64 {
+	if t.Spec.RunID == "" {
+		return 0
+	}
+	return t.ID.Seq
 }

@@ -74,10 +74,11 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.LeaseAck, len(reports))
 		for i, r := range reports {
-			items[i] = &lessorv1.LeaseAck{TaskId: r.TaskID, LeaseId: r.LeaseID, Error: itemError(err)}
+			items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
 			if err == nil {
-				items[i].Heartbeat = heartbeatResponse(now, &answers[i])
+				items[i] = leaseAck(now, &answers[i])
 			}
+			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
 			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: stamp(now.Wall)},

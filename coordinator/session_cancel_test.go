@@ -33,7 +33,7 @@ func TestCancelReachesTheStream(t *testing.T) {
 			c.GetDetail() != "not needed" || c.GetLeaseId() != a.GetLeaseId() {
 			t.Errorf("told %v", c)
 		}
-		got := tk.beat(a)[0].GetHeartbeat()
+		got := tk.beat(a)[0]
 		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
 			t.Errorf("heartbeat: %v, want should_cancel", got)
 		}

@@ -46,8 +46,9 @@ func TestMissedHeartbeats(t *testing.T) {
 		pass := func(d time.Duration) {
 			t.Helper()
 			for range int(d / time.Second) {
-				time.Sleep(time.Second)
-				tk.say(&lessorv1.Error{})
+				time.Sleep(time.Second / 2)
+				tk.say(&lessorv1.Error{}) // not at the moment of a miss, which would wait for it to be read
+				time.Sleep(time.Second / 2)
 			}
 		}
 		pass(14 * time.Second)

@@ -131,11 +131,11 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 		for range 3 {
 			time.Sleep(29 * time.Second)
 			got := tk.beat(a[0], &lessorv1.Assignment{})
-			if len(got) != 2 || got[0].GetHeartbeat().GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
-				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetHeartbeat().GetExpiresIn().AsDuration() != 90*time.Second {
+			if len(got) != 2 || got[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
+				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetExpiresIn().AsDuration() != 90*time.Second {
 				t.Fatalf("renewed: %v", got)
 			}
-			if got[1].GetHeartbeat().GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+			if got[1].GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 				t.Errorf("a lease without a name got %v", got[1])
 			}
 		}

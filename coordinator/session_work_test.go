@@ -65,7 +65,7 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		}
 		tk.say(&lessorv1.Capacity{MaxParallel: 0})
 		for _, renewed := range tk.beat(work...) {
-			if renewed.GetHeartbeat().GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Errorf("without slots: %v, want the lease to live", renewed)
 			}
 		}
@@ -117,6 +117,7 @@ func TestTypesAreMatched(t *testing.T) {
 		m := registration(10)
 		m.Capabilities.Types = []string{"a", "b"}
 		tk.say(m)
+		synctest.Wait() // then each comes as it is submitted
 		for _, typ := range []string{"", "a", "b", "c"} {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Type = typ })
 		}
@@ -220,7 +221,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 				r.submitAll(t, 1)
 				again.quiet() // no slot is free
 				for _, renewed := range again.beat(work...) {
-					if renewed.GetHeartbeat().GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+					if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 						t.Errorf("renewal on the new stream: %v", renewed)
 					}
 				}

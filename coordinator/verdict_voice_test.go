@@ -184,7 +184,11 @@ func (streaming) beat(c *court, claim *lessorv1.HeartbeatRequest) *lessorv1.Hear
 	tk := c.speaker()
 	defer tk.cut()
 	tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}})
-	return hear[*lessorv1.HeartbeatAck](tk).GetLeases()[0].GetHeartbeat()
+	v := hear[*lessorv1.HeartbeatAck](tk).GetLeases()[0]
+	return &lessorv1.HeartbeatResponse{
+		Verdict: v.GetVerdict(), Reason: v.GetReason(), Detail: v.GetDetail(), TaskState: v.GetTaskState(), ShouldCancel: v.GetShouldCancel(),
+		CancelReason: v.GetCancelReason(), ExpiresAt: v.GetExpiresAt(), ExpiresIn: v.GetExpiresIn(), CurrentAttempt: v.GetCurrentAttempt(),
+	}
 }
 
 func (c *court) speaker() *talker {

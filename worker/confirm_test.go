@@ -15,12 +15,12 @@ import (
 
 // Confirm asks the coordinator at once, and says yes only to a live lease with enough time left.
 func TestConfirm(t *testing.T) {
-	live := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
-	cancelling := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
-	lost := &lessorv1.HeartbeatResponse{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED}
+	live := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
+	cancelling := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
+	lost := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED}
 	for _, test := range []struct {
 		name   string
-		answer *lessorv1.HeartbeatResponse
+		answer *lessorv1.LeaseAck
 		ask    time.Duration
 		want   error
 	}{
@@ -170,7 +170,7 @@ func TestCheckpointRejected(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
-		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: too long",
 		})
 		begun := time.Now()

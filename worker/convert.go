@@ -30,7 +30,7 @@ func answerOfStart(v *lessorv1.ReportVerdict) answer {
 	}
 }
 
-func answerOfHeartbeat(h *lessorv1.HeartbeatResponse) answer {
+func answerOfHeartbeat(h *lessorv1.LeaseAck) answer {
 	return answer{
 		verdict:      h.GetVerdict(),
 		reason:       h.GetReason(),

@@ -58,7 +58,7 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 		})
 		s := c.accept()
 		s.send(aged("old", 4*time.Second))
-		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_DISPATCH_UNACKED,
 		})
 		s.quiet("a report", isReports)

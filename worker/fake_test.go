@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -383,16 +384,18 @@ func (s *stream) commit(f *lessorv1.SessionRequest) { s.answer(f, committed) }
 
 // renew answers a heartbeat: each lease lives for another ttl.
 func (s *stream) renew(f *lessorv1.SessionRequest) {
-	s.acknowledge(f, &lessorv1.HeartbeatResponse{
+	s.acknowledge(f, &lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict_VERDICT_COMMITTED, Reason: lessorv1.Reason_REASON_NONE, ExpiresIn: durationpb.New(ttl),
 	})
 }
 
 // acknowledge answers a heartbeat, saying the same of each lease.
-func (s *stream) acknowledge(f *lessorv1.SessionRequest, h *lessorv1.HeartbeatResponse) {
+func (s *stream) acknowledge(f *lessorv1.SessionRequest, same *lessorv1.LeaseAck) {
 	ack := &lessorv1.HeartbeatAck{}
 	for _, l := range f.GetHeartbeat().GetLeases() {
-		ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{TaskId: l.GetTaskId(), LeaseId: l.GetLeaseId(), Heartbeat: h})
+		item := proto.CloneOf(same)
+		item.TaskId, item.LeaseId = l.GetTaskId(), l.GetLeaseId()
+		ack.Leases = append(ack.Leases, item)
 	}
 	s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: ack}})
 }

@@ -42,7 +42,7 @@ func TestLeaseLostByHeartbeat(t *testing.T) {
 	t.Attr("rules", "K2")
 	synctest.Test(t, func(t *testing.T) {
 		r, _, s, causes := startedTask(t)
-		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED, ShouldCancel: true,
 		})
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_SUPERSEDED)
@@ -193,7 +193,7 @@ func TestCancelledButComplete(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
-		s.acknowledge(s.renewal(), &lessorv1.HeartbeatResponse{
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl),
 			TaskState: lessorv1.TaskState_TASK_STATE_CANCELLING, ShouldCancel: true, CancelReason: "by hand",
 		})
@@ -232,7 +232,7 @@ func TestCancelGraceOver(t *testing.T) {
 				done = true
 			case f := <-s.frames:
 				if isRenewal(f) {
-					s.acknowledge(f, &lessorv1.HeartbeatResponse{
+					s.acknowledge(f, &lessorv1.LeaseAck{
 						Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true,
 					})
 				}

@@ -197,10 +197,10 @@ func (s *session) heartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 		switch {
 		case i >= len(acks) || acks[i].GetLeaseId() != b.a.leaseID:
 			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(nil))
-		case acks[i].GetError() != nil || acks[i].GetHeartbeat().GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
+		case acks[i].GetError() != nil || acks[i].GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
 			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(acks[i].GetError().GetRetryAfter()))
 		default:
-			b.settle(w.judgeLocked(b.a, sent.at, answerOfHeartbeat(acks[i].GetHeartbeat())))
+			b.settle(w.judgeLocked(b.a, sent.at, answerOfHeartbeat(acks[i])))
 		}
 	}
 }

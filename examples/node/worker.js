@@ -234,14 +234,14 @@ export class Worker extends EventEmitter {
   }
 
   #renewed(leases, askedAt) {
-    for (const { leaseId, heartbeat } of leases) {
-      const attempt = this.#attempts.get(leaseId);
-      if (!attempt || !heartbeat || askedAt === undefined) continue; // no verdict: the next heartbeat asks again
-      if (heartbeat.verdict === COMMITTED) {
-        attempt.renewed(askedAt, heartbeat.expiresIn);
-        if (heartbeat.shouldCancel && !attempt.cancelled) attempt.cancel(heartbeat.cancelReason);
-      } else if (heartbeat.reason !== "REASON_ALREADY_REPORTED") {
-        this.#discard(attempt, heartbeat.reason);
+    for (const ack of leases) {
+      const attempt = this.#attempts.get(ack.leaseId);
+      if (!attempt || ack.error || askedAt === undefined) continue; // no verdict: the next heartbeat asks again
+      if (ack.verdict === COMMITTED) {
+        attempt.renewed(askedAt, ack.expiresIn);
+        if (ack.shouldCancel && !attempt.cancelled) attempt.cancel(ack.cancelReason);
+      } else if (ack.reason !== "REASON_ALREADY_REPORTED") {
+        this.#discard(attempt, ack.reason);
       }
     }
   }

@@ -216,7 +216,9 @@ type Assignment struct {
 	// W3C trace context of the submit; empty where there was none.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Last checkpoint of an earlier attempt; empty where there was none.
-	Checkpoint    []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Rises with every task of a run, in the order in which they were submitted; 0 where the task is of no run. Informative: nothing is decided by it.
+	RunSeq        uint64 `protobuf:"varint,17,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -340,6 +342,13 @@ func (x *Assignment) GetCheckpoint() []byte {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Assignment) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
 }
 
 // StartRequest tells that execution begins.
@@ -1529,7 +1538,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x04 \x01(\x04R\bmaxBytes\x1a@\n" +
 	"\x12PerTypeLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xee\x04\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x87\x05\n" +
 	"\n" +
 	"Assignment\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\x12\x18\n" +
@@ -1551,7 +1560,8 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\r \x01(\fR\n" +
-	"checkpoint\"\xd6\x01\n" +
+	"checkpoint\x12\x17\n" +
+	"\arun_seq\x18\x11 \x01(\x04R\x06runSeq\"\xd6\x01\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +

@@ -1737,10 +1737,28 @@ type LeaseAck struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The lease.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// No verdict, and why; the field below is then empty.
+	// No verdict, and why; the fields below are then empty.
 	Error *ItemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// The verdict.
-	Heartbeat     *HeartbeatResponse `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Verdict Verdict `protobuf:"varint,5,opt,name=verdict,proto3,enum=lessor.v1.Verdict" json:"verdict,omitempty"`
+	// Why.
+	Reason Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
+	// Names the field or the cause, for people.
+	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	// State of the task; unspecified where the caller may not know it.
+	TaskState TaskState `protobuf:"varint,8,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
+	// Stop working on the task (V18).
+	ShouldCancel bool `protobuf:"varint,9,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
+	// Why a cancel was asked.
+	CancelReason string `protobuf:"bytes,10,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
+	// When the lease now ends; absent when it is not live.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The same as a span.
+	ExpiresIn *durationpb.Duration `protobuf:"bytes,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
+	// Newest attempt of the task, where it is not the caller's.
+	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
+	// Coordinator's wall clock.
+	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1796,9 +1814,72 @@ func (x *LeaseAck) GetError() *ItemError {
 	return nil
 }
 
-func (x *LeaseAck) GetHeartbeat() *HeartbeatResponse {
+func (x *LeaseAck) GetVerdict() Verdict {
 	if x != nil {
-		return x.Heartbeat
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *LeaseAck) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *LeaseAck) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *LeaseAck) GetTaskState() TaskState {
+	if x != nil {
+		return x.TaskState
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *LeaseAck) GetShouldCancel() bool {
+	if x != nil {
+		return x.ShouldCancel
+	}
+	return false
+}
+
+func (x *LeaseAck) GetCancelReason() string {
+	if x != nil {
+		return x.CancelReason
+	}
+	return ""
+}
+
+func (x *LeaseAck) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *LeaseAck) GetExpiresIn() *durationpb.Duration {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return nil
+}
+
+func (x *LeaseAck) GetCurrentAttempt() uint32 {
+	if x != nil {
+		return x.CurrentAttempt
+	}
+	return 0
+}
+
+func (x *LeaseAck) GetServerTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ServerTime
 	}
 	return nil
 }
@@ -2537,12 +2618,26 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\fHeartbeatAck\x12+\n" +
 	"\x06leases\x18\x01 \x03(\v2\x13.lessor.v1.LeaseAckR\x06leases\x12;\n" +
 	"\vserver_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xa6\x01\n" +
+	"serverTime\"\xc6\x04\n" +
 	"\bLeaseAck\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12*\n" +
-	"\x05error\x18\x03 \x01(\v2\x14.lessor.v1.ItemErrorR\x05error\x12:\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x1c.lessor.v1.HeartbeatResponseR\theartbeat\"C\n" +
+	"\x05error\x18\x03 \x01(\v2\x14.lessor.v1.ItemErrorR\x05error\x12,\n" +
+	"\averdict\x18\x05 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
+	"\x06reason\x18\x06 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x123\n" +
+	"\n" +
+	"task_state\x18\b \x01(\x0e2\x14.lessor.v1.TaskStateR\ttaskState\x12#\n" +
+	"\rshould_cancel\x18\t \x01(\bR\fshouldCancel\x12#\n" +
+	"\rcancel_reason\x18\n" +
+	" \x01(\tR\fcancelReason\x129\n" +
+	"\n" +
+	"expires_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x128\n" +
+	"\n" +
+	"expires_in\x18\f \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12'\n" +
+	"\x0fcurrent_attempt\x18\r \x01(\rR\x0ecurrentAttempt\x12;\n" +
+	"\vserver_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"serverTimeJ\x04\b\x04\x10\x05R\theartbeat\"C\n" +
 	"\bDispatch\x127\n" +
 	"\vassignments\x18\x01 \x03(\v2\x15.lessor.v1.AssignmentR\vassignments\"\xb0\x01\n" +
 	"\x06Cancel\x12\x17\n" +
@@ -2654,9 +2749,8 @@ var file_lessor_v1_session_proto_goTypes = []any{
 	(Verdict)(0),                  // 38: lessor.v1.Verdict
 	(Reason)(0),                   // 39: lessor.v1.Reason
 	(TaskState)(0),                // 40: lessor.v1.TaskState
-	(*HeartbeatResponse)(nil),     // 41: lessor.v1.HeartbeatResponse
-	(*Assignment)(nil),            // 42: lessor.v1.Assignment
-	(*FeedbackChunk)(nil),         // 43: lessor.v1.FeedbackChunk
+	(*Assignment)(nil),            // 41: lessor.v1.Assignment
+	(*FeedbackChunk)(nil),         // 42: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_session_proto_depIdxs = []int32{
 	30, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
@@ -2710,22 +2804,27 @@ var file_lessor_v1_session_proto_depIdxs = []int32{
 	17, // 48: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
 	30, // 49: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
 	15, // 50: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	41, // 51: lessor.v1.LeaseAck.heartbeat:type_name -> lessor.v1.HeartbeatResponse
-	42, // 52: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	39, // 53: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	31, // 54: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	21, // 55: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	43, // 56: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	28, // 57: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	29, // 58: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
-	30, // 59: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	31, // 60: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	31, // 61: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	38, // 51: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
+	39, // 52: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
+	40, // 53: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
+	30, // 54: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 55: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
+	30, // 56: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
+	41, // 57: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	39, // 58: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	31, // 59: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	21, // 60: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	42, // 61: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	28, // 62: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	29, // 63: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	30, // 64: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	31, // 65: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	31, // 66: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }
