@@ -39,3 +39,14 @@ func build(run func() int) (int, error) {
 	}
 	return run(), nil
 }
+
+// Plain builds a command of this module as users have it, without the race detector and its memory, and returns its path.
+func Plain(t testing.TB, command string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(command))
+	out, err := exec.Command("go", "build", "-o", path, "github.com/lessor-dev/lessor/"+command).CombinedOutput()
+	if err != nil {
+		t.Fatalf("build %s: %v\n%s", command, err, out)
+	}
+	return path
+}

@@ -20,6 +20,8 @@ import (
 
 // Coordinator is a data directory and the processes that serve it, one after another.
 type Coordinator struct {
+	// Path of the program. Empty: the lessor under test.
+	Path string
 	// Env is added to the environment of each process.
 	Env []string
 
@@ -28,8 +30,8 @@ type Coordinator struct {
 	conn *grpc.ClientConn // to the present process
 	proc *Process
 
-	mu   sync.Mutex
-	addr string // of the present process; empty while there is none
+	mu sync.Mutex
+	at listening // of the present process; empty while there is none
 }
 
 // NewCoordinator prepares to serve a data directory. Nothing runs yet.
@@ -40,10 +42,10 @@ func NewCoordinator(t testing.TB, dir string) *Coordinator {
 // Start starts a process, with these arguments beside the usual, and returns once it serves.
 func (c *Coordinator) Start(args ...string) {
 	c.t.Helper()
-	addr := make(chan string, 1)
-	c.proc = c.Launch(Lines(func(line string) { addr <- address(line) }), args...)
+	at := make(chan listening, 1)
+	c.proc = c.Launch(Lines(func(line string) { at <- announced(line) }), args...)
 	select {
-	case a := <-addr:
+	case a := <-at:
 		c.setAddr(a)
 	case <-c.proc.Ended():
 		c.t.Fatalf("the coordinator did not start: exit code %d\n%s", c.proc.Wait(), c.proc.Stderr())
@@ -58,17 +60,20 @@ func (c *Coordinator) Start(args ...string) {
 func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
 	return Start(c.t, Command{
+		Path:   c.Path,
 		Args:   append([]string{"serve", "--json", "--data", c.dir, "--listen", "127.0.0.1:0", "--http", ""}, args...),
 		Env:    c.Env,
 		Stdout: stdout,
 	})
 }
 
-// address reads what lessor serve prints when it listens.
-func address(line string) string {
-	var at struct{ GRPC string }
+// listening is where a coordinator listens.
+type listening struct{ GRPC, HTTP string }
+
+// announced reads what lessor serve prints when it listens.
+func announced(line string) (at listening) {
 	_ = json.Unmarshal([]byte(line), &at) // then the address is empty, and the dial says so
-	return at.GRPC
+	return at
 }
 
 // call waits until the process answers.
@@ -85,14 +90,14 @@ func (c *Coordinator) call() {
 // Kill ends the process by SIGKILL. Its connection stays open until the next start, and fails.
 func (c *Coordinator) Kill() {
 	c.t.Helper()
-	c.setAddr("")
+	c.setAddr(listening{})
 	c.proc.Kill()
 }
 
 // Stop ends the process in order, and fails the test if it does not end well.
 func (c *Coordinator) Stop() {
 	c.t.Helper()
-	c.setAddr("")
+	c.setAddr(listening{})
 	if code := c.proc.Stop(); code != 0 {
 		c.t.Fatalf("the coordinator ended with exit code %d\n%s", code, c.proc.Stderr())
 	}
@@ -105,13 +110,23 @@ func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 func (c *Coordinator) Addr() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.addr
+	return c.at.GRPC
 }
 
-func (c *Coordinator) setAddr(addr string) {
+// HTTP is where the present process serves metrics and profiles, if it was asked to.
+func (c *Coordinator) HTTP() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addr = addr
+	return c.at.HTTP
+}
+
+// Process is the present process, or the last one.
+func (c *Coordinator) Process() *Process { return c.proc }
+
+func (c *Coordinator) setAddr(at listening) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
 }
 
 // Follow makes a connection that finds the coordinator wherever it listens after a restart. A port of the kernel's choice

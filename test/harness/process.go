@@ -103,6 +103,9 @@ func (p *Process) Wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// Pid names the process to the kernel.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 

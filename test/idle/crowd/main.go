@@ -1,0 +1,76 @@
+// Crowd is many workers in one process that do nothing but to be there. It reads commands, one a line, and prints how long each
+// took, in nanoseconds:
+//
+//	open ADDR N    N workers connect to a coordinator, all at once, shake hands and register; earlier streams are left
+//	beat N         each worker sends N heartbeats, one after the answer to the other
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "crowd:", err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	var c crowd
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		begun := time.Now()
+		if err := c.do(lines.Text()); err != nil {
+			return err
+		}
+		fmt.Println(time.Since(begun).Nanoseconds())
+	}
+	return nil
+}
+
+// crowd are the workers.
+type crowd []*member
+
+func (c *crowd) do(line string) error {
+	var addr string
+	var n int
+	if _, err := fmt.Sscanf(line, "open %s %d", &addr, &n); err == nil {
+		return c.open(addr, n)
+	}
+	if _, err := fmt.Sscanf(line, "beat %d", &n); err != nil {
+		return fmt.Errorf("unknown command %q", line)
+	}
+	return c.each(func(m *member) error { return m.beat(n) })
+}
+
+func (c *crowd) open(addr string, n int) error {
+	for _, m := range *c {
+		m.close()
+	}
+	*c = make(crowd, n)
+	for i := range *c {
+		(*c)[i] = &member{name: fmt.Sprintf("idle-%d", i)}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c.each(func(m *member) error { return m.open(ctx, addr) })
+}
+
+func (c *crowd) each(do func(*member) error) error {
+	var all errgroup.Group
+	for _, m := range *c {
+		all.Go(func() error {
+			if err := do(m); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
