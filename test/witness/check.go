@@ -143,3 +143,21 @@ func (s *sight) check(t testing.TB, a Attempt, l *life) {
 		}
 	}
 }
+
+// Slowest is the longest time that a task has taken from its first grant to its end.
+func Slowest(tasks []*lessorv1.Task) (most time.Duration) {
+	for _, task := range tasks {
+		var first time.Time
+		for _, e := range task.GetHistory() {
+			switch e.GetType() {
+			case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
+				if first.IsZero() {
+					first = e.GetAt().AsTime()
+				}
+			case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED:
+				most = max(most, e.GetAt().AsTime().Sub(first))
+			}
+		}
+	}
+	return most
+}

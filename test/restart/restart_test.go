@@ -1,0 +1,86 @@
+//go:build faults
+
+package restart
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/witness"
+)
+
+var (
+	tasks = flag.Int("tasks", 2_000, "tasks of each test")
+	kills = flag.Int("kills", 5, "kills of the coordinator, and of workers, in TestKills")
+)
+
+// TestKills: coordinator and workers are killed in turn, each while something is under way. Each task is committed exactly once, and begun again
+// only where its worker was killed; no handler is stopped (A5, A9, W8).
+func TestKills(t *testing.T) {
+	f := newFleet(t, *tasks)
+	carried := 0
+	for range *kills {
+		carried += f.awaitBusy(rand.IntN(workers))
+		f.c.Kill()
+		f.c.Start()
+
+		i := rand.IntN(workers)
+		f.awaitBusy(i)
+		f.killed[f.names[i]] = true
+		f.procs[i].Kill()
+		f.start(i)
+	}
+	f.work.AwaitDone()
+	f.stopAll()
+	sum := f.seen.Check(t, f.work.Read(), func(a witness.Attempt, life string, why lessorv1.Reason) {
+		if life != "" && !f.killed[life] {
+			t.Errorf("A9: attempt %v of %s, which lived, was lost: %v", a, life, why)
+		}
+	})
+	if sum.Stopped > 0 {
+		t.Errorf("A9: %d handlers were stopped", sum.Stopped)
+	}
+	t.Logf("%d kills of the coordinator, %d of workers; at least %d attempts were under way at the former; %v", *kills, *kills, carried, sum)
+}
+
+// TestRollingRestart: coordinator and workers end by SIGTERM, one after the other, and are started again. No lease is lost, no handler is
+// stopped, and no task waits for longer than the connections need (W8, W10).
+func TestRollingRestart(t *testing.T) {
+	f := newFleet(t, 0)
+	var longest time.Duration // of a stop and the start after it, which no task needs to outwait twice
+	note := func(begun time.Time) { longest = max(longest, time.Since(begun)) }
+	for i := range f.procs {
+		f.submit(*tasks / workers / 2)
+		f.awaitBusy(i)
+		begun := time.Now()
+		if code := f.procs[i].Stop(); code != 0 {
+			t.Errorf("%v ended with exit code %d:\n%s", f.procs[i], code, f.procs[i].Stderr())
+		}
+		f.start(i)
+		note(begun)
+		begun = time.Now()
+		f.c.Stop()
+		f.c.Start()
+		f.submit(*tasks / workers / 2)
+		f.awaitBusy(i)
+		note(begun)
+	}
+	f.work.AwaitDone()
+	f.stopAll()
+	all := f.work.Read()
+	sum := f.seen.Check(t, all, func(a witness.Attempt, life string, why lessorv1.Reason) {
+		t.Errorf("W10: the lease of attempt %v of %q was lost: %v", a, life, why)
+	})
+	if sum.Stopped > 0 {
+		t.Errorf("W10: %d handlers were stopped", sum.Stopped)
+	}
+	slowest := witness.Slowest(all)
+	if most := longest + 3*time.Second; slowest > most { // a handler takes up to two
+		t.Errorf("W10: a task took %v from its grant to its end, and a restart at most %v", slowest, longest)
+	}
+	t.Logf("%d restarts of the coordinator, as many of workers, of at most %v; no task took more than %v from grant to end; %v",
+		workers, longest.Round(time.Millisecond), slowest.Round(time.Millisecond), sum)
+}
