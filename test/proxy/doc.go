@@ -2,7 +2,7 @@
 //
 //	Proxy   knows the frames of a session: it drops, doubles, reorders and delays them, and cuts connections
 //	        before a frame goes on or in the middle of one
-//	Relay   knows bytes only: it carries them to wherever the coordinator is now, or swallows them
+//	Relay   knows bytes only: it carries them to wherever the coordinator is now
 //
 // A Proxy draws its faults at random, in the rates that it is given. One seed decides what is drawn for the n-th frame
 // of each direction of each stream; how that falls into place with the rest is up to the machine. It counts what has

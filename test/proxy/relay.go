@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -19,10 +18,7 @@ type Relay struct {
 }
 
 // link is one connection and its other half.
-type link struct {
-	near, far net.Conn
-	swallows  atomic.Bool // nothing is to pass any more
-}
+type link struct{ near, far net.Conn }
 
 // NewRelay starts a relay that ends with the test. Where target is empty, connections are closed at once.
 func NewRelay(t testing.TB, target func() string) *Relay {
@@ -42,19 +38,6 @@ func NewRelay(t testing.TB, target func() string) *Relay {
 
 // Addr is where workers find the relay.
 func (r *Relay) Addr() string { return r.addr }
-
-// Swallow lets nothing pass any more on the connections that there are, and closes none of them: either side sees a peer that has
-// vanished without a word. Later connections are as good as new. It returns how many it were.
-func (r *Relay) Swallow() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for l := range r.links {
-		if !l.swallows.Swap(true) {
-			n++
-		}
-	}
-	return n
-}
 
 func (r *Relay) serve(lis net.Listener) {
 	for {
@@ -79,27 +62,13 @@ func (r *Relay) carry(near net.Conn) {
 	ended := make(chan struct{}, 2)
 	go l.copy(far, near, ended)
 	go l.copy(near, far, ended)
-	if <-ended; l.swallows.Load() { // the other side does not learn of it
-		<-ended
-	}
+	<-ended // one side is gone; so is the other
 }
 
 // copy carries one direction.
 func (l *link) copy(to io.Writer, from io.Reader, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if l.swallows.Load() {
-			continue
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
+	_, _ = io.Copy(to, from) // either side may be gone
 }
 
 func (r *Relay) add(l *link) {
