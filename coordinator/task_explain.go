@@ -52,7 +52,7 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 		m.LastLease = &lessorv1.LeaseStory{
 			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: stamp(last.GrantedAt), AckedAt: stamp(last.AckedAt),
 			StartedAt: stamp(last.StartedAt), HeartbeatAt: stamp(last.HeartbeatAt), EndedAt: stamp(last.At),
-			Cause: lessorv1.Reason(last.Cause), Message: x.Story,
+			Cause: lessorv1.Reason(last.Cause), Message: x.Story, Detail: x.Detail,
 		}
 	}
 	for i := range x.Refusals {

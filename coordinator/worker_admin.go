@@ -116,7 +116,11 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 // kick ends one session. Its leases end before, so that nothing that the worker still says can come in between.
 func (s *adminService) kick(ctx context.Context, ss *session, reason string, away time.Duration, requeue bool) error {
 	if requeue {
-		if err := s.revoker.Revoke(ctx, ss.who.Tenant, ss.id, "an operator took the worker's leases back"); err != nil {
+		why := "an operator took the worker's leases back"
+		if reason != "" {
+			why += ": " + reason
+		}
+		if err := s.revoker.Revoke(ctx, ss.who.Tenant, ss.id, why); err != nil {
 			return err
 		}
 	}

@@ -139,7 +139,7 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		a := tk.given(1)[0]
 		b := other.given(1)[0]
 		did(t, other.judge(completed(b, "")))
-		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true})
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true, Reason: "gone"})
 		if again := other.given(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
 			t.Errorf("the other got %v", again)
 		}
@@ -149,14 +149,11 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || v.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
 			t.Errorf("verdict %v", v)
 		}
-		history := r.get(t, a.GetTask().GetTaskId()).GetHistory()
-		found := false
-		for _, e := range history {
-			found = found || e.GetReason() == lessorv1.Reason_REASON_REVOKED && e.GetDetail() == "an operator took the worker's leases back"
+		x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !found {
-			t.Errorf("the history does not say why: %v", history)
-		}
+		wantText(t, "why", x.GetLastLease().GetDetail(), "an operator took the worker's leases back: gone")
 	})
 }
 

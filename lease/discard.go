@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -17,7 +18,9 @@ func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
 	} else if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
 		return a
 	}
-	s.record(Event{Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: r.Worker, Reason: a.Reason, Detail: detail, Kind: r.Kind})
+	s.record(Event{
+		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.holder(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
+	})
 	return a
 }
 
@@ -26,6 +29,17 @@ func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
 func (s *step) granted(k Ticket) bool {
 	t := s.task
 	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
+}
+
+// holder is the worker that has, or had last, the lease of an attempt; empty where that is not known any more.
+func (s *step) holder(attempt uint32) string {
+	switch t := s.task; {
+	case t.Lease != nil && t.Lease.Attempt == attempt:
+		return t.Lease.Worker
+	case t.Last.Attempt == attempt:
+		return t.Last.Worker
+	}
+	return ""
 }
 
 func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {

@@ -14,6 +14,8 @@ type Explanation struct {
 	Findings []Finding
 	// Story is what became of the lease that ended last; empty where none has.
 	Story string
+	// Detail is what else there is to say of why that lease ended.
+	Detail string
 	// Refusals are what was said under its leases and not taken, oldest first.
 	Refusals []Refusal
 }
@@ -66,7 +68,7 @@ type Refusal struct {
 func Explain(now Now, view View, t *Task) Explanation {
 	x := Explanation{Task: t, Refusals: refusals(t)}
 	if t.Last.Attempt != 0 {
-		x.Story = t.Last.story()
+		x.Story, x.Detail = t.Last.story(), t.endDetail()
 	}
 	switch {
 	case t.Lease != nil:
@@ -315,6 +317,16 @@ func (e *Ended) story() string {
 		s += fmt.Sprintf(", after %v of silence", time.Duration(e.At-last).Round(time.Millisecond))
 	}
 	return s
+}
+
+// endDetail is what the history says of the end of the last lease.
+func (t *Task) endDetail() string {
+	for _, e := range slices.Backward(t.Events()) {
+		if e.Type == EventLeaseEnded && e.Attempt == t.Last.Attempt {
+			return e.Detail
+		}
+	}
+	return ""
 }
 
 // refusals are what the history tells of reports that were not taken.

@@ -86,7 +86,7 @@ func (c runCmd) Run(a *app) (err error) {
 // check refuses what the coordinator would refuse later, when the data directory is bound to it.
 func (c runCmd) check() error {
 	if err := commandOf(c.Command).Check(); err != nil {
-		return fail(exitUsage, "see lessor run --help", "%v", err)
+		return fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
 	}
 	if err := checkJobs(c.Jobs); err != nil {
 		return err

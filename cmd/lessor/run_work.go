@@ -123,7 +123,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 		Logger:       r.logger(),
 	})
 	if err != nil {
-		return nil, fail(exitUsage, "see lessor run --help", "%v", err)
+		return nil, fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
 	}
 	w.Handle(runner.TaskType, handler)
 	return w, nil

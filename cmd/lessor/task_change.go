@@ -52,7 +52,8 @@ type taskRetryCmd struct {
 
 // Help is shown below the flags.
 func (taskRetryCmd) Help() string {
-	return `The budgets of attempts and losses begin anew; attempts are counted on.
+	return `The budgets of attempts and losses begin anew; attempts are counted on. The new
+round waits for nothing: also a task that was cancelled before its run_at.
 
 Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped.
 

@@ -102,6 +102,9 @@ func causeText(l *lessorv1.LeaseStory) string {
 	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:
 		text += ": attempt_timeout or the deadline passed"
 	case lessorv1.Reason_REASON_REVOKED:
+		if l.GetDetail() != "" {
+			return text + ": " + printable(l.GetDetail())
+		}
 		text += ": it was taken back, or its worker said goodbye"
 	case lessorv1.Reason_REASON_COORDINATOR_RECOVERED:
 		text += ": the coordinator was told at its start to end older leases"

@@ -25,6 +25,7 @@ type attendance struct {
 	taking    int      // handle the type
 	meeting   int      // have what it requires
 	meant     int      // are the worker that it is pinned or bound to, or anybody where it is not
+	serving   int      // take new work at present: they do not drain, are well, and have any slots at all
 	free      int      // have a free slot, and room for its type and size
 	clear     int      // may run its concurrency key beside what they run
 	lacks     []string // what the one that comes nearest to meeting does not have
@@ -61,7 +62,10 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 	if a.meeting++; worker != "" && w.wants.Worker != worker {
 		return
 	}
-	if a.meant++; w.free() <= 0 || !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
+	if a.meant++; w.slots == 0 {
+		return
+	}
+	if a.serving++; w.free() <= 0 || !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
 		return
 	}
 	if a.free++; !w.runs(t.Spec.ConcurrencyKey) {
@@ -87,7 +91,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = "a worker connects for this queue"
 	case a.taking == 0:
 		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("no worker that asks for work of queue %q handles type %q; there are %d", t.Spec.Queue, t.Spec.Type, a.attending)
+			fmt.Sprintf("no worker that asks for work of queue %q handles type %q; there %s", t.Spec.Queue, t.Spec.Type, are(a.attending))
 		f.Remedy = "a worker connects that handles the type"
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
@@ -95,8 +99,11 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = "a worker connects that has it"
 	case a.meant == 0 || a.free == 0 && e.isSticky(t):
 		return e.boundAway(t)
+	case a.serving == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it takes new work: they drain, or are not well; there %s", are(a.meant))
+		f.Remedy = "one of them gets well, or another worker connects"
 	case a.free == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it has room; there are %d", a.meant)
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it has room; there %s", are(a.serving))
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.clear == 0:
 		f.Code = lease.FoundSingleFlight
@@ -106,6 +113,13 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundInLine, q.inLine(t)
 	}
 	return f
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is 1"
+	}
+	return fmt.Sprintf("are %d", n)
 }
 
 func (e *Engine) isSticky(t *lease.Task) bool {

@@ -1613,7 +1613,9 @@ type LeaseStory struct {
 	// The cause; REPORTED where its holder ended it.
 	Cause Reason `protobuf:"varint,8,opt,name=cause,proto3,enum=lessor.v1.Reason" json:"cause,omitempty"`
 	// The story in words.
-	Message       string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	// What else there is to say of the cause: who took the lease back, for example. Empty: nothing.
+	Detail        string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1707,6 +1709,13 @@ func (x *LeaseStory) GetCause() Reason {
 func (x *LeaseStory) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *LeaseStory) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -2713,7 +2722,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\xa9\x03\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\xc1\x03\n" +
 	"\n" +
 	"LeaseStory\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x12\x1b\n" +
@@ -2726,7 +2735,9 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\fheartbeat_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vheartbeatAt\x125\n" +
 	"\bended_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12'\n" +
 	"\x05cause\x18\b \x01(\x0e2\x11.lessor.v1.ReasonR\x05cause\x12\x18\n" +
-	"\amessage\x18\t \x01(\tR\amessage\"\xbd\x02\n" +
+	"\amessage\x18\t \x01(\tR\amessage\x12\x16\n" +
+	"\x06detail\x18\n" +
+	" \x01(\tR\x06detail\"\xbd\x02\n" +
 	"\aRefusal\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1b\n" +
