@@ -30,16 +30,22 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		{name: "workers drain", code: lease.FoundWorkersBusy, words: "drain", setup: func(r *rig) {
 			r.join("i", 0)
 		}},
-		{name: "requirements", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
-			setup: func(r *rig) { r.join("i", 1) }},
-		{name: "its worker is gone", spec: lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}}}, code: lease.FoundPinnedWorker,
-			words: `"far"`, setup: func(r *rig) { r.join("i", 1) }},
-		{name: "its affinity", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
+		{
+			name: "requirements", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
+			setup: func(r *rig) { r.join("i", 1) },
+		},
+		{
+			name: "its worker is gone", spec: lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}}}, code: lease.FoundPinnedWorker,
+			words: `"far"`, setup: func(r *rig) { r.join("i", 1) },
+		},
+		{
+			name: "its affinity", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
 			setup: func(r *rig) {
 				r.worker("first", 1, nil)
 				r.task(kin("k", lease.Sticky))
 				r.worker("second", 1, nil)
-			}},
+			},
+		},
 		{name: "single flight", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 5}, code: lease.FoundSingleFlight, words: `"disk"`, setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
 			r.submit(sharing("disk", 5))
