@@ -62,12 +62,10 @@ func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task
 		if err != nil {
 			return false, err
 		}
-		t, err := Task(r, id)
+		t, err := indexed(r, id, store.Mounted, key, "a task is mounted that is not there")
 		switch {
 		case err != nil:
 			return false, err
-		case t == nil:
-			return false, corrupt(store.Mounted, key, "a task is mounted that is not there")
 		case t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host: // another host of this name
 			return true, nil
 		}

@@ -374,15 +374,21 @@ func Leases(r store.Reader, fn func(*lease.Task) error) error {
 		if err != nil {
 			return false, err
 		}
-		t, err := Task(r, id)
-		switch {
-		case err != nil:
+		t, err := indexed(r, id, store.Lease, key, "a lease has no task")
+		if err != nil {
 			return false, err
-		case t == nil:
-			return false, corrupt(store.Lease, key, "a lease has no task")
 		}
 		return true, fn(t)
 	})
+}
+
+// indexed is the task that a key of another keyspace names, which must be there.
+func indexed(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
+	t, err := Task(r, id)
+	if err == nil && t == nil {
+		err = corrupt(ks, key, missing)
+	}
+	return t, err
 }
 
 // scan is Reader.Scan with a callback that may fail.
