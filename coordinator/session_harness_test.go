@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type talker struct {
 	cut    context.CancelFunc // the stream is lost
 	said   int
 	heard  chan *lessorv1.SessionResponse // closed at the end of the stream
+	passed []*lessorv1.SessionResponse    // what pick has heard and left for later
 	raw    atomic.Bool                    // repeats are heard, too; else, as workers do, each frame once
 	end    error                          // why it ended; valid then
 }
@@ -167,6 +169,17 @@ func (tk *talker) ack(m *lessorv1.SessionResponse) {
 // next is the next frame, within a minute.
 func (tk *talker) next() *lessorv1.SessionResponse {
 	tk.t.Helper()
+	if len(tk.passed) > 0 {
+		m := tk.passed[0]
+		tk.passed = tk.passed[1:]
+		return m
+	}
+	return tk.fresh()
+}
+
+// fresh is the next frame of the stream, within a minute.
+func (tk *talker) fresh() *lessorv1.SessionResponse {
+	tk.t.Helper()
 	select {
 	case m, ok := <-tk.heard:
 		if !ok {
@@ -185,17 +198,42 @@ func hear[T proto.Message](tk *talker) T {
 	return payloadOf[T](tk, tk.next())
 }
 
-func payloadOf[T proto.Message](tk *talker, m *lessorv1.SessionResponse) T {
+// pick is the first frame whose payload is of type T. Those before it are still to be heard: what the protocol does not order, such as an
+// answer and a dispatch, comes in any order.
+func pick[T proto.Message](tk *talker) *lessorv1.SessionResponse {
 	tk.t.Helper()
-	var found T
-	r := m.ProtoReflect()
-	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")); f != nil {
-		if p, ok := r.Get(f).Message().Interface().(T); ok {
-			return p
+	for i, m := range tk.passed {
+		if _, ok := payload(m).(T); ok {
+			tk.passed = slices.Delete(tk.passed, i, i+1)
+			return m
 		}
 	}
-	tk.t.Fatalf("%s: heard %v, want a %T", tk.name, m, found)
+	for {
+		m := tk.fresh()
+		if _, ok := payload(m).(T); ok {
+			return m
+		}
+		tk.passed = append(tk.passed, m)
+	}
+}
+
+func payloadOf[T proto.Message](tk *talker, m *lessorv1.SessionResponse) T {
+	tk.t.Helper()
+	found, ok := payload(m).(T)
+	if !ok {
+		tk.t.Fatalf("%s: heard %v, want a %T", tk.name, m, found)
+	}
 	return found
+}
+
+// payload is nil where a frame has none.
+func payload(m *lessorv1.SessionResponse) proto.Message {
+	r := m.ProtoReflect()
+	f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload"))
+	if f == nil {
+		return nil
+	}
+	return r.Get(f).Message().Interface()
 }
 
 // given is the assignments of the next frame, which must be so many; it is acknowledged.
@@ -213,6 +251,7 @@ func (tk *talker) given(n int) []*lessorv1.Assignment {
 // quiet makes sure that nothing comes before time has to pass.
 func (tk *talker) quiet() {
 	tk.t.Helper()
+	tk.nothingPassed()
 	synctest.Wait()
 	select {
 	case m, ok := <-tk.heard:
@@ -224,9 +263,18 @@ func (tk *talker) quiet() {
 	}
 }
 
+// nothingPassed makes sure that all was heard that came so far.
+func (tk *talker) nothingPassed() {
+	tk.t.Helper()
+	if len(tk.passed) > 0 {
+		tk.t.Fatalf("%s: heard %v, want nothing", tk.name, tk.passed)
+	}
+}
+
 // over waits for the end of the stream, before which nothing more must come; nil is an end in order.
 func (tk *talker) over() error {
 	tk.t.Helper()
+	tk.nothingPassed()
 	select {
 	case m, ok := <-tk.heard:
 		if ok {
@@ -268,7 +316,7 @@ func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
 		m.Leases = append(m.Leases, renewal(a))
 	}
 	tk.say(m)
-	return hear[*lessorv1.HeartbeatAck](tk).GetLeases()
+	return payloadOf[*lessorv1.HeartbeatAck](tk, pick[*lessorv1.HeartbeatAck](tk)).GetLeases()
 }
 
 func renewal(a *lessorv1.Assignment) *lessorv1.HeartbeatRequest {

@@ -31,7 +31,7 @@ func (tk *talker) wantHealth(want lessorv1.WorkerHealth) {
 func (tk *talker) beatWith(metrics map[string]float64) {
 	tk.t.Helper()
 	tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
-	hear[*lessorv1.HeartbeatAck](tk)
+	pick[*lessorv1.HeartbeatAck](tk)
 }
 
 // W9: heartbeats are counted from the registration on: one missing is a warning, two cost new work, three the session. Other frames do
@@ -61,7 +61,7 @@ func TestMissedHeartbeats(t *testing.T) {
 		r.submit(t, nil)
 		tk.quiet()
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		hear[*lessorv1.HeartbeatAck](tk)
+		pick[*lessorv1.HeartbeatAck](tk)
 		tk.wantHealth(healthy)
 		tk.given(1) // it may have work again
 		pass(34 * time.Second)
