@@ -27,6 +27,8 @@
 //	checkpoint   task id                                          last checkpoint
 //	discarded    task id | attempt                                discarded result kept for an operator
 //	feedback     task id                                          what the last attempt that said anything had said in the end
+//	signingkey   tenant 00 id of the key                          a secret that signs tokens of the tenant; its times
+//	token        tenant 00 id of the token                        what a token says, and whether it was revoked; never the token itself
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is

@@ -23,21 +23,21 @@ const (
 
 func parseError(ks Keyspace, key []byte) error { return corrupt(ks, key, "the key has no such form") }
 
-// AppendSpaceKey appends the key of a workspace in Space. Ids hold no control characters, so that the separator is
-// unmistakable and a tenant's workspaces lie side by side.
-func AppendSpaceKey(dst []byte, tenant, workspace string) []byte {
+// AppendTenantKey appends the key of something that a tenant has: of a workspace in Space, of an id in SigningKey and Token. Ids hold no
+// control characters, so that the separator is unmistakable and what is one tenant's lies side by side.
+func AppendTenantKey(dst []byte, tenant, name string) []byte {
 	dst = append(dst, tenant...)
 	dst = append(dst, 0)
-	return append(dst, workspace...)
+	return append(dst, name...)
 }
 
-// ParseSpaceKey reverses AppendSpaceKey.
-func ParseSpaceKey(key []byte) (tenant, workspace string, err error) {
-	t, w, found := bytes.Cut(key, []byte{0})
+// ParseTenantKey reverses AppendTenantKey.
+func ParseTenantKey(ks Keyspace, key []byte) (tenant, name string, err error) {
+	t, n, found := bytes.Cut(key, []byte{0})
 	if !found {
-		return "", "", parseError(Space, key)
+		return "", "", parseError(ks, key)
 	}
-	return string(t), string(w), nil
+	return string(t), string(n), nil
 }
 
 // AppendSpacePrefix appends what all keys of one space begin with, in every keyspace whose keys begin with the space.

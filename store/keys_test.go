@@ -178,16 +178,16 @@ func TestDueBy(t *testing.T) {
 	}
 }
 
-func TestSpaceKeys(t *testing.T) {
-	key := store.AppendSpaceKey(nil, "acme", "default")
-	tenant, workspace, err := store.ParseSpaceKey(key)
+func TestTenantKeys(t *testing.T) {
+	key := store.AppendTenantKey(nil, "acme", "default")
+	tenant, workspace, err := store.ParseTenantKey(store.Space, key)
 	if err != nil || tenant != "acme" || workspace != "default" {
 		t.Errorf("%q came back as %q, %q, %v", key, tenant, workspace, err)
 	}
-	if bytes.Equal(store.AppendSpaceKey(nil, "ab", "c"), store.AppendSpaceKey(nil, "a", "bc")) {
+	if bytes.Equal(store.AppendTenantKey(nil, "ab", "c"), store.AppendTenantKey(nil, "a", "bc")) {
 		t.Error("workspaces of two tenants share a key")
 	}
-	if _, _, err := store.ParseSpaceKey([]byte("acme")); err == nil {
+	if _, _, err := store.ParseTenantKey(store.Space, []byte("acme")); err == nil {
 		t.Error("a key without a workspace was read")
 	}
 }
@@ -219,7 +219,7 @@ func TestPrefixEnd(t *testing.T) {
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback",
+		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

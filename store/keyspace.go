@@ -27,6 +27,8 @@ const (
 	Settings
 	Mounted
 	Feedback
+	SigningKey
+	Token
 
 	// NumKeyspaces is how many there are.
 	NumKeyspaces = int(iota)
@@ -36,7 +38,7 @@ var keyspaceNames = [NumKeyspaces]string{
 	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
 	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
-	Feedback: "feedback",
+	Feedback: "feedback", SigningKey: "signingkey", Token: "token",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

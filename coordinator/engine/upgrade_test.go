@@ -99,6 +99,46 @@ func TestUpgradeFromFormat2(t *testing.T) {
 	})
 }
 
+// The lease that a program of format 3 granted in testdata/format3.db.gz: of task 1, which is mounted on "h". Task 2 requires a "gpu"; its payload
+// is "hello".
+const format3 = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7P"
+
+// A store of format 3 is upgraded at a start: it has no credentials, and takes some.
+func TestUpgradeFromFormat3(t *testing.T) {
+	t.Attr("rules", "A9 A10 X1")
+	upgrade(t, "testdata/format3.db.gz", func(r *rig) {
+		a, err := r.Say(context.Background(), "default", []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format3, Result: &lease.Result{},
+		}})
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.want(a[0], lease.VerdictCommitted, lease.None)
+		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}
+		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
+		if err != nil || len(g) != 1 {
+			r.Fatalf("granted %s (%v), want the task that requires a gpu", seqs(g), err)
+		}
+		before := keptTokens(r)
+		if err := r.Keep("default", func(b *store.Batch) { records.PutToken(b, records.Token{Tenant: "default", ID: "x"}) }); err != nil {
+			r.Fatal(err)
+		}
+		if after := keptTokens(r); before != 0 || after != 1 {
+			r.Errorf("%d tokens, then %d; want none, then one", before, after)
+		}
+	})
+}
+
+func keptTokens(r *rig) (n int) {
+	err := r.st.View(func(rd store.Reader) error {
+		return records.Tokens(rd, func(records.Token) error { n++; return nil })
+	})
+	if err != nil {
+		r.Error(err)
+	}
+	return n
+}
+
 // upgrade runs test in a bubble with an engine over a store that an earlier program made.
 func upgrade(t *testing.T, file string, test func(*rig)) {
 	t.Helper()

@@ -30,6 +30,12 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	store.Settings: func(r store.Reader, _ lease.TaskID) error {
 		return records.Settings(r, func(uint32, string, *lease.Settings) error { return nil })
 	},
+	store.SigningKey: func(r store.Reader, _ lease.TaskID) error {
+		return records.SigningKeys(r, func(records.SigningKey) error { return nil })
+	},
+	store.Token: func(r store.Reader, _ lease.TaskID) error {
+		return records.Tokens(r, func(records.Token) error { return nil })
+	},
 	store.Discarded: func(r store.Reader, id lease.TaskID) error {
 		_, err := records.Discarded(r, id, 1)
 		return err

@@ -60,7 +60,7 @@ func spaceFields(c *codec, s *Space) {
 
 // PutSpace keeps a space.
 func PutSpace(b *store.Batch, s Space) {
-	put(b, store.Space, store.AppendSpaceKey(nil, s.Tenant, s.Workspace), &s, spaceFields)
+	put(b, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace), &s, spaceFields)
 }
 
 // Spaces calls fn with every space.
@@ -69,7 +69,7 @@ func Spaces(r store.Reader, fn func(Space) error) error {
 		var s Space
 		err := decode(store.Space, key, value, &s, spaceFields)
 		if err == nil {
-			s.Tenant, s.Workspace, err = store.ParseSpaceKey(key)
+			s.Tenant, s.Workspace, err = store.ParseTenantKey(store.Space, key)
 		}
 		if err != nil {
 			return false, err

@@ -278,6 +278,38 @@ func TestSpacesAndQueuesComeBack(t *testing.T) {
 	})
 }
 
+// X1: what is known of keys and tokens comes back, tenant by tenant, and is gone once it was dropped.
+func TestCredentialsComeBack(t *testing.T) {
+	t.Attr("rules", "X1")
+	forEach(t, func(t *testing.T, f filler) {
+		keys, tokens := random[[3]records.SigningKey](f), random[[3]records.Token](f)
+		for i := range 3 {
+			keys[i].Tenant = string(rune('a'+i)) + keys[i].Tenant
+			tokens[i].Tenant = keys[i].Tenant
+		}
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) {
+			for i := range 3 {
+				records.PutSigningKey(b, keys[i])
+				records.PutToken(b, tokens[i])
+			}
+			records.DropSigningKey(b, keys[1])
+			records.DropToken(b, tokens[2])
+		})
+		view(t, s, func(r store.Reader) error {
+			got, err := collect(r, records.SigningKeys)
+			if diff := cmp.Diff([]records.SigningKey{keys[0], keys[2]}, got); diff != "" || err != nil {
+				t.Errorf("keys: %v, -written +read:\n%s", err, diff)
+			}
+			gotTokens, err := collect(r, records.Tokens)
+			if diff := cmp.Diff(tokens[:2], gotTokens); diff != "" || err != nil {
+				t.Errorf("tokens: %v, -written +read:\n%s", err, diff)
+			}
+			return nil
+		})
+	})
+}
+
 // collect lists what a scan finds.
 func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error) (all []T, err error) {
 	err = scan(r, func(x T) error {
@@ -302,6 +334,8 @@ func TestScansStopAtAnError(t *testing.T) {
 	}
 	records.PutSettings(&w.batch, space, "other", &lease.Settings{})
 	records.PutQueue(&w.batch, records.Queue{Space: space, Name: "other"})
+	records.PutSigningKey(&w.batch, records.SigningKey{Tenant: "other"})
+	records.PutToken(&w.batch, records.Token{Tenant: "other"})
 	records.PutSpace(&w.batch, records.Space{Tenant: "other"})
 	w.flush(t)
 	calls := 0
@@ -309,6 +343,10 @@ func TestScansStopAtAnError(t *testing.T) {
 	for what, scan := range map[string]func(store.Reader) error{
 		"Spaces": func(r store.Reader) error { return records.Spaces(r, func(records.Space) error { return fail() }) },
 		"Queues": func(r store.Reader) error { return records.Queues(r, func(records.Queue) error { return fail() }) },
+		"SigningKeys": func(r store.Reader) error {
+			return records.SigningKeys(r, func(records.SigningKey) error { return fail() })
+		},
+		"Tokens": func(r store.Reader) error { return records.Tokens(r, func(records.Token) error { return fail() }) },
 		"Leases": func(r store.Reader) error { return records.Leases(r, func(*lease.Task) error { return fail() }) },
 		"WaitingLines": func(r store.Reader) error {
 			return records.WaitingLines(r, func(uint32, lease.Line) error { return fail() })

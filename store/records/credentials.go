@@ -1,0 +1,94 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// SigningKey signs and verifies the tokens of one tenant (X1). The secret is one.
+type SigningKey struct {
+	Tenant, ID string
+	Secret     []byte
+	CreatedAt  lease.Wall
+	RetiresAt  lease.Wall // when it stops to verify; 0: it is the one that signs
+}
+
+func signingKeyFields(c *codec, k *SigningKey) {
+	c.bytes(&k.Secret)
+	num(c, &k.CreatedAt)
+	num(c, &k.RetiresAt)
+}
+
+// PutSigningKey keeps a key.
+func PutSigningKey(b *store.Batch, k SigningKey) {
+	put(b, store.SigningKey, store.AppendTenantKey(nil, k.Tenant, k.ID), &k, signingKeyFields)
+}
+
+// DropSigningKey forgets a key.
+func DropSigningKey(b *store.Batch, k SigningKey) {
+	b.Delete(store.SigningKey, store.AppendTenantKey(nil, k.Tenant, k.ID))
+}
+
+// SigningKeys calls fn with every key.
+func SigningKeys(r store.Reader, fn func(SigningKey) error) error {
+	return scan(r, store.SigningKey, nil, nil, func(key, value []byte) (bool, error) {
+		var k SigningKey
+		err := decode(store.SigningKey, key, value, &k, signingKeyFields)
+		if err == nil {
+			k.Tenant, k.ID, err = store.ParseTenantKey(store.SigningKey, key)
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, fn(k)
+	})
+}
+
+// Token is what is known of a token that was issued; the token itself is kept by nobody but its holder.
+type Token struct {
+	Tenant, ID string
+	Role       string
+	Subject    string
+	Key        string // id of the one that signed it
+	IssuedAt   lease.Wall
+	IssuedBy   string
+	ExpiresAt  lease.Wall
+	RevokedAt  lease.Wall // 0: it was not
+	RevokedBy  string
+}
+
+func tokenFields(c *codec, t *Token) {
+	c.str(&t.Role)
+	c.str(&t.Subject)
+	c.str(&t.Key)
+	num(c, &t.IssuedAt)
+	c.str(&t.IssuedBy)
+	num(c, &t.ExpiresAt)
+	num(c, &t.RevokedAt)
+	c.str(&t.RevokedBy)
+}
+
+// PutToken keeps what is known of a token.
+func PutToken(b *store.Batch, t Token) {
+	put(b, store.Token, store.AppendTenantKey(nil, t.Tenant, t.ID), &t, tokenFields)
+}
+
+// DropToken forgets a token.
+func DropToken(b *store.Batch, t Token) {
+	b.Delete(store.Token, store.AppendTenantKey(nil, t.Tenant, t.ID))
+}
+
+// Tokens calls fn with every token.
+func Tokens(r store.Reader, fn func(Token) error) error {
+	return scan(r, store.Token, nil, nil, func(key, value []byte) (bool, error) {
+		var t Token
+		err := decode(store.Token, key, value, &t, tokenFields)
+		if err == nil {
+			t.Tenant, t.ID, err = store.ParseTenantKey(store.Token, key)
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, fn(t)
+	})
+}
