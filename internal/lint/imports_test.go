@@ -32,7 +32,9 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
-	"coordinator":        {"lease", "store", "gen", "internal", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal", anyModule},
+	// Who may come in is decided without a word of the wire, so that every listener can ask.
+	"coordinator/auth":   {"lease", "store"},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 
 	// A worker is anybody's program: it knows the wire and nothing of the server. Its test helper starts a real server.

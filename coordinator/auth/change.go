@@ -1,0 +1,216 @@
+package auth
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Lifetimes of a token.
+const (
+	DefaultLife = 24 * time.Hour
+	MaxLife     = 366 * 24 * time.Hour
+)
+
+// Limits of a tenant, and how long a token is still listed after its end.
+const (
+	maxTokens = 10_000
+	maxKeys   = 100
+	listed    = 7 * 24 * time.Hour
+)
+
+// Request says what token is wanted.
+type Request struct {
+	Tenant   string
+	Role     Role
+	Subject  string
+	Life     time.Duration // 0: DefaultLife; at most MaxLife
+	IssuedBy string
+}
+
+// check returns a *lease.FieldError for what is bad.
+func (r *Request) check() error {
+	limits := lease.DefaultLimits()
+	for _, f := range []struct{ name, value string }{{"tenant", r.Tenant}, {"subject", r.Subject}} {
+		if f.value == "" {
+			return &lease.FieldError{Field: f.name, Problem: "is empty"}
+		}
+		if !utf8.ValidString(f.value) {
+			return &lease.FieldError{Field: f.name, Problem: "is no valid UTF-8"}
+		}
+		if err := lease.CheckID(f.name, f.value, limits); err != nil {
+			return err
+		}
+	}
+	if _, one := roleNames[r.Role]; !one {
+		return &lease.FieldError{Field: "role", Problem: "is none of worker, producer, operator and viewer"}
+	}
+	if r.Life < 0 || r.Life > MaxLife || r.Life > 0 && r.Life < time.Second {
+		return &lease.FieldError{Field: "ttl", Problem: fmt.Sprintf("is %v; the range is 1s to %v", r.Life, MaxLife)}
+	}
+	return nil
+}
+
+// Create issues a token. The first one of a tenant makes its first key. The token is nowhere but in the answer.
+func (k *Keyring) Create(r Request, now time.Time) (token string, t records.Token, err error) {
+	if err := r.check(); err != nil {
+		return "", t, err
+	}
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	old, have := k.stale(r.Tenant, now)
+	if have-len(old) >= maxTokens {
+		return "", t, &LimitError{"tokens of a tenant", maxTokens}
+	}
+	key, fresh := k.signing(r.Tenant, now)
+	c := claims{
+		ID: newID("k"), Audience: k.audience, Tenant: r.Tenant, Role: r.Role.String(), Subject: r.Subject,
+		Issued: now.Unix(), Expires: now.Add(cmp.Or(r.Life, DefaultLife)).Unix(),
+	}
+	t = records.Token{
+		Tenant: r.Tenant, ID: c.ID, Role: c.Role, Subject: c.Subject, Key: key.ID,
+		IssuedAt: lease.WallOf(time.Unix(c.Issued, 0)), IssuedBy: r.IssuedBy, ExpiresAt: lease.WallOf(c.expires()),
+	}
+	err = k.commit(change{tenant: r.Tenant, tokens: []records.Token{t}, forget: old, keys: fresh})
+	return sign(key.ID, key.Secret, c), t, err
+}
+
+// signing finds the key that signs for a tenant. Where there is none it makes one, which is then also in fresh.
+func (k *Keyring) signing(tenant string, now time.Time) (key records.SigningKey, fresh []records.SigningKey) {
+	for _, key := range k.Keys(tenant) {
+		if key.RetiresAt == 0 {
+			return key, nil
+		}
+	}
+	key = newKey(tenant, now)
+	return key, []records.SigningKey{key}
+}
+
+func newKey(tenant string, now time.Time) records.SigningKey {
+	return records.SigningKey{Tenant: tenant, ID: newID("s"), Secret: newSecret(), CreatedAt: lease.WallOf(now)}
+}
+
+// stale lists the tokens of a tenant that ended long ago, and counts all.
+func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all int) {
+	for _, t := range k.List(tenant) {
+		all++
+		if now.After(t.ExpiresAt.Time().Add(listed)) {
+			old = append(old, t)
+		}
+	}
+	return old, all
+}
+
+// Revoke ends a token of the tenant, for ever. It returns when that is durable and in force. Revoking again changes nothing. The error is
+// ErrNotFound where the tenant has no such token (X2, X3).
+func (k *Keyring) Revoke(tenant, id, by string, now time.Time) (records.Token, error) {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	k.mu.RLock()
+	t, ok := k.tokens[id]
+	k.mu.RUnlock()
+	if !ok || t.Tenant != tenant {
+		return records.Token{}, ErrNotFound
+	}
+	if t.RevokedAt != 0 {
+		return t, nil
+	}
+	t.RevokedAt, t.RevokedBy = lease.WallOf(now), by
+	return t, k.commit(change{tenant: tenant, tokens: []records.Token{t}})
+}
+
+// Rotate makes a new key sign for the tenant. Older ones go on to verify: until the last of their tokens has expired, or where retire is not
+// nil for that long at most; 0 ends their tokens at once.
+func (k *Keyring) Rotate(tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	c := change{tenant: tenant}
+	kept := 0
+	for _, key := range k.Keys(tenant) {
+		end := k.retirement(key, retire, now)
+		if end <= lease.WallOf(now) {
+			c.drop = append(c.drop, key)
+			continue
+		}
+		kept++
+		if end != key.RetiresAt {
+			key.RetiresAt = end
+			c.keys = append(c.keys, key)
+		}
+	}
+	if kept >= maxKeys {
+		return records.SigningKey{}, &LimitError{"keys of a tenant; retire the older ones", maxKeys}
+	}
+	key := newKey(tenant, now)
+	c.keys = append(c.keys, key)
+	return key, k.commit(c)
+}
+
+// retirement is when an older key stops to verify; it never lies later than it did.
+func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now time.Time) lease.Wall {
+	end := lease.WallOf(now)
+	for _, t := range k.List(key.Tenant) {
+		if t.Key == key.ID && t.RevokedAt == 0 {
+			end = max(end, t.ExpiresAt)
+		}
+	}
+	if retire != nil {
+		end = min(end, lease.WallOf(now.Add(*retire)))
+	}
+	if key.RetiresAt != 0 {
+		end = min(end, key.RetiresAt)
+	}
+	return end
+}
+
+// change is what one commit does.
+type change struct {
+	tenant string
+	keys   []records.SigningKey // made or changed
+	drop   []records.SigningKey
+	tokens []records.Token // made or changed
+	forget []records.Token
+}
+
+// commit makes a change durable, and only then lets it take effect.
+func (k *Keyring) commit(c change) error {
+	if err := k.keep(c.tenant, c.put); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	for _, key := range c.drop {
+		delete(k.keys, key.ID)
+	}
+	for _, t := range c.forget {
+		delete(k.tokens, t.ID)
+	}
+	for _, key := range c.keys {
+		k.keys[key.ID] = key
+	}
+	for _, t := range c.tokens {
+		k.tokens[t.ID] = t
+	}
+	k.mu.Unlock()
+	k.changed()
+	return nil
+}
+
+func (c change) put(b *store.Batch) {
+	for _, key := range c.drop {
+		records.DropSigningKey(b, key)
+	}
+	for _, t := range c.forget {
+		records.DropToken(b, t)
+	}
+	for _, key := range c.keys {
+		records.PutSigningKey(b, key)
+	}
+	for _, t := range c.tokens {
+		records.PutToken(b, t)
+	}
+}

@@ -1,0 +1,52 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Problem is why a credential is not good, as a word for programs.
+type Problem string
+
+// The problems. Each is told to the caller; none of them says more than what the holder of the token can know.
+const (
+	Missing      Problem = "missing"       // none was sent
+	Malformed    Problem = "malformed"     // it has not the form of a token or of an identity
+	UnknownKey   Problem = "unknown_key"   // no key of this coordinator has this id, or it has retired
+	BadSignature Problem = "bad_signature" // that key did not sign it
+	BadAudience  Problem = "wrong_audience"
+	Expired      Problem = "expired"
+	Unknown      Problem = "unknown" // signed by the right key, and not known: the store was restored, or it was forgotten long after its end
+	Revoked      Problem = "revoked"
+	Conflict     Problem = "conflict" // the token and the certificate of one caller name different tenants
+)
+
+var problemWords = map[Problem]string{
+	Missing:      "no credential was sent",
+	Malformed:    "the credential is malformed",
+	UnknownKey:   "the token is signed by a key that this coordinator does not know or that has retired",
+	BadSignature: "the token is not signed by the key that it names",
+	BadAudience:  "the token is for another audience",
+	Expired:      "the credential has expired",
+	Unknown:      "the token is not known to this coordinator",
+	Revoked:      "the token was revoked",
+	Conflict:     "the token and the client certificate are of different tenants",
+}
+
+// Error says that a credential is not good. It never has any part of the credential in it.
+type Error struct{ Problem Problem }
+
+func (e *Error) Error() string { return problemWords[e.Problem] }
+
+// ErrNotFound means that the tenant has no such token.
+var ErrNotFound = errors.New("no such token")
+
+// LimitError means that a tenant has as many of something as it may have.
+type LimitError struct {
+	What string
+	Most int
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("the limit of %d %s is reached", e.Most, e.What)
+}

@@ -1,0 +1,291 @@
+package auth_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+var noon = time.Unix(1_800_000_000, 0)
+
+// desk is a keyring over a store that can be opened again.
+type desk struct {
+	*testing.T
+	*auth.Keyring
+	st      store.Store
+	changes int
+}
+
+func open(t *testing.T, st store.Store, audience string) *desk {
+	t.Helper()
+	d := &desk{T: t, st: st}
+	keep := func(_ string, put func(*store.Batch)) error {
+		var b store.Batch
+		put(&b)
+		return st.Commit(context.Background(), &b)
+	}
+	var err error
+	if d.Keyring, err = auth.Open(st, audience, keep, func() { d.changes++ }); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// issue makes a token that is good for an hour.
+func (d *desk) issue(tenant string) (token, id string) {
+	d.Helper()
+	token, t, err := d.Create(auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return token, t.ID
+}
+
+// want checks what Verify says of a token; an empty problem means that it is good.
+func (d *desk) want(what, token string, at time.Time, problem auth.Problem) {
+	d.Helper()
+	_, err := d.Verify(token, at)
+	var bad *auth.Error
+	switch {
+	case errors.As(err, &bad) && bad.Problem == problem, err == nil && problem == "":
+	default:
+		d.Errorf("%s: %v, want %q", what, err, problem)
+	}
+	if err != nil && len(token) > 8 && strings.Contains(err.Error(), token[:8]) {
+		d.Errorf("%s: the error has a part of the token in it: %v", what, err)
+	}
+}
+
+// X1: a token says who its holder is, and is good until its end.
+func TestTokenSpeaksForItsHolder(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	token, id := d.issue("acme")
+	who, err := d.Verify(token, noon)
+	want := auth.Identity{Tenant: "acme", Role: auth.Worker, Subject: "w", Credential: id, Until: noon.Add(time.Hour)}
+	if err != nil || who != want {
+		t.Errorf("identity %+v (%v), want %+v", who, err, want)
+	}
+	d.want("shortly before its end", token, noon.Add(time.Hour-1), "")
+	d.want("at its end", token, noon.Add(time.Hour), auth.Expired)
+}
+
+// X1: what is not a good token is refused, each for its own reason.
+func TestBadTokens(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	token, _ := d.issue("acme")
+	other, _ := open(t, memstore.New(), "").issue("acme")
+	parts := strings.Split(token, ".")
+	theirs, _ := d.issue("evil")
+	for what, bad := range map[string]struct {
+		token   string
+		problem auth.Problem
+	}{
+		"none":                     {"", auth.Missing},
+		"a word":                   {"secret", auth.Malformed},
+		"another scheme":           {"Bearer " + token, auth.Malformed},
+		"no mac":                   {parts[0] + "." + parts[1], auth.Malformed},
+		"a short mac":              {parts[0] + "." + parts[1] + "." + parts[2][:40], auth.Malformed},
+		"padding":                  {token + "=", auth.Malformed},
+		"10 MB":                    {token + strings.Repeat("A", 10<<20), auth.Malformed},
+		"another store's key":      {other, auth.UnknownKey},
+		"another key's id":         {strings.Split(theirs, ".")[0] + "." + parts[1] + "." + parts[2], auth.BadSignature},
+		"another payload":          {parts[0] + "." + strings.Split(theirs, ".")[1] + "." + parts[2], auth.BadSignature},
+		"another mac":              {parts[0] + "." + parts[1] + "." + strings.Split(theirs, ".")[2], auth.BadSignature},
+		"a part between the parts": {parts[0] + "." + parts[1] + ".e30." + parts[2], auth.BadSignature},
+	} {
+		d.want(what, bad.token, noon, bad.problem)
+	}
+	open(t, d.st, "staging").want("another audience", token, noon, auth.BadAudience)
+}
+
+// X1: no token with a changed byte is good.
+func TestChangedTokens(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	token, _ := d.issue("acme")
+	for i := range token {
+		for _, c := range []byte("A0_.") {
+			changed := token[:i] + string(c) + token[i+1:]
+			if _, err := d.Verify(changed, noon); err == nil && changed != token {
+				t.Errorf("good with %q at %d", c, i)
+			}
+		}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil || strings.Contains(string(payload), "secret") {
+		t.Errorf("payload %s, %v", payload, err)
+	}
+}
+
+// X1, X3: a revoked token is good no more, at once and after a start, and another tenant can not revoke it.
+func TestRevoke(t *testing.T) {
+	t.Attr("rules", "X1 X2 X3")
+	d := open(t, memstore.New(), "")
+	token, id := d.issue("acme")
+	kept, _ := d.issue("acme")
+	for _, who := range []string{"evil", ""} {
+		if _, err := d.Revoke(who, id, "eve", noon); !errors.Is(err, auth.ErrNotFound) {
+			t.Errorf("revoked by %q: %v, want ErrNotFound", who, err)
+		}
+	}
+	d.want("after others tried", token, noon, "")
+	before := d.changes
+	for range 2 { // repeating it changes nothing
+		if got, err := d.Revoke("acme", id, "ann", noon); err != nil || got.RevokedBy != "ann" || got.RevokedAt != lease.WallOf(noon) {
+			t.Fatalf("revoke: %+v, %v", got, err)
+		}
+	}
+	if d.changes != before+1 {
+		t.Errorf("%d changes were told, want 1", d.changes-before)
+	}
+	if _, err := d.Recheck(id, noon); err == nil {
+		t.Error("looked at again, it is good")
+	}
+	for _, k := range []*desk{d, open(t, d.st, "")} {
+		k.want("revoked", token, noon, auth.Revoked)
+		k.want("the other one", kept, noon, "")
+	}
+}
+
+// X1: a rotation lets older tokens live on, or ends them when it is told to; another tenant's stay as they are.
+func TestRotate(t *testing.T) {
+	t.Attr("rules", "X1 X2")
+	d := open(t, memstore.New(), "")
+	old, id := d.issue("acme")
+	theirs, _ := d.issue("evil")
+	rotate := func(retire *time.Duration) {
+		t.Helper()
+		if _, err := d.Rotate("acme", retire, noon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate(nil)
+	next, _ := d.issue("acme")
+	for what, token := range map[string]string{"older": old, "newer": next, "another tenant's": theirs} {
+		d.want(what, token, noon, "")
+	}
+	soon := time.Minute
+	rotate(&soon)
+	d.want("within the minute", old, noon.Add(time.Minute-1), "")
+	d.want("after it", old, noon.Add(time.Minute), auth.UnknownKey)
+	if until, err := d.Recheck(id, noon); err != nil || !until.Equal(noon.Add(time.Minute)) {
+		t.Errorf("good until %v (%v), want the end of its key", until, err)
+	}
+	rotate(nil) // does not lengthen it
+	d.want("after another rotation", old, noon.Add(time.Minute), auth.UnknownKey)
+	last, _ := d.issue("acme")
+	none := time.Duration(0)
+	rotate(&none)
+	for what, token := range map[string]string{"older": old, "newer": next, "the last one": last} {
+		open(t, d.st, "").want(what, token, noon, auth.UnknownKey)
+	}
+	open(t, d.st, "").want("another tenant's", theirs, noon, "")
+	if keys := d.Keys("acme"); len(keys) != 1 || keys[0].RetiresAt != 0 {
+		t.Errorf("%d keys, want the one that signs", len(keys))
+	}
+}
+
+// X1: a token that the store does not know is not good: after a restore, nobody could revoke it.
+func TestUnknownTokens(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	d.issue("acme")
+	var backup store.Batch
+	for _, ks := range []store.Keyspace{store.SigningKey, store.Token} {
+		err := d.st.View(func(r store.Reader) error {
+			return r.Scan(ks, nil, nil, func(key, value []byte) bool { backup.Put(ks, key, value); return true })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, _ := d.issue("acme")
+	restored := memstore.New()
+	if err := restored.Commit(t.Context(), &backup); err != nil {
+		t.Fatal(err)
+	}
+	open(t, restored, "").want("issued after the backup", token, noon, auth.Unknown)
+}
+
+// Nothing holds that was not made durable.
+func TestFailedChangesDoNotHold(t *testing.T) {
+	t.Attr("rules", "X1 X3")
+	d := open(t, memstore.New(), "")
+	token, id := d.issue("acme")
+	full := errors.New("full")
+	broken, err := auth.Open(d.st, "", func(string, func(*store.Batch)) error { return full }, func() { t.Error("a change was told") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = broken.Create(auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, noon)
+	_, err2 := broken.Revoke("acme", id, "ann", noon)
+	_, err3 := broken.Rotate("acme", new(time.Duration), noon)
+	for _, err := range []error{err, err2, err3} {
+		if !errors.Is(err, full) {
+			t.Errorf("%v, want the store's own error", err)
+		}
+	}
+	if _, err := broken.Verify(token, noon); err != nil || len(broken.List("acme")) != 1 || len(broken.Keys("acme")) != 1 {
+		t.Errorf("something changed: %v", err)
+	}
+}
+
+// What can not be in a token is refused by the name of its field.
+func TestBadRequests(t *testing.T) {
+	d := open(t, memstore.New(), "")
+	for field, r := range map[string]auth.Request{
+		"tenant":  {Tenant: "", Role: auth.Worker, Subject: "w"},
+		"subject": {Tenant: "a", Role: auth.Worker, Subject: "w\x00"},
+		"role":    {Tenant: "a", Role: auth.Worker | auth.Viewer, Subject: "w"},
+		"ttl":     {Tenant: "a", Role: auth.Worker, Subject: "w", Life: auth.MaxLife + 1},
+	} {
+		_, _, err := d.Create(r, noon)
+		if bad := (*lease.FieldError)(nil); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if len(d.List("a")) != 0 || d.changes != 0 {
+		t.Error("a token was made")
+	}
+}
+
+// Tokens that ended long ago are forgotten when the next one is made.
+func TestOldTokensAreForgotten(t *testing.T) {
+	d := open(t, memstore.New(), "")
+	d.issue("acme")
+	later := noon.Add(8*24*time.Hour + time.Hour)
+	if _, _, err := d.Create(auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []*desk{d, open(t, d.st, "")} {
+		if list := k.List("acme"); len(list) != 1 || list[0].Subject != "v" {
+			t.Errorf("listed: %+v", list)
+		}
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	k, err := auth.Open(memstore.New(), "", func(string, func(*store.Batch)) error { return nil }, func() {})
+	if err != nil {
+		b.Fatal(err)
+	}
+	token, _, err := k.Create(auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := k.Verify(token, noon); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

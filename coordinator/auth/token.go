@@ -1,0 +1,97 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+const (
+	tokenPrefix = "lsr_"
+	maxToken    = 4 << 10 // bytes; the longest that is issued is shorter
+	// purpose keeps a mac of a token from being good for anything else that is signed with a key of this kind.
+	purpose = "lessor bearer token\n"
+)
+
+// claims is the payload of a token.
+type claims struct {
+	ID       string `json:"jti"`
+	Audience string `json:"aud"`
+	Tenant   string `json:"ten"`
+	Role     string `json:"rol"`
+	Subject  string `json:"sub"`
+	Issued   int64  `json:"iat"`
+	Expires  int64  `json:"exp"`
+}
+
+// text is strict, so that one token has one text.
+var text = base64.RawURLEncoding.Strict()
+
+// sign writes a token.
+func sign(key string, secret []byte, c claims) string {
+	payload, _ := json.Marshal(c) // strings and numbers only
+	signed := tokenPrefix + key + "." + text.EncodeToString(payload)
+	return signed + "." + text.EncodeToString(mac(secret, signed))
+}
+
+// parts of a token, of which nothing was verified yet.
+type parts struct {
+	key, signed, payload string
+	mac                  []byte
+}
+
+// split takes a token apart.
+func split(token string) (p parts, ok bool) {
+	if len(token) > maxToken || !strings.HasPrefix(token, tokenPrefix) {
+		return parts{}, false
+	}
+	last := strings.LastIndexByte(token, '.')
+	if last < 0 {
+		return parts{}, false
+	}
+	p.signed = token[:last]
+	p.key, p.payload, ok = strings.Cut(p.signed[len(tokenPrefix):], ".")
+	var err error
+	p.mac, err = text.DecodeString(token[last+1:])
+	return p, ok && err == nil && len(p.mac) == sha256.Size
+}
+
+// verify returns what a token says; ok is false unless secret signed it.
+func (p parts) verify(secret []byte) (c claims, ok bool) {
+	if !hmac.Equal(p.mac, mac(secret, p.signed)) { // constant time
+		return claims{}, false
+	}
+	payload, err := text.DecodeString(p.payload)
+	return c, err == nil && json.Unmarshal(payload, &c) == nil
+}
+
+func mac(secret []byte, signed string) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(purpose))
+	h.Write([]byte(signed))
+	return h.Sum(nil)
+}
+
+func (c claims) expires() time.Time { return time.Unix(c.Expires, 0) }
+
+var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// newID is unguessable, so that ids of several stores do not meet.
+func newID(prefix string) string {
+	var raw [10]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return prefix + idText.EncodeToString(raw[:])
+}
+
+const secretSize = 32 // bytes
+
+func newSecret() []byte {
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // never fails
+	return secret
+}
