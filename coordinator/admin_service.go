@@ -15,6 +15,7 @@ type adminService struct {
 	census  census
 	revoker revoker
 	open    *sessions
+	asks    bool // for credentials
 	started lease.Wall
 }
 
@@ -73,6 +74,6 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: stamp(s.started), ServerTime: stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(s.open.Len()), StoreBytes: uint64(s.store.Stats().FileBytes),
-		Open: true, // until credentials can be configured
+		Open: !s.asks,
 	}, nil
 }

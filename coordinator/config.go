@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 
@@ -20,6 +21,10 @@ type Config struct {
 	Sessions Sessions
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
 	Recovery engine.Recovery
+	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is DefaultTenant and may do everything.
+	Auth *Auth
+	// TLS is the transport of both listeners, client certificates included. nil: plain text.
+	TLS *tls.Config
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
 	Pprof bool
 }

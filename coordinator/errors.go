@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -31,6 +32,12 @@ const (
 	codeOverloaded = "E.COORDINATOR.OVERLOADED"
 	codeStore      = "E.STORE.FAILED"
 	codeInternal   = "E.INTERNAL"
+
+	codeCertificate = "E.AUTH.MTLS_REQUIRED"
+	codeForbidden   = "E.AUTH.FORBIDDEN"
+	codeOpen        = "E.AUTH.OPEN"
+	codeAuthLimit   = "E.AUTH.LIMIT"
+	codeNoToken     = "E.AUTH.NOT_FOUND"
 )
 
 // Waits that help, told with RetryInfo.
@@ -44,6 +51,7 @@ var (
 	errNoQueue   = errors.New("no such queue")
 	errNoWorker  = errors.New("no session of such a worker is open")
 	errNoSession = errors.New("the worker has no such session open")
+	errOpen      = errors.New("the coordinator asks for no credentials; start it with --auth")
 )
 
 // toStatus is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
@@ -57,6 +65,8 @@ func toStatus(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case isOfAuth(err):
+		return authStatus(err)
 	case errors.As(err, &field):
 		return newStatus(codes.InvalidArgument, codeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
 	case errors.Is(err, lease.ErrNotFound):
@@ -83,6 +93,39 @@ func toStatus(err error) error {
 		return err
 	}
 	return newStatus(codes.Internal, codeInternal, "internal error", nil)
+}
+
+// isOfAuth reports whether err is one that authStatus knows.
+func isOfAuth(err error) bool {
+	var (
+		bad   *auth.Error
+		role  *roleError
+		limit *auth.LimitError
+	)
+	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &limit) || errors.Is(err, errNoCertificate) ||
+		errors.Is(err, errOpen) || errors.Is(err, auth.ErrNotFound)
+}
+
+// authStatus is toStatus for what is about credentials.
+func authStatus(err error) error {
+	var (
+		bad   *auth.Error
+		role  *roleError
+		limit *auth.LimitError
+	)
+	switch {
+	case errors.As(err, &bad):
+		return newStatus(codes.Unauthenticated, codeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
+	case errors.As(err, &role):
+		return newStatus(codes.PermissionDenied, codeForbidden, role.Error(), map[string]string{"role": role.has.String()})
+	case errors.As(err, &limit):
+		return newStatus(codes.ResourceExhausted, codeAuthLimit, limit.Error(), nil)
+	case errors.Is(err, errNoCertificate):
+		return newStatus(codes.Unauthenticated, codeCertificate, err.Error(), nil)
+	case errors.Is(err, auth.ErrNotFound):
+		return newStatus(codes.NotFound, codeNoToken, err.Error(), nil)
+	}
+	return newStatus(codes.FailedPrecondition, codeOpen, err.Error(), nil)
 }
 
 // existing names the field, and the task that its value stands for, if there is one.

@@ -28,6 +28,7 @@ type rig struct {
 	conn     *grpc.ClientConn
 	listener *bufconn.Listener
 	stop     context.CancelFunc
+	token    string // that sessions bear; empty: none
 	served   chan error
 	log      *bytes.Buffer // read it only after the calls that wrote it
 }

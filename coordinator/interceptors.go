@@ -17,8 +17,8 @@ import (
 )
 
 // interceptorOptions are the interceptors of the server. The log is outside of the recovery, so that it shows a panic as the error
-// that the caller got. Calls of other services (health, reflection) leave no line, and sessions write lines of their own.
-func interceptorOptions(log *slog.Logger, under *calls) []grpc.ServerOption {
+// that the caller got; the gate is inside of it, so that it shows who was not let in. Calls of other services (health, reflection) leave no line, and sessions write lines of their own.
+func interceptorOptions(log *slog.Logger, under *calls, g *gate) []grpc.ServerOption {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
 	})
@@ -32,11 +32,13 @@ func interceptorOptions(log *slog.Logger, under *calls) []grpc.ServerOption {
 			under.unary,
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
+			g.unary,
 		),
 		grpc.ChainStreamInterceptor(
 			under.stream,
 			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
 			recovery.StreamServerInterceptor(caught),
+			g.stream,
 		),
 	}
 }
@@ -56,8 +58,8 @@ func callLogOptions() []logging.Option {
 		logging.WithLevels(levelOf),
 		logging.WithDisableLoggingFields(logging.SystemTag[0], logging.ComponentFieldKey, logging.ServiceFieldKey,
 			logging.MethodFieldKey, logging.MethodTypeFieldKey),
-		logging.WithFieldsFromContextAndCallMeta(func(ctx context.Context, c interceptors.CallMeta) logging.Fields {
-			return logging.Fields{"tenant", identify(ctx).Tenant, "type", c.Method}
+		logging.WithFieldsFromContextAndCallMeta(func(_ context.Context, c interceptors.CallMeta) logging.Fields {
+			return logging.Fields{"type", c.Method}
 		}),
 		logging.WithErrorFields(func(err error) logging.Fields { return logging.Fields{"code", errorCode(err)} }),
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,8 @@ import (
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -18,6 +21,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
@@ -48,6 +52,7 @@ type Coordinator struct {
 	grpc    *grpc.Server
 	calls   *calls
 	http    *http.Server
+	door    *authenticator
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
 }
@@ -70,10 +75,17 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	open := newSessions()
 	m.watch(open, eng, st)
-	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls()}
+	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{}}
+	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck)}
+	if cfg.Auth != nil {
+		c.door.rules = *cfg.Auth
+		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, eng.Keep, g.vigil.changed); err != nil {
+			return nil, err
+		}
+	}
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, c.calls), grpc.StatsHandler(m.frames))...)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, c.calls, g), grpc.StatsHandler(m.frames))...)
 	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
 	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger, cfg.Pprof)
 	return c, nil
@@ -83,17 +95,19 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 func (c *Coordinator) register(e *edge, open *sessions) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: newStreams(e, c.engine, open)}
-	admin := &adminService{edge: e, census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
+	admin := &adminService{edge: e, asks: !c.door.open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)
+	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, nil), &authService{edge: e, keyring: c.door.keyring})
 	healthv1.RegisterHealthServer(c.grpc, c.health)
 	reflection.Register(c.grpc)
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config, under *calls) []grpc.ServerOption {
-	return append(interceptorOptions(cfg.Logger, under),
+func serverOptions(cfg *Config, under *calls, g *gate) []grpc.ServerOption {
+	return append(interceptorOptions(cfg.Logger, under, g),
+		grpc.Creds(transport(cfg.TLS)),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -110,6 +124,14 @@ func serverOptions(cfg *Config, under *calls) []grpc.ServerOption {
 		grpc.WriteBufferSize(connectionBuffer),
 		grpc.WaitForHandlers(true),
 	)
+}
+
+// transport is that of the listener; plain text without a configuration of TLS.
+func transport(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(cfg)
 }
 
 // newCodec is the codec of grpc, made tolerant of bad frames and clear about bad strings.
@@ -132,8 +154,13 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 // under way are answered, everything taken is durable. It returns nil then. An error that wraps engine.ErrStore means that the store
 // failed: the process must exit, since only a fresh look at the disk tells what was committed. Serve may be called once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
-	c.cfg.Logger.Warn("open: no credentials are configured; everyone who reaches the listener is tenant "+DefaultTenant,
-		"listen", grpcLis.Addr().String())
+	if c.door.open() {
+		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+DefaultTenant,
+			"listen", grpcLis.Addr().String())
+	}
+	if c.cfg.TLS != nil && httpLis != nil {
+		httpLis = tls.NewListener(httpLis, c.cfg.TLS)
+	}
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
 	parts := []func() error{

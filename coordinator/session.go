@@ -61,6 +61,7 @@ type session struct {
 	sending    sync.Mutex    // held while a frame is sent
 	slow       *time.Timer   // closes stuck; runs while a frame is sent
 	stuck      chan struct{} // closed when a frame was not read in time
+	giveUp     func()        // closes stuck
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // frames that the reader has sent itself
 
@@ -121,7 +122,8 @@ func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest,
 	now := s.engine.Now().Wall
 	ss.sessionView = sessionView{connected: now, seen: now}
 	ss.health = wellness{limits: s.cfg.Sessions.health(ss.who.Tenant), interval: s.cfg.Sessions.HeartbeatInterval, word: true}
-	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, sync.OnceFunc(ss.unread))
+	ss.giveUp = sync.OnceFunc(ss.unread)
+	ss.slow = time.AfterFunc(s.cfg.Sessions.SendTimeout, ss.giveUp)
 	ss.slow.Stop()
 	return ss.run()
 }
@@ -163,7 +165,7 @@ func (ss *session) wait() error {
 	for {
 		select {
 		case err := <-ss.over:
-			return err
+			return ss.lost(err)
 		case <-silence.C:
 			left, why := ss.patience()
 			if left > 0 {
@@ -175,7 +177,7 @@ func (ss *session) wait() error {
 			ss.reset(codeStopping, "the coordinator is stopping", time.Second)
 			return nil
 		case <-ss.stream.Context().Done():
-			return context.Cause(ss.stream.Context())
+			return ss.lost(context.Cause(ss.stream.Context()))
 		}
 	}
 }
@@ -191,6 +193,17 @@ func (ss *session) patience() (left time.Duration, missing string) {
 		left, missing = greeting, "no handshake came within "+handshakeWithin.String()
 	}
 	return left, missing
+}
+
+// lost is how a session ends by err. One whose credential has ended is told so, and not waited for: it is over within a second (X3).
+func (ss *session) lost(err error) error {
+	ended := credentialEnded(ss.stream.Context())
+	if ended == nil {
+		return err
+	}
+	ss.reset(codeToken, ended.Error(), 0)
+	time.AfterFunc(lastWords, ss.giveUp)
+	return toStatus(ended)
 }
 
 // end says how the session ends; only the first counts.

@@ -177,7 +177,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 		open, words := newSessions(), &talker{name: "w"}
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(as(t.Context(), everyone))
 			s := newStreams(&edge{engine: r.engine, cfg: r.cfg, stopping: stopping}, r.engine, open)
 			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}
 			if err := s.serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}); err != nil {

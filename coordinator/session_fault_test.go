@@ -118,7 +118,8 @@ func withoutEngine(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx}
-	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec())), bufconn.Listen(1<<10)
+	let := &gate{&authenticator{}, newVigil(nil)}
+	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})
 	go func() { _ = s.Serve(lis) }()
 	conn := dial(t, lis)

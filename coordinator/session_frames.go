@@ -152,6 +152,10 @@ func (ss *session) handle(f *frame, kind frameKind) bool {
 	if !allowed {
 		return ss.refuse(m.GetId(), codeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
 	}
+	if asks := frameAccess[kind]; !ss.who.Role.Has(asks) {
+		err := &roleError{what: payloadName(m), has: ss.who.Role, asks: asks}
+		return ss.refuse(m.GetId(), codeForbidden, err.Error(), "use a credential of such a role")
+	}
 	switch kind {
 	case frameHandshake:
 		return ss.handshake(m, m.GetHandshake())

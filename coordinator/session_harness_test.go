@@ -64,6 +64,9 @@ func (r *rig) talk(t *testing.T, name string) *talker {
 func (r *rig) mute(t *testing.T, name string) *talker {
 	t.Helper()
 	ctx, cut := context.WithCancel(t.Context())
+	if r.token != "" {
+		ctx = bearing(ctx, r.token)
+	}
 	stream, err := r.workers.Session(ctx, grpc.ForceCodecV2(frameSender{encoding.GetCodecV2(protocodec.Name)}))
 	if err != nil {
 		t.Fatal(err)

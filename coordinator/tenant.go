@@ -2,27 +2,40 @@ package coordinator
 
 import (
 	"context"
+	"crypto/x509"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // Names that stand in where the caller gives none.
 const (
-	DefaultTenant    = "default" // of every caller, as no credentials are configured
+	DefaultTenant    = "default" // of every caller, where no credentials are asked for
 	DefaultWorkspace = "default" // where a request leaves workspace_id empty
 	anonymous        = "anonymous"
 )
 
-// identity is who calls.
+// identity is who calls, and what the caller may do.
 type identity struct {
-	Tenant  string
-	Subject string // for the history: who cancelled, retried, deleted
+	auth.Identity
+	certificate *x509.Certificate // by which the caller came in; nil: by a token, or without credentials
 }
 
-// identify tells who calls. It is the one place that does: the tenant never comes from a field of a request (S1). Without credentials,
-// everyone who reaches the listener is the default tenant.
-func identify(context.Context) identity {
-	return identity{Tenant: DefaultTenant, Subject: anonymous}
+// everyone is who calls where no credentials are asked for.
+var everyone = identity{Identity: auth.Identity{Tenant: DefaultTenant, Role: auth.Everybody, Subject: anonymous}}
+
+type identityKey struct{}
+
+// as is ctx of a call by who.
+func as(ctx context.Context, who identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, who)
+}
+
+// identify tells who calls. It is the one place that does: the tenant never comes from a field of a request (S1). A call that nobody has let
+// in is of no tenant and may do nothing.
+func identify(ctx context.Context) identity {
+	who, _ := ctx.Value(identityKey{}).(identity)
+	return who
 }
 
 // workspace reads a workspace_id.

@@ -119,19 +119,17 @@ func guarded(desc *grpc.ServiceDesc, answers map[string]malformed) *grpc.Service
 func guard(next grpc.MethodHandler, answer malformed) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		var r reading
-		res, err := next(srv, ctx, func(request any) error {
+		read := func(request any) error {
 			r.into = request
-			if err := decode(&r); err != nil {
-				return err
-			}
-			if r.bad != nil {
-				return r.bad
-			}
-			return nil
-		}, chain)
-		if r.bad != nil {
-			return answer(r.bad)
+			return decode(&r)
 		}
-		return res, err
+		// Who may not come in is not told what is wrong with the request: the interceptors come first.
+		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if r.bad != nil {
+				handle = func(context.Context, any) (any, error) { return answer(r.bad) }
+			}
+			return chain(ctx, request, info, handle)
+		}
+		return next(srv, ctx, read, judged)
 	}
 }

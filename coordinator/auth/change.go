@@ -99,26 +99,31 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all int) {
 	for _, t := range k.List(tenant) {
 		all++
-		if now.After(t.ExpiresAt.Time().Add(listed)) {
+		if t.ExpiresAt != 0 && now.After(t.ExpiresAt.Time().Add(listed)) {
 			old = append(old, t)
 		}
 	}
 	return old, all
 }
 
-// Revoke ends a token of the tenant, for ever. It returns when that is durable and in force. Revoking again changes nothing. The error is
-// ErrNotFound where the tenant has no such token (X2, X3).
+// Revoke ends a token of the tenant, or a certificate that speaks for it, for ever. It returns when that is durable and in force. Revoking
+// again changes nothing. The error is ErrNotFound where the tenant has no such token (X2, X3).
 func (k *Keyring) Revoke(tenant, id, by string, now time.Time) (records.Token, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	k.mu.RLock()
-	t, ok := k.tokens[id]
+	t, known := k.tokens[name{tenant, id}]
 	k.mu.RUnlock()
-	if !ok || t.Tenant != tenant {
-		return records.Token{}, ErrNotFound
-	}
-	if t.RevokedAt != 0 {
+	switch {
+	case known && t.RevokedAt != 0:
 		return t, nil
+	case known:
+	case !isCertificate(id):
+		return records.Token{}, ErrNotFound
+	case len(k.List(tenant)) >= maxTokens:
+		return records.Token{}, &LimitError{"tokens of a tenant", maxTokens}
+	default:
+		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
 	}
 	t.RevokedAt, t.RevokedBy = lease.WallOf(now), by
 	return t, k.commit(change{tenant: tenant, tokens: []records.Token{t}})
@@ -187,13 +192,13 @@ func (k *Keyring) commit(c change) error {
 		delete(k.keys, key.ID)
 	}
 	for _, t := range c.forget {
-		delete(k.tokens, t.ID)
+		delete(k.tokens, name{t.Tenant, t.ID})
 	}
 	for _, key := range c.keys {
 		k.keys[key.ID] = key
 	}
 	for _, t := range c.tokens {
-		k.tokens[t.ID] = t
+		k.tokens[name{t.Tenant, t.ID}] = t
 	}
 	k.mu.Unlock()
 	k.changed()

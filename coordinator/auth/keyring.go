@@ -37,21 +37,24 @@ type Keyring struct {
 
 	mu     sync.RWMutex
 	keys   map[string]records.SigningKey // by id
-	tokens map[string]records.Token      // by id
+	tokens map[name]records.Token
 }
+
+// name of a credential. That of a certificate is known to all who see it, so that the tenant is part of it.
+type name struct{ tenant, id string }
 
 // Open reads the keys and tokens of a store. keep writes changes; changed is called after each that can end a credential, when it holds.
 func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyring, error) {
 	k := &Keyring{
 		audience: cmp.Or(audience, DefaultAudience), keep: keep, changed: changed,
-		keys: map[string]records.SigningKey{}, tokens: map[string]records.Token{},
+		keys: map[string]records.SigningKey{}, tokens: map[name]records.Token{},
 	}
 	err := st.View(func(r store.Reader) error {
 		err := records.SigningKeys(r, func(key records.SigningKey) error { k.keys[key.ID] = key; return nil })
 		if err != nil {
 			return err
 		}
-		return records.Tokens(r, func(t records.Token) error { k.tokens[t.ID] = t; return nil })
+		return records.Tokens(r, func(t records.Token) error { k.tokens[name{t.Tenant, t.ID}] = t; return nil })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the credentials: %w", err)
@@ -87,15 +90,15 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	if !ok {
 		return Identity{}, &Error{Malformed}
 	}
-	if problem := k.standing(c.ID); problem != "" {
+	if problem := k.standing(name{c.Tenant, c.ID}); problem != "" {
 		return Identity{}, &Error{problem}
 	}
 	return Identity{Tenant: c.Tenant, Role: role, Subject: c.Subject, Credential: c.ID, Until: until(c.expires(), key)}, nil
 }
 
 // standing is what is known against a token with a good signature; empty: nothing.
-func (k *Keyring) standing(id string) Problem {
-	t, ok := k.tokens[id]
+func (k *Keyring) standing(n name) Problem {
+	t, ok := k.tokens[n]
 	switch {
 	case !ok:
 		return Unknown
@@ -106,13 +109,14 @@ func (k *Keyring) standing(id string) Problem {
 }
 
 // Recheck looks again at a token that was good, and tells until when it still is. The error is an *Error (X3).
-func (k *Keyring) Recheck(id string, now time.Time) (time.Time, error) {
+func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if problem := k.standing(id); problem != "" {
+	n := name{who.Tenant, who.Credential}
+	if problem := k.standing(n); problem != "" {
 		return time.Time{}, &Error{problem}
 	}
-	t := k.tokens[id]
+	t := k.tokens[n]
 	key, ok := k.keys[t.Key]
 	if !ok || retired(key, now) {
 		return time.Time{}, &Error{UnknownKey}

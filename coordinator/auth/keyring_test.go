@@ -148,7 +148,7 @@ func TestRevoke(t *testing.T) {
 	if d.changes != before+1 {
 		t.Errorf("%d changes were told, want 1", d.changes-before)
 	}
-	if _, err := d.Recheck(id, noon); err == nil {
+	if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err == nil {
 		t.Error("looked at again, it is good")
 	}
 	for _, k := range []*desk{d, open(t, d.st, "")} {
@@ -178,7 +178,7 @@ func TestRotate(t *testing.T) {
 	rotate(&soon)
 	d.want("within the minute", old, noon.Add(time.Minute-1), "")
 	d.want("after it", old, noon.Add(time.Minute), auth.UnknownKey)
-	if until, err := d.Recheck(id, noon); err != nil || !until.Equal(noon.Add(time.Minute)) {
+	if until, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err != nil || !until.Equal(noon.Add(time.Minute)) {
 		t.Errorf("good until %v (%v), want the end of its key", until, err)
 	}
 	rotate(nil) // does not lengthen it

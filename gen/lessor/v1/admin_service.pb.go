@@ -1569,7 +1569,7 @@ type GetStatusResponse struct {
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Size of the store in bytes; 0 in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
-	// No credentials are configured: everyone who reaches the listener is tenant "default".
+	// No credentials are asked for: everyone who reaches the listener is tenant "default".
 	Open          bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,186 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Sets of roles that several rules share. An operator may do everything within the tenant.
+const (
+	working   = auth.Worker | auth.Operator
+	producing = auth.Producer | auth.Operator
+	looking   = auth.Producer | auth.Viewer | auth.Operator
+	watching  = auth.Viewer | auth.Operator
+	operating = auth.Operator
+)
+
+// access is who may make each call (X2); docs/security.md shows it. A call that is not here is nobody's.
+var access = map[string]auth.Role{
+	lessorv1.WorkerService_Lease_FullMethodName:     working,
+	lessorv1.WorkerService_Start_FullMethodName:     working,
+	lessorv1.WorkerService_Heartbeat_FullMethodName: working,
+	lessorv1.WorkerService_Complete_FullMethodName:  working,
+	lessorv1.WorkerService_Fail_FullMethodName:      working,
+	lessorv1.WorkerService_Release_FullMethodName:   working,
+	lessorv1.WorkerService_Session_FullMethodName:   working,
+
+	lessorv1.TaskService_SubmitTask_FullMethodName:       producing,
+	lessorv1.TaskService_BatchSubmitTasks_FullMethodName: producing,
+	lessorv1.TaskService_SubmitStream_FullMethodName:     producing,
+	lessorv1.TaskService_CancelTask_FullMethodName:       producing,
+	lessorv1.TaskService_RetryTask_FullMethodName:        producing,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName: producing,
+	lessorv1.TaskService_BatchRetryTasks_FullMethodName:  producing,
+	lessorv1.TaskService_GetTask_FullMethodName:          looking,
+	lessorv1.TaskService_ListTasks_FullMethodName:        looking,
+	lessorv1.TaskService_WatchTask_FullMethodName:        looking,
+	lessorv1.TaskService_ExplainTask_FullMethodName:      looking,
+	lessorv1.TaskService_DeleteTask_FullMethodName:       operating,
+	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: operating,
+	lessorv1.TaskService_AdoptResult_FullMethodName:      operating,
+
+	lessorv1.AdminService_ListQueues_FullMethodName:  watching,
+	lessorv1.AdminService_GetQueue_FullMethodName:    watching,
+	lessorv1.AdminService_ListWorkers_FullMethodName: watching,
+	lessorv1.AdminService_GetWorker_FullMethodName:   watching,
+	lessorv1.AdminService_UpdateQueue_FullMethodName: operating,
+	lessorv1.AdminService_PurgeQueue_FullMethodName:  operating,
+	lessorv1.AdminService_DrainWorker_FullMethodName: operating,
+	lessorv1.AdminService_KickWorker_FullMethodName:  operating,
+	lessorv1.AdminService_GetStatus_FullMethodName:   auth.Everybody,
+
+	lessorv1.AuthService_CreateToken_FullMethodName: operating,
+	lessorv1.AuthService_ListTokens_FullMethodName:  operating,
+	lessorv1.AuthService_RevokeToken_FullMethodName: operating,
+	lessorv1.AuthService_RotateKey_FullMethodName:   operating,
+	lessorv1.AuthService_ListKeys_FullMethodName:    operating,
+
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      auth.Everybody,
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
+}
+
+// unguarded are the calls that need no credential: those who ask whether a coordinator lives have none, and the answer is one word.
+var unguarded = map[string]bool{
+	healthv1.Health_Check_FullMethodName: true,
+	healthv1.Health_List_FullMethodName:  true,
+	healthv1.Health_Watch_FullMethodName: true,
+}
+
+// frameAccess is who may send each frame of a session (X2).
+var frameAccess = map[frameKind]auth.Role{
+	frameBare:      working,
+	frameHandshake: working,
+	frameRegister:  working,
+	frameHeartbeat: working,
+	frameReports:   working,
+	frameFeedback:  working,
+	frameCapacity:  working,
+	frameDrain:     working,
+	frameError:     working,
+	frameGoodbye:   working,
+}
+
+// roleError refuses a caller whose role is not among those that may make the call.
+type roleError struct {
+	what string
+	has  auth.Role
+	asks auth.Role
+}
+
+func (e *roleError) Error() string {
+	if e.asks == auth.Nobody {
+		return e.what + " is for nobody"
+	}
+	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.what, e.asks, e.has)
+}
+
+// admit lets a call in, or says why not. The context that it returns knows who calls.
+func (a *authenticator) admit(ctx context.Context, method string) (context.Context, identity, error) {
+	if unguarded[method] {
+		return ctx, identity{}, nil
+	}
+	if a.open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
+		return nil, identity{}, toStatus(errOpen)
+	}
+	who, err := a.caller(ctx)
+	if err != nil {
+		return nil, who, toStatus(err)
+	}
+	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
+	if asks := access[method]; !who.Role.Has(asks) {
+		return nil, who, toStatus(&roleError{what: method, has: who.Role, asks: asks})
+	}
+	return as(ctx, who), who, nil
+}
+
+// gate lets calls in, and ends those under way whose credential ends.
+type gate struct {
+	*authenticator
+	vigil *vigil
+}
+
+// unary lets a call in. Of these only Lease waits for long.
+func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, who, err := g.admit(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
+		var done func()
+		ctx, done = g.vigil.watch(ctx, who)
+		defer done()
+	}
+	return next(ctx, req)
+}
+
+func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, who, err := g.admit(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	ctx, done := g.vigil.watch(ctx, who)
+	defer done()
+	err = next(srv, &admitted{ServerStream: stream, ctx: ctx})
+	if ended := credentialEnded(ctx); ended != nil {
+		return toStatus(ended)
+	}
+	return err
+}
+
+// admitted is a stream that was let in.
+type admitted struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // a grpc.ServerStream has one
+}
+
+// Context ends with the stream, or with its credential.
+func (s *admitted) Context() context.Context { return s.ctx }
+
+// RecvMsg hands on nothing that comes after the end of the credential (X3).
+func (s *admitted) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if ended := credentialEnded(s.ctx); ended != nil {
+		return toStatus(ended)
+	}
+	return nil
+}
+
+// credentialEnded is why the credential of a call came to its end while the call was under way; nil if it did not.
+func credentialEnded(ctx context.Context) error {
+	if bad := (*auth.Error)(nil); errors.As(context.Cause(ctx), &bad) {
+		return bad
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// guardedBy is a coordinator that asks for credentials.
+func guardedBy(t *testing.T, rules Auth, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	serveWith(t, nil, Config{Auth: &rules}, test)
+}
+
+// issue makes a token that is good for an hour.
+func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id string) {
+	t.Helper()
+	return r.issueFor(t, tenant, role, time.Hour)
+}
+
+func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Duration) (token, id string) {
+	t.Helper()
+	token, made, err := r.door.keyring.Create(auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token, made.ID
+}
+
+// bearing is a context whose calls carry a token.
+func bearing(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// invoke makes a call of any kind with an empty request, and returns how it ends; streams are closed at once.
+func (r *rig) invoke(ctx context.Context, method string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if !r.streams()[method] {
+		return r.conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{})
+	}
+	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	_ = stream.SendMsg(&emptypb.Empty{}) // what became of it, RecvMsg tells
+	_ = stream.CloseSend()
+	return stream.RecvMsg(&emptypb.Empty{})
+}
+
+// methods lists all calls of the server by their full names.
+func (r *rig) methods() []string {
+	return slices.Sorted(maps.Keys(r.streams()))
+}
+
+// streams tells of each call whether it is a stream.
+func (r *rig) streams() map[string]bool {
+	all := map[string]bool{}
+	for service, info := range r.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			all["/"+service+"/"+m.Name] = m.IsClientStream || m.IsServerStream
+		}
+	}
+	return all
+}
+
+// X2: every call that the server knows has a rule, and no rule is for a call that is not there.
+func TestEveryCallHasARule(t *testing.T) {
+	t.Attr("rules", "X2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ruled := slices.Sorted(maps.Keys(access))
+		for method := range unguarded {
+			if access[method] != auth.Nobody {
+				t.Errorf("%s is for everybody and for some", method)
+			}
+			ruled = append(ruled, method)
+		}
+		slices.Sort(ruled)
+		if methods := r.methods(); !slices.Equal(methods, ruled) {
+			t.Errorf("calls %q\nrules %q", methods, ruled)
+		}
+		for method, roles := range access {
+			if !roles.Has(auth.Operator) {
+				t.Errorf("%s is not for operators", method)
+			}
+		}
+	})
+}
+
+// X2: every frame that a worker can send has a rule.
+func TestEveryFrameHasARule(t *testing.T) {
+	t.Attr("rules", "X2")
+	payloads := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
+	kinds := map[frameKind]bool{frameBare: true}
+	for i := range payloads.Len() {
+		m := &lessorv1.SessionRequest{}
+		m.ProtoReflect().Mutable(payloads.Get(i))
+		kind := kindOf(m)
+		if kind == frameUnknown || frameAccess[kind] == auth.Nobody {
+			t.Errorf("%s has no rule", payloads.Get(i).Name())
+		}
+		kinds[kind] = true
+	}
+	if len(kinds) != len(frameAccess) {
+		t.Errorf("%d kinds of frames, %d rules", len(kinds), len(frameAccess))
+	}
+}
+
+// X1, X2: each call against each credential: let in is who has a good one of a role that the call is for, and nobody else. Tokens are on.
+func TestWhoMayCall(t *testing.T) {
+	t.Attr("rules", "X1 X2")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		old, _ := r.issue(t, "acme", auth.Operator)
+		time.Sleep(time.Hour)
+		good, id := r.issue(t, "acme", auth.Operator)
+		if _, err := r.door.keyring.Revoke("acme", id, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		bad := map[auth.Problem]context.Context{
+			auth.Missing: t.Context(), auth.Malformed: bearing(t.Context(), "secret"), auth.Revoked: bearing(t.Context(), good),
+			auth.Expired: bearing(t.Context(), old), auth.BadSignature: bearing(t.Context(), old[:len(old)-4]+"AAAA"),
+		}
+		cells := 0
+		for _, method := range r.methods() {
+			for problem, ctx := range bad {
+				cells++
+				if err := r.invoke(ctx, method); unguarded[method] == (problemOf(err) == string(problem)) {
+					t.Errorf("%s with a credential that is %s: %v", method, problem, err)
+				}
+			}
+		}
+		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
+			token, _ := r.issue(t, "acme", role)
+			for _, method := range r.methods() {
+				cells++
+				err := r.invoke(bearing(t.Context(), token), method)
+				refused := errorCode(err) == codeForbidden && status.Code(err) == codes.PermissionDenied
+				if status.Code(err) == codes.Unauthenticated || refused == (access[method].Has(role) || unguarded[method]) {
+					t.Errorf("%s as %v: %v", method, role, err)
+				}
+			}
+		}
+		t.Logf("%d calls, %d cells", len(r.methods()), cells)
+	})
+}
+
+// problemOf is why a credential was refused; empty where it was not.
+func problemOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == codeToken {
+			return info.Metadata["problem"]
+		}
+	}
+	return ""
+}
+
+// X1: the form of the header counts, and two of them are none.
+func TestAuthorizationHeaders(t *testing.T) {
+	t.Attr("rules", "X1")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Viewer)
+		for _, headers := range [][]string{{token}, {"Basic " + token}, {"Bearer"}, {"Bearer "}, {"Bearer " + token, "Bearer " + token}, {"Bearer  " + token}} {
+			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": headers})
+			if _, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); problemOf(err) != string(auth.Malformed) {
+				t.Errorf("%d headers of %d bytes: %v", len(headers), len(headers[0]), err)
+			}
+		}
+		ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": {"bearer " + token}})
+		if _, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil {
+			t.Errorf("the scheme in lower case: %v", err)
+		}
+	})
+}
+
+// X1: who may not come in is not told what is wrong with the request.
+func TestCredentialsComeBeforeTheRequest(t *testing.T) {
+	t.Attr("rules", "X1")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
+			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(frameSender{newCodec()}))
+			if problemOf(err) != string(auth.Missing) {
+				t.Errorf("%s: %v", method, err)
+			}
+		}
+	})
+}
+
+// X1: no log has a token in it, good or bad.
+func TestNoTokenInTheLog(t *testing.T) {
+	t.Attr("rules", "X1")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		ctx := bearing(t.Context(), operator)
+		service := lessorv1.NewAuthServiceClient(r.conn)
+		made, err := service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = service.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()})
+		_ = r.invoke(bearing(t.Context(), made.GetToken()), lessorv1.WorkerService_Lease_FullMethodName)
+		_ = r.invoke(bearing(t.Context(), made.GetToken()), lessorv1.WorkerService_Session_FullMethodName)
+		synctest.Wait()
+		log := r.log.String()
+		for _, token := range []string{operator, made.GetToken()} {
+			for _, part := range strings.Split(token, ".")[1:] {
+				if strings.Contains(log, part) {
+					t.Errorf("the log has a part of a token: %s", part)
+				}
+			}
+		}
+		if !strings.Contains(log, `"subject":"acme-operator"`) || !strings.Contains(log, codeToken) {
+			t.Error("the log does not tell who called, and who was refused:", log)
+		}
+	})
+}
+
+// X1: without credentials, everyone is tenant "default", and there is nobody to issue any to.
+func TestOpenCoordinatorIssuesNothing(t *testing.T) {
+	t.Attr("rules", "X1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, method := range r.methods() {
+			issues := strings.HasPrefix(method, "/lessor.v1.AuthService/")
+			if err := r.invoke(t.Context(), method); (errorCode(err) == codeOpen) != issues {
+				t.Errorf("%s: %v", method, err)
+			}
+		}
+	})
+}
+
+// X2: what the service shows and ends is the caller's own.
+func TestTokensBelongToTheirTenant(t *testing.T) {
+	t.Attr("rules", "X1 X2")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		service := lessorv1.NewAuthServiceClient(r.conn)
+		operator, id := r.issue(t, "acme", auth.Operator)
+		stranger, _ := r.issue(t, "evil", auth.Operator)
+		evil, acme := bearing(t.Context(), stranger), bearing(t.Context(), operator)
+		for _, name := range []string{id, "k0000000000000000", "x"} {
+			if _, err := service.RevokeToken(evil, &lessorv1.RevokeTokenRequest{TokenId: name}); errorCode(err) != codeNoToken {
+				t.Errorf("revoke %s of another tenant: %v, want NOT_FOUND", name, err)
+			}
+		}
+		for i := range 3 {
+			made, err := service.CreateToken(acme, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: fmt.Sprint("w", i)})
+			if err != nil || made.GetInfo().GetIssuedBy() != "acme-operator" {
+				t.Fatalf("create: %v, %v", made.GetInfo(), err)
+			}
+		}
+		var ids []string
+		for page := ""; ; {
+			list, err := service.ListTokens(acme, &lessorv1.ListTokensRequest{PageSize: 2, PageToken: page})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range list.GetTokens() {
+				ids = append(ids, one.GetTokenId())
+			}
+			if page = list.GetNextPageToken(); page == "" {
+				break
+			}
+			if _, err := service.ListTokens(evil, &lessorv1.ListTokensRequest{PageToken: page}); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("a page token of another tenant: %v", err)
+			}
+		}
+		if len(ids) != 4 || !slices.Contains(ids, id) {
+			t.Errorf("listed: %q", ids)
+		}
+		if _, err := service.RotateKey(evil, &lessorv1.RotateKeyRequest{}); err != nil {
+			t.Error(err)
+		}
+		theirs, err := service.ListKeys(evil, &lessorv1.ListKeysRequest{})
+		ours, err2 := service.ListKeys(acme, &lessorv1.ListKeysRequest{})
+		if err != nil || err2 != nil || len(theirs.GetKeys()) != 2 || len(ours.GetKeys()) != 1 || ours.GetKeys()[0].GetTokens() != 4 {
+			t.Errorf("keys %v and %v (%v, %v)", theirs, ours, err, err2)
+		}
+	})
+}

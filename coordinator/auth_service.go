@@ -1,0 +1,146 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// authService issues credentials and takes them back.
+type authService struct {
+	lessorv1.UnimplementedAuthServiceServer
+	*edge
+	keyring *auth.Keyring // nil: no credentials are asked for, and no call gets here; see admit
+}
+
+var roleProtos = map[auth.Role]lessorv1.Role{
+	auth.Worker: lessorv1.Role_ROLE_WORKER, auth.Producer: lessorv1.Role_ROLE_PRODUCER,
+	auth.Operator: lessorv1.Role_ROLE_OPERATOR, auth.Viewer: lessorv1.Role_ROLE_VIEWER,
+}
+
+// parseRole reads a role; auth.Nobody, which the keyring refuses, for what is none.
+func parseRole(m lessorv1.Role) auth.Role {
+	for r, p := range roleProtos {
+		if p == m {
+			return r
+		}
+	}
+	return auth.Nobody
+}
+
+// CreateToken issues a token for the caller's tenant.
+func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateTokenRequest) (*lessorv1.CreateTokenResponse, error) {
+	f := s.fields()
+	life := f.span("ttl", req.GetTtl())
+	if req.GetTtl() != nil && life < time.Second {
+		f.fail("ttl", "is %v; the range is 1s to %v", life, auth.MaxLife)
+	}
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	who := identify(ctx)
+	token, t, err := s.keyring.Create(auth.Request{
+		Tenant: who.Tenant, Role: parseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject,
+	}, time.Now())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	note(ctx, "id", t.ID)
+	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
+}
+
+// ListTokens shows the tokens of the caller's tenant.
+func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRequest) (*lessorv1.ListTokensResponse, error) {
+	f, tenant := s.fields(), identify(ctx).Tenant
+	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	list := newListing("tokens", tenant, &lessorv1.ListTokensRequest{})
+	after := string(list.cursor(f, req.GetPageToken()))
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	res, last := &lessorv1.ListTokensResponse{}, ""
+	for _, t := range s.keyring.List(tenant) {
+		if tokenKey(t) <= after {
+			continue
+		}
+		if len(res.Tokens) == size {
+			res.NextPageToken = list.token([]byte(last))
+			break
+		}
+		res.Tokens, last = append(res.Tokens, tokenProto(t)), tokenKey(t)
+	}
+	return res, nil
+}
+
+// tokenKey orders tokens as the list does.
+func tokenKey(t records.Token) string { return fmt.Sprintf("%020d %s", t.IssuedAt, t.ID) }
+
+// RevokeToken ends a credential of the caller's tenant.
+func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeTokenRequest) (*lessorv1.RevokeTokenResponse, error) {
+	f, who := s.fields(), identify(ctx)
+	id := f.required("token_id", req.GetTokenId())
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	note(ctx, "id", id)
+	t, err := s.keyring.Revoke(who.Tenant, id, who.Subject, time.Now())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.RevokeTokenResponse{Token: tokenProto(t)}, nil
+}
+
+// RotateKey makes a new key sign for the caller's tenant.
+func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequest) (*lessorv1.RotateKeyResponse, error) {
+	f := s.fields()
+	retire := f.span("retire_after", req.GetRetireAfter())
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	var bound *time.Duration
+	if req.GetRetireAfter() != nil {
+		bound = &retire
+	}
+	key, err := s.keyring.Rotate(identify(ctx).Tenant, bound, time.Now())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	note(ctx, "id", key.ID)
+	return &lessorv1.RotateKeyResponse{Key: keyProto(key, 0)}, nil
+}
+
+// ListKeys shows the keys of the caller's tenant.
+func (s *authService) ListKeys(ctx context.Context, _ *lessorv1.ListKeysRequest) (*lessorv1.ListKeysResponse, error) {
+	tenant, now := identify(ctx).Tenant, lease.WallOf(time.Now())
+	signed := map[string]uint32{}
+	for _, t := range s.keyring.List(tenant) {
+		if t.RevokedAt == 0 && t.ExpiresAt > now {
+			signed[t.Key]++
+		}
+	}
+	res := &lessorv1.ListKeysResponse{}
+	for _, key := range s.keyring.Keys(tenant) {
+		res.Keys = append(res.Keys, keyProto(key, signed[key.ID]))
+	}
+	return res, nil
+}
+
+func tokenProto(t records.Token) *lessorv1.TokenInfo {
+	role, _ := auth.ParseRole(t.Role)
+	return &lessorv1.TokenInfo{
+		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: stamp(t.IssuedAt), IssuedBy: t.IssuedBy,
+		ExpiresAt: stamp(t.ExpiresAt), RevokedAt: stamp(t.RevokedAt), RevokedBy: t.RevokedBy,
+	}
+}
+
+// keyProto leaves the secret out.
+func keyProto(k records.SigningKey, tokens uint32) *lessorv1.SigningKey {
+	return &lessorv1.SigningKey{
+		KeyId: k.ID, CreatedAt: stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: stamp(k.RetiresAt), Tokens: tokens,
+	}
+}

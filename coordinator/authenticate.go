@@ -1,0 +1,111 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+)
+
+// Auth says what the coordinator asks of its callers.
+type Auth struct {
+	// Audience is what tokens must be for; empty: auth.DefaultAudience.
+	Audience string
+	// RequireCertificate refuses callers that have shown no client certificate, whatever token they have.
+	RequireCertificate bool
+}
+
+// errNoCertificate refuses a caller without a client certificate.
+var errNoCertificate = errors.New("a client certificate is required")
+
+// authenticator tells who calls, by what the caller shows.
+type authenticator struct {
+	keyring *auth.Keyring // nil: everyone may come in
+	rules   Auth
+}
+
+// open reports whether no credentials are asked for.
+func (a *authenticator) open() bool { return a.keyring == nil }
+
+// authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
+// certificate, whose tenant it must not leave. The error is an *auth.Error or errNoCertificate.
+func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (identity, error) {
+	if a.open() {
+		return everyone, nil
+	}
+	certified, err := a.certified(conn)
+	if token == "" {
+		if err == nil && certified.Tenant == "" {
+			err = &auth.Error{Problem: auth.Missing}
+		}
+		return certified, err
+	}
+	if errors.Is(err, errNoCertificate) {
+		return identity{}, err
+	}
+	who, err := a.keyring.Verify(token, time.Now())
+	if err == nil && certified.Tenant != "" && certified.Tenant != who.Tenant {
+		err = &auth.Error{Problem: auth.Conflict}
+	}
+	return identity{Identity: who}, err
+}
+
+// certified tells who the certificate of a connection speaks for; the zero identity where it speaks for nobody.
+func (a *authenticator) certified(conn *tls.ConnectionState) (identity, error) {
+	if conn == nil || len(conn.VerifiedChains) == 0 {
+		if a.rules.RequireCertificate {
+			return identity{}, errNoCertificate
+		}
+		return identity{}, nil
+	}
+	leaf := conn.VerifiedChains[0][0]
+	who, err := a.keyring.Certified(leaf, time.Now())
+	return identity{Identity: who, certificate: leaf}, err
+}
+
+// recheck looks again at who was let in, and tells until when the credential is good (X3).
+func (a *authenticator) recheck(who identity) (time.Time, error) {
+	if who.certificate != nil {
+		again, err := a.keyring.Certified(who.certificate, time.Now())
+		return again.Until, err
+	}
+	return a.keyring.Recheck(who.Identity, time.Now())
+}
+
+// caller authenticates a gRPC call.
+func (a *authenticator) caller(ctx context.Context) (identity, error) {
+	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	if err != nil {
+		return identity{}, err
+	}
+	return a.authenticate(token, connection(ctx))
+}
+
+// bearer takes the token out of the authorization headers; empty where there is none. Two of them could be read as either.
+func bearer(headers []string) (string, error) {
+	if len(headers) == 0 {
+		return "", nil
+	}
+	scheme, token, found := strings.Cut(headers[0], " ")
+	if len(headers) > 1 || !found || !strings.EqualFold(scheme, "bearer") || token == "" {
+		return "", &auth.Error{Problem: auth.Malformed}
+	}
+	return token, nil
+}
+
+// connection is the TLS connection of a call; nil where there is none.
+func connection(ctx context.Context) *tls.ConnectionState {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			return &info.State
+		}
+	}
+	return nil
+}

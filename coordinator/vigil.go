@@ -1,0 +1,88 @@
+package coordinator
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// vigil ends calls under way when their credential is revoked or expires (X3). Each has a timer for the end that its credential has by itself;
+// after every change of the credentials all are looked at again.
+type vigil struct {
+	recheck func(identity) (time.Time, error)
+
+	mu    sync.Mutex
+	calls map[*watched]struct{}
+}
+
+// watched is a call under way.
+type watched struct {
+	who identity
+	end context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer
+	over  bool
+}
+
+func newVigil(recheck func(identity) (time.Time, error)) *vigil {
+	return &vigil{recheck: recheck, calls: map[*watched]struct{}{}}
+}
+
+// watch returns a context that ends with the credential, and has an *auth.Error as its cause then. done must be called at the end of the call.
+func (v *vigil) watch(ctx context.Context, who identity) (ends context.Context, done func()) {
+	if who.Until.IsZero() { // nothing was shown, so nothing can end
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watched{who: who, end: cancel}
+	v.mu.Lock()
+	v.calls[w] = struct{}{}
+	v.mu.Unlock()
+	v.look(w) // the credential may have ended since it was looked at
+	return ctx, func() {
+		v.mu.Lock()
+		delete(v.calls, w)
+		v.mu.Unlock()
+		w.stop()
+		cancel(nil)
+	}
+}
+
+// look ends a call whose credential is not good any more, and sets its timer otherwise.
+func (v *vigil) look(w *watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until, err := v.recheck(w.who)
+	switch {
+	case err != nil:
+		w.end(err)
+	case w.over:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(time.Until(until), func() { v.look(w) })
+	default:
+		w.timer.Reset(time.Until(until))
+	}
+}
+
+func (w *watched) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// changed looks at all calls again. What had ended by then reaches no handler once it has returned.
+func (v *vigil) changed() {
+	v.mu.Lock()
+	all := make([]*watched, 0, len(v.calls))
+	for w := range v.calls {
+		all = append(all, w)
+	}
+	v.mu.Unlock()
+	for _, w := range all {
+		v.look(w)
+	}
+}

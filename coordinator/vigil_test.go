@@ -1,0 +1,224 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// shortLife is the life of the tokens that end.
+const shortLife = 30 * time.Second
+
+// ends are the ways in which a credential comes to its end.
+var ends = map[auth.Problem]func(r *rig, id string) error{
+	auth.Revoked: func(r *rig, id string) error {
+		_, err := r.door.keyring.Revoke(DefaultTenant, id, "ann", time.Now())
+		return err
+	},
+	auth.UnknownKey: func(r *rig, _ string) error {
+		_, err := r.door.keyring.Rotate(DefaultTenant, new(time.Duration), time.Now())
+		return err
+	},
+	auth.Expired: func(*rig, string) error { time.Sleep(shortLife); return nil },
+}
+
+// X3: a stream whose credential is revoked, expires, or loses its key ends within a second with the reason, a slow reader included, and
+// what its worker says later is not committed; a stream of another credential goes on.
+func TestStreamsEndWithTheirCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	for problem, end := range ends {
+		t.Run(string(problem), func(t *testing.T) {
+			cfg := noHeartbeats
+			cfg.Auth = &Auth{}
+			serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+				token, id := r.issueFor(t, DefaultTenant, auth.Worker, shortLife)
+				operator, _ := r.issue(t, DefaultTenant, auth.Operator)
+				long, _ := r.issue(t, "other", auth.Operator)
+				for _, queue := range []string{"q", "q", "later"} {
+					_, err := r.tasks.SubmitTask(bearing(t.Context(), operator), &lessorv1.SubmitTaskRequest{
+						Task: &lessorv1.TaskSpec{Queue: queue, HeartbeatTimeout: durationpb.New(time.Hour)},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				tk := r.bearing(token).work(t, "w", 1)
+				work := tk.given(1)
+				other, err := r.tasks.SubmitStream(bearing(t.Context(), long))
+				if err != nil {
+					t.Fatal(err)
+				}
+				waiting := make(chan error, 1)
+				go func() { waiting <- errOf(waitForWork(bearing(t.Context(), token), r)) }()
+				synctest.Wait()
+
+				if err := end(r, id); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				_ = tk.stream.Send(tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
+				if reset := hear[*lessorv1.Reset](tk); reset.GetCode() != codeToken {
+					t.Errorf("reset %v", reset)
+				}
+				if err := tk.over(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {
+					t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
+				}
+				if err := <-waiting; problemOf(err) != string(problem) {
+					t.Errorf("the request that waited ended with %v", err)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it took %v", took)
+				}
+				r.wantUncommitted(t, work[0])
+				if err := other.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+					t.Error(err)
+				}
+				if _, err := other.Recv(); err != nil {
+					t.Errorf("another tenant's stream: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// X3: a worker that reads nothing holds up nobody.
+func TestSlowStreamEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3 W11")
+	cfg := noHeartbeats
+	cfg.Auth = &Auth{}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, DefaultTenant, auth.Worker)
+		tk := r.bearing(token).mute(t, "w")
+		tk.say(hello("w"))
+		tk.say(registration(1))
+		go func() {
+			for tk.stream.Send(tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}})) == nil {
+			}
+		}()
+		synctest.Wait()
+		if _, err := r.door.keyring.Revoke(DefaultTenant, id, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		viewer, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		if _, err := r.admin.GetWorker(bearing(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
+			t.Errorf("a second later: %v", err)
+		}
+		var err error
+		for err == nil {
+			_, err = tk.stream.Recv()
+		}
+		if problemOf(err) != string(auth.Revoked) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
+	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
+}
+
+// X3: watches and streams of producers end, too.
+func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, DefaultTenant, auth.Operator)
+		ctx := bearing(t.Context(), token)
+		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := r.tasks.SubmitStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 2)
+		go func() {
+			ended <- errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: made.GetTask().GetTaskId()}))
+		}()
+		go func() { ended <- errOf(stream.Recv()) }()
+		synctest.Wait()
+		if err := ends[auth.Revoked](r, id); err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
+		for range 2 {
+			if err := <-ended; problemOf(err) != string(auth.Revoked) {
+				t.Errorf("ended with %v", err)
+			}
+		}
+		synctest.Wait()
+		again, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		list, err := r.tasks.ListTasks(bearing(t.Context(), again), &lessorv1.ListTasksRequest{})
+		if err != nil || len(list.GetTasks()) != 1 {
+			t.Errorf("%d tasks (%v), want none from after the end", len(list.GetTasks()), err)
+		}
+	})
+}
+
+// X1: keys rotate while calls and streams are under way, and not one of them fails.
+func TestRotationUnderLoad(t *testing.T) {
+	t.Attr("rules", "X1")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, DefaultTenant, auth.Operator)
+		ctx, stop := context.WithCancel(bearing(t.Context(), token))
+		failed := make(chan error, 4)
+		for range cap(failed) {
+			go func() {
+				stream, err := r.tasks.SubmitStream(ctx)
+				for err == nil && ctx.Err() == nil {
+					if err = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err == nil {
+						_, err = stream.Recv()
+					}
+					if err == nil {
+						_, err = r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+					}
+				}
+				if ctx.Err() != nil || errors.Is(err, io.EOF) {
+					err = nil
+				}
+				failed <- err
+			}()
+		}
+		service := lessorv1.NewAuthServiceClient(r.conn)
+		for range 50 {
+			if _, err := service.RotateKey(ctx, &lessorv1.RotateKeyRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		for range cap(failed) {
+			if err := <-failed; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// bearing is the rig with a token for its sessions.
+func (r *rig) bearing(token string) *rig {
+	mine := *r
+	mine.token = token
+	return &mine
+}
+
+// wantUncommitted fails where a task has an outcome.
+func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
+	t.Helper()
+	operator, _ := r.issue(t, DefaultTenant, auth.Viewer)
+	res, err := r.tasks.GetTask(bearing(t.Context(), operator), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
+		t.Errorf("the task is %v (%v), want LEASED", s, err)
+	}
+}
