@@ -1,0 +1,189 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// made is a directory with an authority, a server for localhost and a client.
+func made(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "certs")
+	a, err := NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Server([]string{"localhost", "127.0.0.1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Client("client", &url.URL{Scheme: "lessor", Host: "acme", Path: "/worker/w"}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func in(dir, name string) Files {
+	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+}
+
+// shake connects both sides and returns what the server saw of the client, or the first error.
+func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	here, there := net.Pipe()
+	defer func() { _ = here.Close(); _ = there.Close() }()
+	client = client.Clone()
+	client.ServerName = "localhost"
+	failed := make(chan error, 1)
+	go func() {
+		c := tls.Client(there, client)
+		err := c.Handshake()
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, 1)) // with TLS 1.3 the server refuses a certificate after the handshake
+		}
+		if err != nil {
+			_ = there.Close()
+		}
+		failed <- err
+	}()
+	c := tls.Server(here, server)
+	_ = here.SetDeadline(time.Now().Add(10 * time.Second))
+	err := c.Handshake()
+	if err == nil {
+		_, err = c.Write([]byte{1})
+	}
+	if err != nil {
+		_ = here.Close()
+	}
+	return c.ConnectionState(), errors.Join(err, <-failed)
+}
+
+// X1: what one command makes is good for both sides, and the server sees who the client is; another authority's is refused.
+func TestDevelopmentCertificates(t *testing.T) {
+	t.Attr("rules", "X1")
+	dir, other := made(t), made(t)
+	server, err := Server(in(dir, "server"), slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Client(in(dir, "client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := shake(t, server, client)
+	if err != nil || len(state.VerifiedChains) != 1 || state.PeerCertificates[0].URIs[0].String() != "lessor://acme/worker/w" {
+		t.Errorf("%v (%v)", state.PeerCertificates, err)
+	}
+	bare, err := Client(Files{CA: in(dir, "").CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := shake(t, server, bare); err != nil || len(state.VerifiedChains) != 0 {
+		t.Errorf("without a certificate: %v", err)
+	}
+	strange, err := Client(Files{Cert: in(other, "client").Cert, Key: in(other, "client").Key, CA: in(dir, "").CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shake(t, server, strange); err == nil {
+		t.Error("a certificate of another authority was taken")
+	}
+	if _, err := shake(t, server, &tls.Config{MinVersion: tls.VersionTLS12}); err == nil {
+		t.Error("a server of an unknown authority was taken")
+	}
+}
+
+// Keys are for their owner alone, and nothing is overwritten.
+func TestDevelopmentKeysAreKept(t *testing.T) {
+	dir := made(t)
+	for _, name := range []string{"ca", "server", "client"} {
+		info, err := os.Stat(filepath.Join(dir, name+"-key.pem"))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if _, err := NewAuthority(dir); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second authority: %v", err)
+	}
+}
+
+// X1: new files take effect with the next connection; broken ones are told, and leave the old ones in force.
+func TestServerReadsChangedFiles(t *testing.T) {
+	t.Attr("rules", "X1")
+	dir, next := made(t), made(t)
+	var log bytes.Buffer
+	server, err := Server(in(dir, "server"), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusts := func(dir string) bool {
+		t.Helper()
+		client, err := Client(in(dir, "client"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = shake(t, server, client)
+		return err == nil
+	}
+	if !trusts(dir) || trusts(next) {
+		t.Fatal("the first certificates are not in force")
+	}
+	later := time.Now().Add(time.Minute)
+	replace := func(name string, content []byte) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(file, content, 0o600), os.Chtimes(file, later, later)); err != nil {
+			t.Fatal(err)
+		}
+		later = later.Add(time.Minute)
+	}
+	replace("server.pem", []byte("no certificate"))
+	old, err := Client(Files{CA: in(next, "").CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shake(t, server, old); err == nil || !strings.Contains(log.String(), "the old ones stay") {
+		t.Errorf("a broken file: %v, log %q", err, log.String())
+	}
+	for _, name := range []string{"server.pem", "server-key.pem", "ca.pem"} {
+		content, err := os.ReadFile(filepath.Join(next, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace(name, content)
+	}
+	if !trusts(next) || strings.Count(log.String(), "the old ones stay") != 1 {
+		t.Errorf("the new certificates are not in force; log %q", log.String())
+	}
+}
+
+// What can not be used is refused at the start.
+func TestBadFiles(t *testing.T) {
+	dir := made(t)
+	good := in(dir, "client")
+	for what, files := range map[string]Files{
+		"no key":          {Cert: good.Cert},
+		"no certificate":  {Key: good.Key},
+		"another key":     {Cert: good.Cert, Key: in(dir, "server").Key},
+		"no such file":    {CA: filepath.Join(dir, "none.pem")},
+		"no authority":    {CA: good.Key},
+		"key for a chain": {Cert: good.Key, Key: good.Key},
+	} {
+		if _, err := Client(files); err == nil {
+			t.Errorf("%s: taken by a client", what)
+		}
+		if _, err := Server(files, slog.Default()); err == nil {
+			t.Errorf("%s: taken by a server", what)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files name what a side of a connection shows and trusts, in PEM.
+type Files struct {
+	Cert, Key string // the certificate with those below its authority, and its key
+	CA        string // authorities of the other side
+}
+
+// Server is the configuration of a listener. Its files are looked at with each connection: new ones take effect at once, and what can not be
+// read is logged and leaves the old ones in force. With Files.CA, certificates of clients are verified where they show one. The error is
+// that of the first look.
+func Server(files Files, log *slog.Logger) (*tls.Config, error) {
+	s := &server{files: files, log: log}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current(), nil },
+	}, nil
+}
+
+// server keeps the configuration that its files made last.
+type server struct {
+	files Files
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	stamps []stamp
+	cfg    *tls.Config
+}
+
+// stamp tells a file from what it was.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// current is the configuration for a new connection.
+func (s *server) current() *tls.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stamps := stampsOf(s.files); !equal(stamps, s.stamps) {
+		if err := s.load(); err != nil {
+			s.log.Error("certificates were not renewed, the old ones stay", "error", err)
+		} else {
+			s.log.Info("certificates renewed")
+		}
+		s.stamps = stamps // a broken file is told once, and tried again when it changes
+	}
+	return s.cfg
+}
+
+func (s *server) load() error {
+	stamps := stampsOf(s.files)
+	pair, err := tls.LoadX509KeyPair(s.files.Cert, s.files.Key)
+	if err != nil {
+		return err
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if s.files.CA != "" {
+		cfg.ClientAuth = tls.VerifyClientCertIfGiven
+		if cfg.ClientCAs, err = Pool(s.files.CA); err != nil {
+			return err
+		}
+	}
+	s.cfg, s.stamps = cfg, stamps
+	return nil
+}
+
+// Pool reads certificates of authorities.
+func Pool(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+func stampsOf(files Files) (all []stamp) {
+	for _, file := range []string{files.Cert, files.Key, files.CA} {
+		var one stamp
+		if info, err := os.Stat(file); file != "" && err == nil {
+			one = stamp{info.ModTime(), info.Size()}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func equal(a, b []stamp) bool {
+	for i := range a {
+		if !a[i].modified.Equal(b[i].modified) || a[i].size != b[i].size {
+			return false
+		}
+	}
+	return true
+}
+
+// errHalf refuses a certificate without its key.
+var errHalf = errors.New("a certificate and its key go together")
+
+// Client is the configuration of a client; without Files.CA it trusts the authorities of the system. The certificate and its key are read
+// with each connection, so that new ones take effect with the next.
+func Client(files Files) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if files.CA != "" {
+		var err error
+		if cfg.RootCAs, err = Pool(files.CA); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case files.Cert == "" && files.Key == "":
+		return cfg, nil
+	case files.Cert == "" || files.Key == "":
+		return nil, errHalf
+	}
+	if _, err := tls.LoadX509KeyPair(files.Cert, files.Key); err != nil {
+		return nil, err
+	}
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		return &pair, err
+	}
+	return cfg, nil
+}

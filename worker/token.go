@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+)
+
+var _ credentials.PerRPCCredentials = (*Token)(nil)
+
+// Token is a bearer token that goes with every call, for workers and producers alike:
+//
+//	conn, err := worker.Dial(target, grpc.WithPerRPCCredentials(worker.TokenFile("/run/secrets/lessor")))
+//
+// Make one with TokenFile or StaticToken. It is safe for concurrent use.
+type Token struct {
+	// PlainText sends the token over connections without TLS, too, where everyone on the way can read it: for coordinators on this machine.
+	PlainText bool
+
+	file string // empty: it never changes
+
+	mu       sync.Mutex
+	token    string
+	modified time.Time
+	size     int64
+}
+
+// StaticToken is a token that never changes.
+func StaticToken(token string) *Token { return &Token{token: token} }
+
+// TokenFile is a token in a file, white space around it ignored. The file is looked at with each call and read again when it has changed, so
+// that a new token needs no restart. While it can not be read, the last token stays in use.
+func TokenFile(path string) *Token { return &Token{file: path} }
+
+// GetRequestMetadata is for gRPC. The error is UNAUTHENTICATED where there was never a token in the file.
+func (t *Token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := t.current()
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// RequireTransportSecurity is for gRPC.
+func (t *Token) RequireTransportSecurity() bool { return !t.PlainText }
+
+func (t *Token) current() (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == "" {
+		return t.token, nil
+	}
+	err := t.read()
+	if t.token == "" {
+		return "", err
+	}
+	return t.token, nil
+}
+
+// errNoToken is what is wrong with an empty file.
+var errNoToken = errors.New("it is empty")
+
+// read reads the file if it has changed.
+func (t *Token) read() error {
+	info, err := os.Stat(t.file)
+	if err != nil {
+		return fmt.Errorf("token file: %w", err)
+	}
+	if t.token != "" && info.ModTime().Equal(t.modified) && info.Size() == t.size {
+		return nil
+	}
+	text, err := os.ReadFile(t.file)
+	token := strings.TrimSpace(string(text))
+	if err == nil && token == "" {
+		err = errNoToken
+	}
+	if err != nil {
+		return fmt.Errorf("token file %s: %w", t.file, err)
+	}
+	t.token, t.modified, t.size = token, info.ModTime(), info.Size()
+	return nil
+}
