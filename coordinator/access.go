@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -118,7 +119,7 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	}
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
 	if asks := access[method]; !who.Role.Has(asks) {
-		return nil, who, toStatus(&roleError{what: method, has: who.Role, asks: asks})
+		return nil, who, toStatus(&roleError{what: path.Base(method), has: who.Role, asks: asks})
 	}
 	return as(ctx, who), who, nil
 }

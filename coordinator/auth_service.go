@@ -8,6 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -21,6 +22,27 @@ type authService struct {
 var roleProtos = map[auth.Role]lessorv1.Role{
 	auth.Worker: lessorv1.Role_ROLE_WORKER, auth.Producer: lessorv1.Role_ROLE_PRODUCER,
 	auth.Operator: lessorv1.Role_ROLE_OPERATOR, auth.Viewer: lessorv1.Role_ROLE_VIEWER,
+}
+
+// RoleProto is a role on the wire.
+func RoleProto(r auth.Role) lessorv1.Role { return roleProtos[r] }
+
+// IssueToken issues a token by a store that no coordinator has open: the first one.
+func IssueToken(st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
+	keep := func(_ string, put func(*store.Batch)) error {
+		var b store.Batch
+		put(&b)
+		return st.Commit(context.Background(), &b)
+	}
+	keyring, err := auth.Open(st, audience, keep, func() {})
+	if err != nil {
+		return nil, err
+	}
+	token, t, err := keyring.Create(r, time.Now())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
 // parseRole reads a role; auth.Nobody, which the keyring refuses, for what is none.

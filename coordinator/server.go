@@ -131,7 +131,23 @@ func transport(cfg *tls.Config) credentials.TransportCredentials {
 	if cfg == nil {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(cfg)
+	return credentials.NewTLS(speaking(cfg, "h2"))
+}
+
+// speaking is cfg for a protocol above TLS; one configuration serves both listeners.
+func speaking(cfg *tls.Config, protocol string) *tls.Config {
+	cfg = cfg.Clone()
+	cfg.NextProtos = []string{protocol}
+	if choose := cfg.GetConfigForClient; choose != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return chosen, err
+			}
+			return speaking(chosen, protocol), nil
+		}
+	}
+	return cfg
 }
 
 // newCodec is the codec of grpc, made tolerant of bad frames and clear about bad strings.
@@ -159,7 +175,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 			"listen", grpcLis.Addr().String())
 	}
 	if c.cfg.TLS != nil && httpLis != nil {
-		httpLis = tls.NewListener(httpLis, c.cfg.TLS)
+		httpLis = tls.NewListener(httpLis, speaking(c.cfg.TLS, "http/1.1"))
 	}
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()

@@ -13,6 +13,7 @@ import (
 // benchCmd is lessor bench.
 type benchCmd struct {
 	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator that runs there, instead of own ones."`
+	Tenant    string        `shared:"" default:"default" placeholder:"NAME" help:"With --addr: tenant of the credential."`
 	Producers int           `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
@@ -23,6 +24,8 @@ type benchCmd struct {
 	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in a repetition, 1ms to 1m."`
 	Dir       string        `type:"bytes" placeholder:"DIR" help:"Where temporary data is kept, on the disk to measure; the system's directory for it by default."`
 	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more, and keep CPU and heap profiles of the coordinator, and CPU profiles of the load, here."`
+
+	credentials `embed:""`
 }
 
 // Help is shown below the flags.
@@ -59,8 +62,12 @@ func (c benchCmd) Run(a *app) error {
 }
 
 // config is the configuration of the benchmark, ranges not checked.
-func (c benchCmd) config(a *app) (bench.Config, error) {
+func (c benchCmd) config(a *app) (config bench.Config, err error) {
 	if c.Addr != "" {
+		if config.Options, err = c.options(c.Addr); err != nil {
+			return config, err
+		}
+		config.Tenant = c.Tenant
 		if err := checkHostPort("addr", c.Addr); err != nil {
 			return bench.Config{}, err
 		}
@@ -72,9 +79,9 @@ func (c benchCmd) config(a *app) (bench.Config, error) {
 	if err != nil {
 		return bench.Config{}, err
 	}
-	return bench.Config{
-		Command: []string{self, "serve"}, Dir: c.Dir, Addr: c.Addr,
-		Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload, Tasks: c.Tasks, Backlog: c.Backlog, Repeat: c.Repeat, LimitSpan: c.LimitSpan,
-		Profile: c.Profile, Version: buildVersion(), Progress: func(what string) { a.note("%s", what) },
-	}, nil
+	config.Command, config.Dir, config.Addr = []string{self, "serve"}, c.Dir, c.Addr
+	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, c.Payload
+	config.Tasks, config.Backlog, config.Repeat, config.LimitSpan = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan
+	config.Profile, config.Version, config.Progress = c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
+	return config, nil
 }

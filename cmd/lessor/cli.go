@@ -23,6 +23,9 @@ type cli struct {
 	Task    taskCmd    `cmd:"" help:"Look at tasks and change them."`
 	Queue   queueCmd   `cmd:"" help:"Look at queues."`
 	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
+	Token   tokenCmd   `cmd:"" help:"Issue credentials and take them back."`
+	Key     keyCmd     `cmd:"" help:"Look at the keys that sign tokens, and rotate them."`
+	Cert    certCmd    `cmd:"" help:"Make certificates for development."`
 	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
 	Version versionCmd `cmd:"" help:"Show the version."`

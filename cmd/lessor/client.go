@@ -21,7 +21,8 @@ const (
 
 // server is the flag of every command that talks to a coordinator.
 type server struct {
-	Addr string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
+	Addr        string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
+	credentials `embed:""`
 }
 
 // remote are the flags of those that name tasks and queues by more than the id of a task, which is one in all workspaces.
@@ -35,15 +36,16 @@ type client struct {
 	*grpc.ClientConn
 	tasks lessorv1.TaskServiceClient
 	admin lessorv1.AdminServiceClient
+	auth  lessorv1.AuthServiceClient
 }
 
-// dial prepares a connection; it is made at the first call. There is no TLS, as with serve.
+// dial prepares a connection; it is made at the first call. There is no TLS unless an option has it.
 func dial(target string, opts ...grpc.DialOption) (*client, error) {
-	conn, err := worker.Dial(target, append(opts,
+	conn, err := worker.Dial(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithUnaryInterceptor(withTimeout),
-	)...)
+	}, opts...)...)
 	if err != nil {
 		return nil, fail(exitUsage, "an address is HOST:PORT", "address %q: %v", target, err)
 	}
@@ -51,17 +53,8 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 		ClientConn: conn,
 		tasks:      lessorv1.NewTaskServiceClient(conn),
 		admin:      lessorv1.NewAdminServiceClient(conn),
+		auth:       lessorv1.NewAuthServiceClient(conn),
 	}, nil
-}
-
-func (r server) dial() (*client, error) { return dialAddr(r.Addr) }
-
-// dialAddr is dial for the value of --addr.
-func dialAddr(addr string) (*client, error) {
-	if err := checkHostPort("addr", addr); err != nil {
-		return nil, err
-	}
-	return dial(addr)
 }
 
 // checkHostPort refuses what gRPC would take for the name of a machine that cannot be reached, and net.Listen for
@@ -86,7 +79,7 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 
 // with calls use with a connection and closes it.
 func (r server) with(use func(*client) error) error {
-	c, err := r.dial()
+	c, err := r.dial(r.Addr)
 	if err != nil {
 		return err
 	}

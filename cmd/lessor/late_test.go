@@ -13,7 +13,7 @@ func reportLate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: late QUEUE OUTPUT")
 	}
-	cl, err := dialAddr(ts.Getenv("LESSOR_ADDR"))
+	cl, err := credentials{}.dial(ts.Getenv("LESSOR_ADDR"))
 	ts.Check(err)
 	defer func() { _ = cl.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

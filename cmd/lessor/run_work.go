@@ -43,7 +43,7 @@ func (r *runWork) run() (runner.Summary, error) {
 // throughOther works with a coordinator that runs elsewhere. A run that is under way waits for it when it is away; to
 // begin with, it must be there.
 func (r *runWork) throughOther() (runner.Summary, error) {
-	cl, err := dialAddr(r.Addr)
+	cl, err := r.dial(r.Addr)
 	if err != nil {
 		return runner.Summary{}, err
 	}
@@ -114,7 +114,12 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 	if err != nil {
 		return nil, fail(exitUsage, "", "%v", err)
 	}
+	tenant := "" // of an embedded coordinator
+	if r.Addr != "" {
+		tenant = r.Tenant
+	}
 	w, err := worker.New(cl, []string{r.job.RunID()}, worker.Config{
+		Tenant:       tenant,
 		Name:         r.job.RunID(),
 		Version:      buildVersion(),
 		Workspace:    r.Workspace,

@@ -24,7 +24,8 @@ type serveCmd struct {
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
-	Insecure bool         `help:"Listen off loopback although there is no TLS and no credentials."`
+	Insecure bool         `help:"Listen off loopback although there is no TLS."`
+	Access   accessFlags  `embed:""`
 	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
 	Log      logging      `embed:"" prefix:"log-"`
 	Limit    limits       `embed:"" prefix:"limit-"`
@@ -78,7 +79,11 @@ func (c serveCmd) Run(a *app) error {
 		defer func() { _ = httpLis.Close() }()
 	}
 	return withStore(c.Data, func(st store.Store) error {
-		co, err := coordinator.New(st, c.config(log, sessions))
+		cfg := c.config(log, sessions)
+		if err := c.Access.apply(&cfg); err != nil {
+			return err
+		}
+		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return fail(exitUsage, "", "%v", err)
 		}
@@ -106,7 +111,7 @@ func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordi
 	}
 }
 
-// listen opens a listener. Off loopback there must be TLS, which this version does not have (X1).
+// listen opens a listener. Off loopback there must be TLS (X1), and with it someone to ask who calls.
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	if err := checkHostPort(flag, addr); err != nil {
 		return nil, err
@@ -120,9 +125,9 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	case err != nil:
 		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, a host of this machine", flag), "cannot listen on %q: %v", addr, withoutOp(err))
 	}
-	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure {
+	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.safe() {
 		_ = lis.Close()
-		return nil, fail(exitUsage, "listen on a loopback address, or say --insecure where the network is trusted",
+		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or say --insecure where the network is trusted",
 			"%s is not a loopback address: everybody who reaches it could read and change every task", addr)
 	}
 	return lis, nil

@@ -29,6 +29,10 @@ func explainStatus(err error) *failure {
 		return fail(exitNotFound, "", "%s", s.Message())
 	case codes.AlreadyExists:
 		return fail(exitFailed, existsHint(s), "%s", s.Message())
+	case codes.Unauthenticated:
+		return fail(exitFailed, "show a good one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with \"lessor token create\"", "%s", s.Message())
+	case codes.PermissionDenied:
+		return fail(exitFailed, "use a credential of such a role", "%s", s.Message())
 	case codes.Unavailable:
 		return fail(exitUnavailable, waitHint(s, `is the coordinator running? start one with "lessor serve", or name another with --addr`),
 			"cannot reach the coordinator: %s", dialProblem(s.Message()))

@@ -17,6 +17,7 @@ type workerRunCmd struct {
 
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
+	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"Tenant of the credential."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
 	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; no more than the coordinator's --limit-output."`
@@ -79,6 +80,7 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	cfg := worker.Config{
 		Name:         c.Name,
 		Version:      buildVersion(),
+		Tenant:       c.Tenant,
 		Workspace:    c.Workspace,
 		DrainTimeout: c.DrainTimeout,
 		Disk:         c.Spool,

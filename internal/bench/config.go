@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // Config is what to measure, and with how much load. Validate gives the ranges.
@@ -14,6 +16,10 @@ type Config struct {
 	// Addr is a coordinator that runs already, as HOST:PORT. Empty: each phase starts one by Command. What needs the process is left out
 	// then: its processor time, memory and restart.
 	Addr string
+	// Options of connections to Addr: TLS and credentials.
+	Options []grpc.DialOption
+	// Tenant of the credentials, for the workers. Empty: "default".
+	Tenant string
 
 	Producers int // goroutines that submit single tasks
 	Workers   int // workers, each with a connection of its own

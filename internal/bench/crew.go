@@ -51,14 +51,15 @@ func (c *crew) run(ctx context.Context) {
 func (c *crew) work(ctx context.Context, name string) error {
 	registered := sync.OnceFunc(c.ready.Done)
 	defer registered()
-	conn, err := connect(c.rig.server.grpc)
+	conn, err := c.rig.connect(c.rig.server.grpc)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
-		Name: name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler),
+		Tenant: c.rig.Tenant,
+		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler),
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {
 				if s >= worker.StateRegistered {

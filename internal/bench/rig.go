@@ -29,7 +29,7 @@ type rig struct {
 }
 
 func (c *Config) newRig(s *coordinator) (*rig, error) {
-	conn, err := connect(s.grpc)
+	conn, err := c.connect(s.grpc)
 	if err != nil {
 		return nil, err
 	}
@@ -40,9 +40,9 @@ func (c *Config) newRig(s *coordinator) (*rig, error) {
 	return r, nil
 }
 
-// connect is worker.Dial without TLS, as with the other commands.
-func connect(addr string) (*grpc.ClientConn, error) {
-	return worker.Dial(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// connect is worker.Dial, without TLS unless Options have it.
+func (c *Config) connect(addr string) (*grpc.ClientConn, error) {
+	return worker.Dial(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, c.Options...)...)
 }
 
 func (r *rig) spec() *lessorv1.TaskSpec {

@@ -59,7 +59,7 @@ func (c *Config) reach(ctx context.Context) error {
 	if c.Addr == "" {
 		return nil
 	}
-	conn, err := connect(c.Addr)
+	conn, err := c.connect(c.Addr)
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,14 @@ import (
 )
 
 // environment is the worker's own with the task in it. Variables that have nothing to say are empty, so that a worker
-// that is itself a task hands none of its own on.
+// that is itself a task hands none of its own on. The worker's credential is its own: a command that needs one gets it otherwise.
 func environment(t *worker.Task) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {
 		deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
 	}
 	return append(os.Environ(),
+		"LESSOR_TOKEN=",
 		"LESSOR_TASK_ID="+t.ID,
 		"LESSOR_ATTEMPT="+strconv.FormatUint(uint64(t.Attempt), 10),
 		"LESSOR_ATTEMPT_ID="+t.AttemptID,

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"net"
+
+	"google.golang.org/grpc"
+	grpccreds "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/lessor-dev/lessor/internal/certs"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// credentials are the flags that say who calls, and whom the caller trusts (X1).
+type credentials struct {
+	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Others on the machine see a command line: the environment and --token-file are better places."`
+	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes."`
+	InsecureToken bool   `shared:"" help:"Send the token off this machine although the connection has no TLS."`
+	TLS           bool   `shared:"" name:"tls" help:"Talk TLS, and trust the authorities of the system. The flags below imply it."`
+	TLSCA         string `shared:"" name:"tls-ca" type:"bytes" placeholder:"FILE" help:"Trust these authorities instead."`
+	TLSCert       string `shared:"" name:"tls-cert" type:"bytes" placeholder:"FILE" help:"Client certificate to show."`
+	TLSKey        string `shared:"" name:"tls-key" type:"bytes" placeholder:"FILE" help:"Its key."`
+}
+
+func (c credentials) overTLS() bool {
+	return c.TLS || c.TLSCA != "" || c.TLSCert != "" || c.TLSKey != ""
+}
+
+// options are what a connection to addr needs.
+func (c credentials) options(addr string) ([]grpc.DialOption, error) {
+	transport := insecure.NewCredentials()
+	if c.overTLS() {
+		cfg, err := certs.Client(certs.Files{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey})
+		if err != nil {
+			return nil, fail(exitUsage, "--tls-ca, --tls-cert and --tls-key name files in PEM", "TLS: %v", err)
+		}
+		transport = grpccreds.NewTLS(cfg)
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
+	token, err := c.token()
+	if token == nil || err != nil {
+		return options, err
+	}
+	token.PlainText = c.InsecureToken || onThisMachine(addr)
+	if !c.overTLS() && !token.PlainText {
+		return nil, fail(exitUsage, "use --tls or --tls-ca, or say --insecure-token where the network is trusted",
+			"the token would go to %s in clear", addr)
+	}
+	return append(options, grpc.WithPerRPCCredentials(token)), nil
+}
+
+// token is nil where there is none.
+func (c credentials) token() (*worker.Token, error) {
+	switch {
+	case c.Token != "" && c.TokenFile != "":
+		return nil, fail(exitUsage, "", "--token and --token-file are both set, one of them perhaps by the environment")
+	case c.Token != "":
+		return worker.StaticToken(c.Token), nil
+	case c.TokenFile != "":
+		return worker.TokenFile(c.TokenFile), nil
+	}
+	return nil, nil
+}
+
+// onThisMachine reports whether a HOST:PORT can be nowhere else.
+func onThisMachine(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// dial is dial for the value of --addr.
+func (c credentials) dial(addr string) (*client, error) {
+	if err := checkHostPort("addr", addr); err != nil {
+		return nil, err
+	}
+	options, err := c.options(addr)
+	if err != nil {
+		return nil, err
+	}
+	return dial(addr, options...)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// tokenCmd is lessor token.
+type tokenCmd struct {
+	Create tokenCreateCmd `cmd:"" help:"Issue a token."`
+	List   tokenListCmd   `cmd:"" help:"List what is known of the tokens of the tenant."`
+	Revoke tokenRevokeCmd `cmd:"" help:"End tokens, or client certificates, for ever."`
+}
+
+// tokenCreateCmd is lessor token create.
+type tokenCreateCmd struct {
+	server `embed:""`
+
+	Role     string        `required:"" enum:"worker,producer,operator,viewer" placeholder:"ROLE" help:"What the holder may do: worker, producer, operator or viewer."`
+	Subject  string        `required:"" placeholder:"NAME" help:"Who the holder is, for histories and logs."`
+	TTL      time.Duration `name:"ttl" type:"positive" default:"24h" placeholder:"DURATION" help:"How long it is good; at most 8784h."`
+	Out      string        `type:"bytes" placeholder:"FILE" help:"Write the token to this file, for its owner alone, instead of printing it."`
+	Data     string        `type:"bytes" placeholder:"DIR" help:"Issue it by the store in this directory, of a coordinator that does not run: the first token, or one when all are lost."`
+	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant that the token is for. Otherwise it is the caller's."`
+	Audience string        `default:"lessor" placeholder:"NAME" help:"With --data: as in serve --auth-audience."`
+}
+
+// Help is shown below the flags.
+func (tokenCreateCmd) Help() string {
+	return `Prints the token, which is kept nowhere else. It is a secret.
+
+Examples:
+  lessor token create --data /var/lib/lessor --role operator --subject ann --out ann.token
+  lessor token create --token-file ann.token --role worker --subject gpu-fleet --ttl 168h --out worker.token`
+}
+
+func (c tokenCreateCmd) Run(a *app) error {
+	made, err := c.create(a)
+	if err != nil {
+		return err
+	}
+	if c.Out != "" {
+		if err := writeSecret(c.Out, made.GetToken()+"\n"); err != nil {
+			return fail(exitCannotStart, "the token is lost; revoke it", "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
+		}
+		made.Token = ""
+	}
+	switch {
+	case a.json:
+		return printJSON(a.out, made)
+	case c.Out != "":
+		a.note("token %s, good until %s", made.GetInfo().GetTokenId(), clock(made.GetInfo().GetExpiresAt()))
+		return nil
+	}
+	_, err = fmt.Fprintln(a.out, made.GetToken())
+	return err
+}
+
+func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err error) {
+	role, _ := auth.ParseRole(c.Role)
+	if c.Data != "" {
+		err = withStore(c.Data, func(st store.Store) error {
+			made, err = coordinator.IssueToken(st, c.Audience, auth.Request{
+				Tenant: c.Tenant, Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
+			})
+			return err
+		})
+		return made, err
+	}
+	err = c.with(func(cl *client) error {
+		made, err = cl.auth.CreateToken(a.ctx, &lessorv1.CreateTokenRequest{
+			Role: coordinator.RoleProto(role), Subject: c.Subject, Ttl: durationpb.New(c.TTL),
+		})
+		return err
+	})
+	return made, err
+}
+
+// writeSecret replaces a file, which its owner alone can read, in one step, so that who reads it again and again finds either secret whole.
+func writeSecret(file, secret string) error {
+	temp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // gone, if all went well
+	if _, err := temp.WriteString(secret); err != nil {
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), file)
+}
+
+// tokenListCmd is lessor token list.
+type tokenListCmd struct {
+	server `embed:""`
+}
+
+func (c tokenListCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", "BY", "EXPIRES", "KEY")
+		req := &lessorv1.ListTokensRequest{}
+		for {
+			page, err := cl.auth.ListTokens(a.ctx, req)
+			if err != nil {
+				return err
+			}
+			for _, t := range page.GetTokens() {
+				if err := list.add(t, tokenCells(t)...); err != nil {
+					return err
+				}
+			}
+			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+				return list.flush()
+			}
+		}
+	})
+}
+
+func tokenCells(t *lessorv1.TokenInfo) []string {
+	state := "good"
+	switch {
+	case t.GetRevokedAt() != nil:
+		state = "revoked"
+	case !t.GetExpiresAt().AsTime().After(time.Now()):
+		state = "expired"
+	}
+	return []string{
+		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), t.GetIssuedBy(), clock(t.GetExpiresAt()), t.GetKeyId(),
+	}
+}
+
+// tokenRevokeCmd is lessor token revoke.
+type tokenRevokeCmd struct {
+	server  `embed:""`
+	TokenID []string `arg:"" name:"token-id" help:"Tokens, or certificates as cert-..., by their ids."`
+}
+
+// Help is shown below the flags.
+func (tokenRevokeCmd) Help() string {
+	return `When it returns, nobody is let in by them any more; streams that they opened end within a second.
+
+Examples:
+  lessor token revoke k3m9x0a7d2w8f5tc
+  lessor token list --json | jq -r 'select(.subject == "gpu-fleet").token_id' | xargs lessor token revoke`
+}
+
+func (c tokenRevokeCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		for _, id := range c.TokenID {
+			if err := c.revoke(a.ctx, cl, id); err != nil {
+				return about(id, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (tokenRevokeCmd) revoke(ctx context.Context, cl *client, id string) error {
+	_, err := cl.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: id})
+	return err
+}
