@@ -89,9 +89,15 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 }
 
 // checkEnvelope looks at the envelope before anything else: one that disagrees with the session ends it. The sender is
-// bound by the first frame that names one.
+// bound by the first frame that names one. Where already that one is of another tenant, no repeat helps: the credentials are.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	if t := f.GetTenant(); t != "" && t != s.w.cfg.Tenant {
+		if s.peer == nil {
+			return &RefusedError{
+				Code: codeDenied, Message: fmt.Sprintf("the credentials are of tenant %q, the worker is of %q", t, s.w.cfg.Tenant),
+				Remediation: "set the worker's tenant to that of its credentials",
+			}
+		}
 		return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)
 	}
 	sender := f.GetSender()

@@ -53,6 +53,9 @@ func refusal(err error, established bool) *RefusedError {
 	return nil
 }
 
+// codeDenied: whoever speaks is not whom the stream is bound to.
+const codeDenied = "E.SESSION.DENIED"
+
 // codeInternal: nothing was decided, and a repeat helps.
 const codeInternal = "E.INTERNAL"
 
