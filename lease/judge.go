@@ -17,7 +17,7 @@ func (s *step) say(c Say) Answer {
 		}
 		s.open(id)
 	}
-	if s.task == nil && !genuine { // V2
+	if s.task == nil && (!genuine || ticket.Task != id) { // V2: a lease of another task must not tell a strange id from an unknown one
 		return rejected(UnknownTask, "task_id: no such task")
 	}
 	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3

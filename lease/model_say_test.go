@@ -27,7 +27,7 @@ func (m *model) say(c lease.Say) lease.Answer {
 	l := m.leaseOf(r)
 	a := lease.Answer{}
 	switch {
-	case !known && !genuine: // V2
+	case !known && (!genuine || k.task != r.TaskID): // V2
 		a = lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.UnknownTask}
 	case !genuine || k.task != r.TaskID: // V3
 		a = lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidLease}
