@@ -23,6 +23,8 @@ type adminService struct {
 type census interface {
 	// Live is how many there are.
 	Live(context.Context) (int, error)
+	// LiveOf is how many a tenant has.
+	LiveOf(ctx context.Context, tenant string) (int, error)
 	// Holdings is how many each session holds.
 	Holdings(context.Context) (map[string]int, error)
 	// Holding is which tasks one session holds, oldest first.
@@ -67,13 +69,14 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 
 // GetStatus shows the coordinator itself.
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
-	live, err := s.census.Live(ctx)
+	tenant := identify(ctx).Tenant
+	live, err := s.census.LiveOf(ctx, tenant)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: stamp(s.started), ServerTime: stamp(s.engine.Now().Wall),
-		Leases: uint64(live), Sessions: uint32(s.open.Len()), StoreBytes: uint64(s.store.Stats().FileBytes),
+		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes),
 		Open: !s.asks,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type talker struct {
 	t      *testing.T
 	r      *rig
 	name   string
+	tenant string // empty: DefaultTenant
 	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	cut    context.CancelFunc // the stream is lost
 	said   int
@@ -128,7 +130,7 @@ func (c frameSender) Marshal(v any) (mem.BufferSlice, error) {
 func (tk *talker) frame(payload proto.Message) *lessorv1.SessionRequest {
 	tk.said++
 	m := &lessorv1.SessionRequest{
-		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
+		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: cmp.Or(tk.tenant, DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
 	}
 	if payload != nil {
 		setPayload(m, payload)

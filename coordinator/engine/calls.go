@@ -162,6 +162,22 @@ func (e *Engine) Live(ctx context.Context) (int, error) {
 	return ask(ctx, e, "", func() (int, error) { return e.set.live, nil })
 }
 
+// LiveOf is the number of live leases of a tenant.
+func (e *Engine) LiveOf(ctx context.Context, tenant string) (int, error) {
+	return ask(ctx, e, tenant, func() (int, error) {
+		n := 0
+		for name, s := range e.byName {
+			if name.Tenant != tenant {
+				continue
+			}
+			for _, q := range s.queues {
+				n += int(q.counts[countLeased])
+			}
+		}
+		return n, nil
+	})
+}
+
 // Holdings counts the live leases of each session.
 func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
 	return ask(ctx, e, "", func() (map[string]int, error) {

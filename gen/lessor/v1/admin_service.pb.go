@@ -1563,9 +1563,9 @@ type GetStatusResponse struct {
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Live leases.
+	// Live leases of the tenant.
 	Leases uint64 `protobuf:"varint,5,opt,name=leases,proto3" json:"leases,omitempty"`
-	// Open sessions.
+	// Open sessions of the tenant.
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Size of the store in bytes; 0 in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
