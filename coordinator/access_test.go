@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -289,4 +291,29 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 			t.Errorf("keys %v and %v (%v, %v)", theirs, ours, err, err2)
 		}
 	})
+}
+
+// X2: docs/security.md shows the rules as they are.
+func TestTheManualShowsTheRules(t *testing.T) {
+	t.Attr("rules", "X2")
+	manual, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer} {
+		_, row, found := strings.Cut(string(manual), "\n| "+role.String()+" | ")
+		row, _, _ = strings.Cut(row, " |\n")
+		shown := strings.Fields(strings.ReplaceAll(row, "`", ""))
+		var ruled []string
+		for method, roles := range access {
+			if name := path.Base(method); roles.Has(role) && name != "ServerReflectionInfo" {
+				ruled = append(ruled, name)
+			}
+		}
+		slices.Sort(shown)
+		slices.Sort(ruled)
+		if !found || !slices.Equal(shown, ruled) {
+			t.Errorf("%v: the manual shows %q, the rules are %q", role, shown, ruled)
+		}
+	}
 }

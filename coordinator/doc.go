@@ -3,7 +3,7 @@
 //
 // # The path of a call
 //
-// A handler identifies the caller (tenant.go), reads the request field by field (parse_*.go), sends one command to the engine
+// The gate lets the call in or not (access.go). A handler reads the request field by field (parse_*.go), sends one command to the engine
 // (package engine), waits, and writes the answer (convert*.go). It holds no state and takes no decision: what is right or wrong
 // about a lease is decided in package lease. Errors become statuses in one place (errors.go). What is shown of tasks at rest is
 // read from the store, whose committed state is all that anyone may see.
@@ -32,14 +32,17 @@
 //
 //	server.go config.go config_session.go     the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         what operators read
+//	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
+//	vigil.go                                  ends calls under way with their credential (X3)
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
-//	edge.go errors.go tenant.go page.go       what the services share
+//	edge.go errors.go page.go                 what the services share
 //	fields.go parse_*.go placement.go         from the wire to the rules
 //	convert*.go digest.go                     from the rules to the wire; what a message is known by
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go its streams of events
 //	worker_service.go                         WorkerService, its unary calls; the session_ files are its stream
 //	admin_service.go queue_service.go         AdminService
+//	auth_service.go                           AuthService: tokens and keys, which package auth keeps
 //	worker_admin.go                           AdminService on workers: get, drain, kick
 //
 //	session.go                                the stream from its first frame to its end; the codes

@@ -150,7 +150,7 @@ func TestOtherTenantsNamesAreNobodys(t *testing.T) {
 	cfg.Auth = &Auth{}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
 		victim, theirs := r.victim(t)
-		before := r.inventory(t, victim, theirs)
+		before := r.inventory(victim, t, theirs)
 		token, _ := r.issue(t, "evil", auth.Operator)
 		evil := bearing(t.Context(), token)
 		if s, err := r.admin.GetStatus(evil, &lessorv1.GetStatusRequest{}); err != nil || s.GetLeases() != 0 || s.GetSessions() != 0 || s.GetOpen() {
@@ -169,7 +169,7 @@ func TestOtherTenantsNamesAreNobodys(t *testing.T) {
 				}
 			}
 		}
-		if after := r.inventory(t, victim, theirs); after != before {
+		if after := r.inventory(victim, t, theirs); after != before {
 			t.Errorf("the other tenant has changed: before\n%s\nafter\n%s", before, after)
 		}
 		t.Logf("%d cells", cells)
@@ -190,7 +190,7 @@ func ownMethods() (all []protoreflect.MethodDescriptor) {
 }
 
 // inventory is what a tenant sees of itself.
-func (r *rig) inventory(t *testing.T, ctx context.Context, theirs names) string {
+func (r *rig) inventory(ctx context.Context, t *testing.T, theirs names) string {
 	t.Helper()
 	var all []string
 	add := func(m proto.Message, err error) {

@@ -1,0 +1,147 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// certified is a connection whose client has shown a certificate, verified before, that is good for an hour.
+func certified(t *testing.T, names ...string) *tls.ConnectionState {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
+	for _, name := range names {
+		uri, err := url.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
+}
+
+// doorOf is an authenticator over a store of its own, with an operator's token of acme.
+func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
+	t.Helper()
+	st := memstore.New()
+	keep := func(_ string, put func(*store.Batch)) error {
+		var b store.Batch
+		put(&b)
+		return st.Commit(context.Background(), &b)
+	}
+	keyring, err := auth.Open(st, "", keep, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, _, err = keyring.Create(auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authenticator{keyring: keyring, rules: rules}, token
+}
+
+// X1: a certificate speaks for whom its one name says, in the documented form and in no other; a token beside it speaks first, and stays in its tenant.
+func TestCertificates(t *testing.T) {
+	t.Attr("rules", "X1")
+	optional, token := doorOf(t, Auth{})
+	required, same := doorOf(t, Auth{RequireCertificate: true})
+	unverified := certified(t, "lessor://acme/worker/w")
+	unverified.VerifiedChains = nil
+	for name, tt := range map[string]struct {
+		door    *authenticator
+		token   string
+		conn    *tls.ConnectionState
+		who     string // tenant, role and subject
+		problem auth.Problem
+	}{
+		"a name":                       {optional, "", certified(t, "lessor://acme/worker/gpu/7"), "acme worker gpu/7", ""},
+		"beside other names":           {optional, "", certified(t, "spiffe://x/y", "lessor://acme/viewer/v"), "acme viewer v", ""},
+		"no name":                      {optional, "", certified(t), "", auth.Missing},
+		"two names":                    {optional, "", certified(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
+		"no such role":                 {optional, "", certified(t, "lessor://acme/king/w"), "", auth.Malformed},
+		"no role":                      {optional, "", certified(t, "lessor://acme/w"), "", auth.Malformed},
+		"no subject":                   {optional, "", certified(t, "lessor://acme/worker/"), "", auth.Malformed},
+		"a query":                      {optional, "", certified(t, "lessor://acme/worker/w?x"), "", auth.Malformed},
+		"a user":                       {optional, "", certified(t, "lessor://x@acme/worker/w"), "", auth.Malformed},
+		"not verified":                 {optional, "", unverified, "", auth.Missing},
+		"nothing":                      {optional, "", nil, "", auth.Missing},
+		"a token without TLS":          {optional, token, nil, "acme operator ann", ""},
+		"a token and no name":          {optional, token, certified(t), "acme operator ann", ""},
+		"a token of the same tenant":   {optional, token, certified(t, "lessor://acme/worker/w"), "acme operator ann", ""},
+		"a token of another tenant":    {optional, token, certified(t, "lessor://evil/worker/w"), "", auth.Conflict},
+		"a bad token and a good name":  {optional, "x", certified(t, "lessor://acme/worker/w"), "", auth.Malformed},
+		"required, and not there":      {required, same, nil, "", "certificate"},
+		"required, and not verified":   {required, same, unverified, "", "certificate"},
+		"required, without a token":    {required, "", certified(t, "lessor://acme/worker/w"), "acme worker w", ""},
+		"required, with a token":       {required, same, certified(t), "acme operator ann", ""},
+		"required, and nothing at all": {required, "", nil, "", "certificate"},
+	} {
+		who, err := tt.door.authenticate(tt.token, tt.conn)
+		got := ""
+		if err == nil {
+			got = who.Tenant + " " + who.Role.String() + " " + who.Subject
+		}
+		var problem auth.Problem
+		if bad := (*auth.Error)(nil); errors.As(err, &bad) {
+			problem = bad.Problem
+		} else if errorCode(toStatus(err)) == codeCertificate {
+			problem = "certificate"
+		}
+		if got != tt.who || problem != tt.problem {
+			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, tt.who, tt.problem)
+		}
+	}
+}
+
+// X3: a certificate ends with its time, or when it is revoked by the tenant that it speaks for, and by no other.
+func TestCertificatesEnd(t *testing.T) {
+	t.Attr("rules", "X3 X2")
+	door, _ := doorOf(t, Auth{})
+	conn := certified(t, "lessor://acme/worker/w")
+	who, err := door.authenticate("", conn)
+	if err != nil || !who.Until.Equal(conn.PeerCertificates[0].NotAfter) {
+		t.Fatalf("%+v, %v", who, err)
+	}
+	if _, err := door.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
+		t.Error("good at its end")
+	}
+	for _, tenant := range []string{"evil", "acme"} {
+		if _, err := door.keyring.Revoke(tenant, who.Credential, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := door.recheck(who)
+		_, err2 := door.authenticate("", conn)
+		if revoked := tenant == "acme"; (err != nil) != revoked || (err2 != nil) != revoked {
+			t.Errorf("revoked by %s: %v, %v", tenant, err, err2)
+		}
+	}
+	for _, id := range []string{"cert-", "cert-00", who.Credential + "0", "cert-" + who.Credential} {
+		if _, err := door.keyring.Revoke("acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
+			t.Errorf("revoke %q: %v", id, err)
+		}
+	}
+}
