@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -124,7 +125,11 @@ func (r *rig) answer(ctx context.Context, method protoreflect.MethodDescriptor, 
 			said = append(said, plain(res))
 		}
 	}
-	if !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
+	case status.Code(err) == codes.DeadlineExceeded: // in the words of whoever noticed first
+		said = append(said, "it waits")
+	default:
 		said = append(said, plain(status.Convert(err).Proto()))
 	}
 	text := strings.Join(said, "\n")

@@ -115,6 +115,11 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 		if _, err := r.admin.GetWorker(bearing(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
 			t.Errorf("a second later: %v", err)
 		}
+		select {
+		case <-r.calls.none():
+		default:
+			t.Error("its handler goes on a second later")
+		}
 		var err error
 		for err == nil {
 			_, err = tk.stream.Recv()

@@ -215,6 +215,13 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
+// A store with keyspaces that a program does not know has a format that this program refuses: each change of the table is one.
+func TestKeyspacesCameWithAFormat(t *testing.T) {
+	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 21 || format != 4 {
+		t.Errorf("%d keyspaces in format %d; a new one wants a new format, and a line here", keyspaces, format)
+	}
+}
+
 // The number of a keyspace is part of every checksum on disk.
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{

@@ -75,6 +75,7 @@ func TestRefusalEndsRun(t *testing.T) {
 		{"status", func(*stream) error { return status.Error(codes.Unauthenticated, "no token") }, "Unauthenticated"},
 		{"status with a code", func(*stream) error { return denied.Err() }, "E.SESSION.DENIED"},
 		{"error frame", func(s *stream) error { return s.deny(1) }, "E.SESSION.DENIED"},
+		{"another tenant's credentials", (*stream).ofAnotherTenant, "E.SESSION.DENIED"},
 		{"error frame on register", func(s *stream) error { return s.deny(2) }, "E.SESSION.DENIED"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,6 +90,18 @@ func TestRefusalEndsRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// ofAnotherTenant refuses the first frame as a coordinator does whose credentials are not of the worker's tenant.
+func (s *stream) ofAnotherTenant() error {
+	f, err := s.grpc.Recv()
+	if err == nil {
+		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Tenant: "acme", Payload: &lessorv1.SessionResponse_Error{
+			Error: &lessorv1.Error{Code: "E.SESSION.DENIED", Message: "tenant"},
+		}})
+		err = status.Error(codes.PermissionDenied, "tenant")
+	}
+	return err
 }
 
 // deny answers the frame of the given number with an error frame that no repeat can cure.
