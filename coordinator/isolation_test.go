@@ -230,3 +230,69 @@ func (r *rig) inventory(ctx context.Context, t *testing.T, theirs names) string 
 	}
 	return strings.Join(all, "\n")
 }
+
+// X2, V2: what a worker says on its stream of another tenant's lease, session or instance is answered as if these were nobody's.
+func TestOtherTenantsNamesInFrames(t *testing.T) {
+	t.Attr("rules", "X2 V2 W8")
+	cfg := noHeartbeats
+	cfg.Auth = &Auth{}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		victim, theirs := r.victim(t)
+		before := r.inventory(victim, t, theirs)
+		token, _ := r.issue(t, "evil", auth.Worker)
+		heard := map[bool]string{}
+		for own, with := range map[bool]names{false: theirs, true: nobodys} {
+			heard[own] = r.bearing(token).tellOf(t, with)
+		}
+		if heard[false] != heard[true] {
+			t.Errorf("another tenant's\n%s\nnobody's\n%s", heard[false], heard[true])
+		}
+		if after := r.inventory(victim, t, theirs); after != before {
+			t.Errorf("the other tenant has changed: before\n%s\nafter\n%s", before, after)
+		}
+	})
+}
+
+// tellOf has a worker speak of names in each frame that can have some, and returns the answers.
+func (r *rig) tellOf(t *testing.T, with names) string {
+	t.Helper()
+	tk := r.talk(t, "evil-worker")
+	defer tk.cut()
+	tk.tenant = "evil"
+	a := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: with["task_id"]}, LeaseId: with["lease_id"]}
+	greeting := hello("evil-worker")
+	greeting.ReplacesInstanceId = with["worker_id"]
+	tk.say(greeting)
+	hear[*lessorv1.Accept](tk)
+	registers := registration(1)
+	registers.WorkspaceId, registers.Queues = with["workspace_id"], []string{with["queue"]}
+	tk.say(registers)
+	tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a), completed(a, "x"), released(a)}})
+	tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{{TaskId: with["task_id"], LeaseId: with["lease_id"]}}})
+	tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "x", "y")}})
+	synctest.Wait()
+	resumes := r.talk(t, "evil-worker")
+	defer resumes.cut()
+	resumes.tenant = "evil"
+	greeting = hello("evil-worker")
+	greeting.Resume = &lessorv1.Resume{SessionId: with["session_id"], SessionToken: "x"}
+	resumes.say(greeting)
+	synctest.Wait()
+	var said []string
+	for _, one := range []*talker{tk, resumes} {
+		for len(one.heard) > 0 {
+			if m := <-one.heard; m != nil {
+				m.Ts = nil
+				said = append(said, plain(m))
+			}
+		}
+	}
+	text := strings.Join(said, "\n")
+	for _, field := range slices.Sorted(maps.Keys(with)) {
+		text = strings.ReplaceAll(text, with[field], "NAME")
+	}
+	if !strings.Contains(text, "UNKNOWN_TASK") || !strings.Contains(text, codeToken) {
+		t.Errorf("not everything was answered: %s", text)
+	}
+	return text
+}
