@@ -29,7 +29,11 @@ var ends = map[auth.Problem]func(r *rig, id string) error{
 		_, err := r.door.keyring.Rotate(DefaultTenant, new(time.Duration), time.Now())
 		return err
 	},
-	auth.Expired: func(*rig, string) error { time.Sleep(shortLife); return nil },
+	auth.Expired: func(*rig, string) error {
+		time.Sleep(shortLife)
+		synctest.Wait() // the timer of the stream fires at the same moment
+		return nil
+	},
 }
 
 // X3: a stream whose credential is revoked, expires, or loses its key ends within a second with the reason, a slow reader included, and
