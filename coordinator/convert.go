@@ -67,6 +67,23 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	return m
 }
 
+// workProto shows a task as its worker needs it. What stands in the assignment itself, and what only the coordinator goes by, is left out: an
+// assignment is made, sent and read once for each attempt, and these were half of it.
+func workProto(t *lease.Task) *lessorv1.Task {
+	s := t.Spec
+	return &lessorv1.Task{
+		TaskId: t.ID.String(), TenantId: t.Tenant, State: lessorv1.TaskState(t.State()),
+		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: stamp(t.CreatedAt),
+		Spec: &lessorv1.TaskSpec{
+			WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+			IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: stamp(t.Deadline), AttemptTimeout: span(s.AttemptTimeout),
+			Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
+			Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
+			Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
+		},
+	}
+}
+
 // readyAt is when a SCHEDULED task becomes READY.
 func readyAt(now lease.Now, t *lease.Task) *timestamppb.Timestamp {
 	switch {

@@ -90,7 +90,7 @@ func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Ass
 	if err != nil || payload == nil && t.Spec.Size > 0 {
 		return nil, err
 	}
-	task := taskProto(now, t)
+	task := workProto(t)
 	task.Spec.Payload = payload
 	var checkpoint []byte
 	if t.HasCheckpoint {

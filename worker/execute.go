@@ -109,7 +109,7 @@ func (w *Worker) beginHandler(a *attempt) bool {
 		return false
 	}
 	a.phase = executing
-	w.queueReportLocked(&report{a: a, item: a.start()})
+	w.queueReportLocked(&report{a: a, item: a.start(), size: startSize})
 	w.armBeatLocked(a)
 	return true
 }

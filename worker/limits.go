@@ -39,6 +39,8 @@ const (
 	maxChunkMetadata = 63
 	// itemOverhead is more than a heartbeat or an item of feedback has beside a checkpoint or output: ids, a progress.
 	itemOverhead = 2 << 10
+	// startSize is more than a Start has: ids, a trace context.
+	startSize = 1 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.
 	frameOverhead = 4 << 10
 	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).

@@ -16,7 +16,7 @@ import (
 type report struct {
 	a    *attempt
 	item *lessorv1.Report
-	// size is the item's, in bytes.
+	// size is about the item's, in bytes.
 	size int
 	// seq is the order in which reports were queued: a Start goes before its outcome, also after a broken stream.
 	seq uint64
@@ -45,7 +45,6 @@ type outbox struct {
 // queueReportLocked lets the next frame carry r.
 func (w *Worker) queueReportLocked(r *report) {
 	r.seq = w.mu.outbox.nextSeq
-	r.size = proto.Size(r.item)
 	w.mu.outbox.nextSeq++
 	w.mu.outbox.reports = append(w.mu.outbox.reports, r)
 	w.kick()
@@ -53,8 +52,10 @@ func (w *Worker) queueReportLocked(r *report) {
 
 // fitting replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
 func (w *Worker) fitting(r *report) *report {
-	if size, room := proto.Size(r.item), w.cfg.MaxMessageBytes-frameOverhead; size > room {
-		r.item = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", size, room))
+	r.size = proto.Size(r.item)
+	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
+		r.item = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
+		r.size = itemOverhead
 	}
 	return r
 }
@@ -85,7 +86,7 @@ func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
 		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
 			category = Configuration
 		}
-		w.queueReportLocked(&report{a: a, item: a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))})
+		w.queueReportLocked(&report{a: a, item: a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail())), size: itemOverhead})
 		return
 	}
 	w.endLocked(a)

@@ -53,6 +53,7 @@ type limits struct {
 }
 
 func (c serveCmd) Run(a *app) error {
+	collectLess()
 	defer a.catchSignals()()
 	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
 	if c.Data == "" {

@@ -191,7 +191,8 @@ func (x *Concurrency) GetMaxBytes() uint64 {
 // Assignment is one granted task with all that a worker needs.
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task, payload included, history left out.
+	// The task as its worker needs it, payload included. Left out are history, lease, retry policy, retention, start timeout and
+	// what stands in the fields below; GetTask tells them.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Number of this grant: 1, 2, 3 ...
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
