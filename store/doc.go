@@ -35,5 +35,8 @@
 // noticed when it is read. The indexes without values need no seal: they can be rebuilt from task. A line, a concurrency key and a host are
 // hashes there; what they stand for is read in the spec of any of their tasks.
 //
+// A store on disk keeps one more thing, which no keyspace shows: a sum over the records of each keyspace, by which it notices that some are missing or
+// old (boltstore/sums.go).
+//
 // A change of this table, of a key or of the meaning of a value needs a new format and a migration to it (format.go).
 package store

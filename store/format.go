@@ -48,12 +48,9 @@ func (m Migrations) Stamp(b *Batch) { putFormat(b, m.Format()) }
 // Upgrade brings s to the newest format, one commit for each migration that it lacks. The error is a *NewerFormatError
 // if s is ahead, and a *CorruptError if s does not tell its format.
 func (m Migrations) Upgrade(ctx context.Context, s Store) error {
-	have, err := readFormat(s)
+	have, err := m.Check(s)
 	if err != nil {
 		return err
-	}
-	if have > m.Format() {
-		return &NewerFormatError{Have: have, Want: m.Format()}
 	}
 	for ; have < m.Format(); have++ {
 		if err := m[have-1].run(ctx, s, have+1); err != nil {
@@ -61,6 +58,18 @@ func (m Migrations) Upgrade(ctx context.Context, s Store) error {
 		}
 	}
 	return nil
+}
+
+// Check returns the format of s, and the error that Upgrade would return before it begins.
+func (m Migrations) Check(s Store) (have uint32, err error) {
+	err = s.View(func(r Reader) (err error) {
+		have, err = ReadFormat(r)
+		return err
+	})
+	if err == nil && have > m.Format() {
+		err = &NewerFormatError{Have: have, Want: m.Format()}
+	}
+	return have, err
 }
 
 func (m Migration) run(ctx context.Context, s Store, to uint32) error {
@@ -80,18 +89,15 @@ func putFormat(b *Batch, format uint32) {
 	b.PutSealed(Meta, []byte(MetaFormat), formatVersion, binary.BigEndian.AppendUint32(nil, format))
 }
 
-func readFormat(s Store) (format uint32, err error) {
-	err = s.View(func(r Reader) error {
-		key := []byte(MetaFormat)
-		_, payload, err := Open(Meta, key, r.Get(Meta, key))
-		if err != nil {
-			return err
-		}
-		if len(payload) != 4 || binary.BigEndian.Uint32(payload) == 0 {
-			return corrupt(Meta, key, "it is not a format number")
-		}
-		format = binary.BigEndian.Uint32(payload)
-		return nil
-	})
-	return format, err
+// ReadFormat reads the format of a store. The error is a *CorruptError.
+func ReadFormat(r Reader) (uint32, error) {
+	key := []byte(MetaFormat)
+	_, payload, err := Open(Meta, key, r.Get(Meta, key))
+	if err != nil {
+		return 0, err
+	}
+	if len(payload) != 4 || binary.BigEndian.Uint32(payload) == 0 {
+		return 0, corrupt(Meta, key, "it is not a format number")
+	}
+	return binary.BigEndian.Uint32(payload), nil
 }

@@ -28,10 +28,11 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-func newStore(db *bbolt.DB, dir string, opts Options) *Store {
+// newStore calls disown before it lets the file go, while the lock still keeps the next owner from writing its own.
+func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
 	s.close = sync.OnceValue(func() error {
-		disown(dir) // while the lock still keeps the next owner from writing its own
+		disown()
 		return db.Close()
 	})
 	return s

@@ -41,15 +41,24 @@ func checkData(data []byte) (problem error) {
 			problem = fmt.Errorf("it can not be read: %v", fault)
 		}
 	}()
+	c, err := checkPages(data)
+	if err != nil {
+		return err
+	}
+	return c.compare(c.tx)
+}
+
+// checkPages walks all pages with keys.
+func checkPages(data []byte) (*checker, error) {
 	m, found := newestMeta(data)
 	switch {
 	case !found:
-		return errors.New("it has no valid meta page")
+		return nil, errors.New("it has no valid meta page")
 	case uint64(len(data))/m.pageSize < m.pages:
-		return errors.New("it was cut off")
+		return nil, errors.New("it was cut off")
 	}
 	c := &checker{meta: m, data: data, seen: make([]bool, m.pages)}
-	return errors.Join(c.freeList(), c.tree(m.root, span{}))
+	return c, errors.Join(c.freeList(), c.tree(m.root, span{}))
 }
 
 // checker walks the trees of a file.
@@ -57,6 +66,7 @@ type checker struct {
 	meta
 	data []byte
 	seen []bool // by page
+	tally
 }
 
 // span is the range of keys [from, to) that a page may hold; nil is no limit.
@@ -173,10 +183,13 @@ func (c *checker) leaf(page []byte, keys span) error {
 		}
 		last = key
 		const isBucket = 1
-		if order.Uint32(page[at:])&isBucket != 0 {
-			if err := c.bucket(value); err != nil {
-				return fmt.Errorf("bucket %q: %w", key, err)
-			}
+		if order.Uint32(page[at:])&isBucket == 0 {
+			c.add(key, value)
+			continue
+		}
+		c.enter(string(key))
+		if err := c.bucket(value); err != nil {
+			return fmt.Errorf("bucket %q: %w", key, err)
 		}
 	}
 	return nil

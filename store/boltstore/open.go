@@ -1,12 +1,12 @@
 package boltstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -61,12 +61,33 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	if err := makeStore(dir, path, migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	db, err := openBolt(path, opts)
+	db, err := openBolt(path, opts, boltOptions(opts))
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(db, dir, opts)
+	s := newStore(db, opts, func() { disown(dir) })
 	if err := s.settle(dir, migrations); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenReadOnly opens a store to look at it: that of a directory, or a file that Snapshot wrote. It is checked as by Open, and neither changed nor
+// upgraded; no process may have it open for more. A Commit fails. The errors are those of Open, and fs.ErrNotExist where there is no store.
+func OpenReadOnly(path string, opts Options) (*Store, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, fileName)
+	}
+	opts = opts.withDefaults()
+	bolt := boltOptions(opts)
+	bolt.ReadOnly = true
+	db, err := openBolt(path, opts, bolt)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(db, opts, func() {})
+	_, err = store.Current().Check(s)
+	if err = cmp.Or(err, s.requireSums()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -88,44 +109,10 @@ func (s *Store) settle(dir string, migrations store.Migrations) error {
 	if err := removeTemps(dir); err != nil {
 		return err
 	}
-	return migrations.Upgrade(context.Background(), s)
-}
-
-// openBolt opens an existing file, after it was locked and checked under that lock.
-func openBolt(path string, opts Options) (*bbolt.DB, error) {
-	bolt := boltOptions(opts)
-	bolt.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		file, err := os.OpenFile(name, flag&^os.O_CREATE, mode) // see createIfMissing
-		if err != nil {
-			return nil, err
-		}
-		if err := lockAndCheck(file, opts.LockTimeout); err != nil {
-			return nil, errors.Join(err, file.Close())
-		}
-		return file, nil
-	}
-	return bbolt.Open(path, 0o600, bolt)
-}
-
-func lockAndCheck(file *os.File, timeout time.Duration) error {
-	if err := lock(file, timeout); err != nil {
+	if err := s.requireSums(); err != nil {
 		return err
 	}
-	return checkFile(file)
-}
-
-// lock takes the lock that bbolt will ask for again, on the same file, and get.
-func lock(file *os.File, timeout time.Duration) error {
-	const pause = 10 * time.Millisecond
-	for deadline := time.Now().Add(timeout); ; time.Sleep(pause) {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case !errors.Is(err, syscall.EWOULDBLOCK):
-			return err
-		case !time.Now().Before(deadline):
-			return inUse(filepath.Dir(file.Name()))
-		}
-	}
+	return migrations.Upgrade(context.Background(), s)
 }
 
 func boltOptions(opts Options) *bbolt.Options {

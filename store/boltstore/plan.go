@@ -14,6 +14,10 @@ type plan struct {
 }
 
 func (p *plan) apply(tx *bbolt.Tx, b *store.Batch) error {
+	all, err := readSums(tx)
+	if err != nil {
+		return err
+	}
 	p.group(b)
 	for ks, changes := range p.byKeyspace {
 		if len(changes) == 0 {
@@ -23,13 +27,14 @@ func (p *plan) apply(tx *bbolt.Tx, b *store.Batch) error {
 		if err != nil {
 			return err
 		}
+		w := newWriter(bucket, &all[ks])
 		for _, i := range changes {
-			if err := applyOp(bucket, b.At(i)); err != nil {
+			if err := w.apply(b.At(i)); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return all.put(tx)
 }
 
 func (p *plan) group(b *store.Batch) {
@@ -48,13 +53,6 @@ func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 		bucket.FillPercent = 1
 	}
 	return bucket, err
-}
-
-func applyOp(bucket *bbolt.Bucket, op store.Op) error {
-	if op.Delete {
-		return bucket.Delete(op.Key)
-	}
-	return bucket.Put(op.Key, op.Value) // the value is copied by the commit, before the batch is used again
 }
 
 // appended tells whether the keys of ks come in rising order, more or less. Its pages are then filled to the end, which

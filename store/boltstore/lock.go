@@ -1,0 +1,68 @@
+package boltstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// openBolt opens an existing file, after it was locked and checked under that lock.
+func openBolt(path string, opts Options, bolt *bbolt.Options) (*bbolt.DB, error) {
+	how := syscall.LOCK_EX
+	if bolt.ReadOnly {
+		how = syscall.LOCK_SH
+	}
+	bolt.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		file, err := openLocked(name, flag&^os.O_CREATE, mode, how, opts.LockTimeout) // see createIfMissing
+		if err != nil {
+			return nil, err
+		}
+		if err := checkFile(file); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		return file, nil
+	}
+	return bbolt.Open(path, 0o600, bolt)
+}
+
+// openLocked opens a file and locks it. Who held the lock may have put another file in its place, which is the store from then on.
+func openLocked(name string, flag int, mode os.FileMode, how int, timeout time.Duration) (*os.File, error) {
+	for {
+		file, err := os.OpenFile(name, flag, mode)
+		if err != nil {
+			return nil, err
+		}
+		err = lock(file, how, timeout)
+		if err == nil && isNamed(file, name) {
+			return file, nil
+		}
+		if err := errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// isNamed reports whether name still leads to the file. Where it leads nowhere there is nothing better.
+func isNamed(file *os.File, name string) bool {
+	opened, err := file.Stat()
+	named, err2 := os.Stat(name)
+	return err != nil || err2 != nil || os.SameFile(opened, named)
+}
+
+// lock takes the lock that bbolt will ask for again, on the same file, and get.
+func lock(file *os.File, how int, timeout time.Duration) error {
+	const pause = 10 * time.Millisecond
+	for deadline := time.Now().Add(timeout); ; time.Sleep(pause) {
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+		switch {
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			return err
+		case !time.Now().Before(deadline):
+			return inUse(filepath.Dir(file.Name()))
+		}
+	}
+}

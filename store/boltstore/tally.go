@@ -1,0 +1,60 @@
+package boltstore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// tally computes the sums of a file anew while its pages are checked, and finds what it says they are.
+type tally struct {
+	sums sums
+	kept []byte // nil in a store from before there were any
+
+	in   *uint64 // sum of the bucket under check; nil of what has none
+	here bool    // it is the bucket of the sums
+}
+
+// enter begins a bucket of the root.
+func (t *tally) enter(bucket string) {
+	t.in, t.here = nil, bucket == sumsBucket
+	for ks := range t.sums {
+		if store.Keyspace(ks).String() == bucket {
+			t.in = &t.sums[ks]
+		}
+	}
+}
+
+func (t *tally) add(key, value []byte) {
+	switch {
+	case t.in != nil:
+		*t.in += hashOf(key, value)
+	case t.here && string(key) == sumsKey:
+		t.kept = value
+	}
+}
+
+// compare tells what was lost since transaction tx, the newest, wrote the sums.
+func (t *tally) compare(tx uint64) error {
+	if t.kept == nil {
+		return nil
+	}
+	want, wrote, ok := decodeSums(t.kept)
+	switch {
+	case !ok:
+		return errSums
+	case wrote != tx:
+		return fmt.Errorf("its newest commit is number %d, and its records are of number %d: the disk lost what was written", tx, wrote)
+	}
+	var differ []string
+	for ks := range want {
+		if want[ks] != t.sums[ks] {
+			differ = append(differ, store.Keyspace(ks).String())
+		}
+	}
+	if differ == nil {
+		return nil
+	}
+	return fmt.Errorf("the records of %s are not those of its newest commit: some are missing, or older ones are in their place", strings.Join(differ, ", "))
+}

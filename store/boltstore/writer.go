@@ -1,0 +1,50 @@
+package boltstore
+
+import (
+	"bytes"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// writer changes one bucket and its sum. Most new keys come behind all others, so that it knows without a search that there is nothing under them.
+type writer struct {
+	bucket *bbolt.Bucket
+	cursor *bbolt.Cursor
+	sum    *uint64
+	last   []byte // no key is greater
+}
+
+func newWriter(bucket *bbolt.Bucket, sum *uint64) *writer {
+	w := &writer{bucket: bucket, cursor: bucket.Cursor(), sum: sum}
+	w.last, _ = w.cursor.Last()
+	return w
+}
+
+func (w *writer) apply(op store.Op) error {
+	if bytes.Compare(op.Key, w.last) > 0 {
+		if op.Delete {
+			return nil
+		}
+		w.last = op.Key
+		return w.put(op)
+	}
+	key, old := w.cursor.Seek(op.Key)
+	found := bytes.Equal(key, op.Key)
+	if found {
+		*w.sum -= hashOf(key, old)
+	}
+	switch {
+	case !op.Delete:
+		return w.put(op)
+	case found:
+		return w.cursor.Delete()
+	}
+	return nil
+}
+
+func (w *writer) put(op store.Op) error {
+	*w.sum += hashOf(op.Key, op.Value)
+	return w.bucket.Put(op.Key, op.Value) // the value is copied by the commit, before the batch is used again
+}
