@@ -67,10 +67,7 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.keeps(k.Attempt) {
 		return ""
 	}
-	result := r.Result
-	if result == nil {
-		result = &Result{}
-	}
+	result := r.result()
 	size := result.size()
 	if limit := s.rules.Limits.Discarded; size > limit {
 		if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {

@@ -80,7 +80,7 @@ func (s *step) live() Answer {
 func (s *step) complete(r *Report) Answer {
 	l := s.end(Reported, s.now.Wall)
 	s.write().Releases = 0
-	s.change.Result = r.Result.by(l.Worker)
+	s.change.Result = r.result().by(l.Worker)
 	s.finish(Completed, NoReason, s.now.Wall)
 	s.note(EventCompleted, s.now.Wall, l.Worker, None, "")
 	return s.committing(r)

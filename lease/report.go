@@ -48,6 +48,14 @@ type Report struct {
 	Invalid *FieldError
 }
 
+// result is what a Complete carries; one that carries nothing has an empty result.
+func (r *Report) result() *Result {
+	if r.Result == nil {
+		return &Result{}
+	}
+	return r.Result
+}
+
 // Result is what a Complete carries.
 type Result struct {
 	Output    []byte

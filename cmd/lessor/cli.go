@@ -28,6 +28,7 @@ type cli struct {
 	Cert    certCmd    `cmd:"" help:"Make certificates for development."`
 	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
+	Verify  verifyCmd  `cmd:"" help:"Look through a store that is not served for anything that is wrong."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 }
 

@@ -23,7 +23,7 @@ const (
 	exitStore       = 70
 )
 
-const exitCodes = `0 done; 1 refused, or a task failed; 2 wrong arguments or configuration; 3 coordinator unreachable or
+const exitCodes = `0 done; 1 refused, a task failed, or a store has findings; 2 wrong arguments or configuration; 3 coordinator unreachable or
 overloaded, a repeat may help; 4 no such task, queue or worker; 5 a port, the data directory or the spool cannot be used; 70 the store failed
 while serving; 128 + n stopped by signal n.`
 

@@ -191,6 +191,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}

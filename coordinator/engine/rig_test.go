@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/verify"
 )
 
 var home = Space{Tenant: "acme", Workspace: "default"}
@@ -84,6 +85,19 @@ func (r *rig) end() {
 	r.stop()
 	if err := <-r.done; err != nil {
 		r.Fatal(err)
+	}
+	r.verify()
+}
+
+// verify looks through the store that is left: whatever a test did, all that its records promise holds.
+func (r *rig) verify() {
+	r.Helper()
+	err := r.st.View(func(rd store.Reader) error {
+		_, err := verify.Store(rd, func(f verify.Finding) { r.Errorf("%v %x: %s", f.Keyspace, f.Key, f.Problem) })
+		return err
+	})
+	if err != nil {
+		r.Error(err)
 	}
 }
 

@@ -46,8 +46,8 @@ func HostID(run, host string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// mounted is the key of a task in Mounted, nil where it has none.
-func mounted(t *lease.Task) []byte {
+// MountedKey is the key of a task in Mounted, nil where it has none.
+func MountedKey(t *lease.Task) []byte {
 	if trace := t.Spec.Trace; trace != nil && trace.Host != "" {
 		return store.AppendMountedKey(nil, HostID(t.Spec.RunID, trace.Host), t.ID)
 	}

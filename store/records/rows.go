@@ -211,7 +211,7 @@ func Put(b *store.Batch, c *lease.Change) {
 		row := specRow{Tenant: c.New.Tenant, Workspace: c.New.Workspace, Spec: c.New.Spec}
 		put(b, store.Spec, key, &row, specFields)
 		putKey(b, c)
-		if host := mounted(c.New); host != nil {
+		if host := MountedKey(c.New); host != nil {
 			b.Put(store.Mounted, host, nil)
 		}
 		fallthrough
@@ -282,7 +282,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	if t.Spec.IdempotencyKey != "" {
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
 	}
-	if host := mounted(t); host != nil {
+	if host := MountedKey(t); host != nil {
 		b.Delete(store.Mounted, host)
 	}
 	if c.ForgetAt != 0 {

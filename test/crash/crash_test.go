@@ -44,6 +44,9 @@ func TestKill(t *testing.T) {
 	defer streams.drain() // where the test ends early
 	for r.hits < *kills && !t.Failed() {
 		r.work(ctx)
+		if r.kills%5 == 0 {
+			r.c.Verify() // what the kill has left
+		}
 		r.c.Start()
 		streams.restarted()
 		r.look(ctx)
@@ -147,6 +150,7 @@ func (r *rounds) finish(ctx context.Context, s *streams) {
 	r.check.compare(ctx, r.b.all())
 	r.check.stillAbsent(ctx)
 	r.c.Stop()
+	r.c.Verify()
 }
 
 // awaitStreams waits until every task of the streams is final or gone.

@@ -30,6 +30,7 @@ func TestKillWhileStarting(t *testing.T) {
 			t.Errorf("A6: task %s: %v", id, err)
 		}
 		c.Stop()
+		c.Verify()
 	}
 	t.Logf("%d data directories: %d kills before the coordinator listened, %d after", dirs, early.Load(), late.Load())
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/verify"
+)
+
+// verifyCmd is lessor verify.
+type verifyCmd struct {
+	Path string `type:"bytes" arg:"" placeholder:"PATH" help:"Data directory, or a file that lessor backup wrote."`
+}
+
+// Help is shown below the flags.
+func (verifyCmd) Help() string {
+	return `Reads all of a store that no coordinator serves, and changes nothing: the pages of the file, the checksums of all records and of the
+whole, and whether the records fit each other: tasks with leases, indexes, keys, results and counts, attempts and outcomes. Each thing that is wrong is
+printed as a finding. Exit code 0 means that there was none, 1 that there were some.
+
+Examples:
+  lessor verify /var/lib/lessor
+  lessor verify lessor.backup --json`
+}
+
+// finding is one line of lessor verify --json.
+type finding struct {
+	Keyspace string `json:"keyspace,omitempty"`
+	Key      string `json:"key,omitempty"`
+	TaskID   string `json:"task_id,omitempty"`
+	Problem  string `json:"problem"`
+}
+
+func (f finding) String() string {
+	switch {
+	case f.Keyspace == "":
+		return f.Problem
+	case f.TaskID != "":
+		return fmt.Sprintf("%s of task %s: %s", f.Keyspace, f.TaskID, f.Problem)
+	}
+	return fmt.Sprintf("%s %s: %s", f.Keyspace, f.Key, f.Problem)
+}
+
+// verdict is the last line.
+type verdict struct {
+	Format   uint32 `json:"format"`
+	Epoch    uint32 `json:"epoch"`
+	Records  uint64 `json:"records"`
+	Tasks    uint64 `json:"tasks"`
+	Leases   uint64 `json:"leases"`
+	Findings int    `json:"findings"`
+}
+
+func (v verdict) String() string {
+	return fmt.Sprintf("%d findings: format %d, epoch %d, %d records, %d tasks, %d live leases", v.Findings, v.Format, v.Epoch, v.Records, v.Tasks, v.Leases)
+}
+
+func (c verifyCmd) Run(a *app) error {
+	var v verdict
+	err := verifyStore(c.Path, &v, func(f finding) error {
+		v.Findings++
+		return a.line(f, "finding: "+f.String())
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.line(v, v.String()); err != nil {
+		return err
+	}
+	if v.Findings > 0 {
+		return &failure{code: exitFailed, hint: "keep the damaged store to have it looked at, and restore a backup that verifies"}
+	}
+	return nil
+}
+
+// line prints v as JSON, or the text.
+func (a *app) line(v any, text string) error {
+	if a.json {
+		return json.NewEncoder(a.out).Encode(v)
+	}
+	_, err := fmt.Fprintln(a.out, printable(text))
+	return err
+}
+
+// verifyStore looks through a store and calls found with all that is wrong. The error says why there was nothing to look at.
+func verifyStore(path string, v *verdict, found func(finding) error) (err error) {
+	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
+	if f, broken := brokenStore(err); broken {
+		return found(f)
+	}
+	if err != nil {
+		return storeError(path, err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	var printing error
+	err = st.View(func(r store.Reader) error {
+		if v.Format, err = store.ReadFormat(r); err != nil {
+			return err
+		}
+		sum, err := verify.Store(r, func(f verify.Finding) {
+			if printing == nil {
+				printing = found(findingOf(f))
+			}
+		})
+		v.Epoch, v.Records, v.Tasks, v.Leases = sum.Epoch, sum.Records, sum.Tasks, sum.Leases
+		return err
+	})
+	return errors.Join(err, printing)
+}
+
+func findingOf(f verify.Finding) finding {
+	out := finding{Keyspace: f.Keyspace.String(), Key: hex.EncodeToString(f.Key), Problem: f.Problem}
+	if id, ok := f.Task(); ok {
+		out.TaskID = id.String()
+	}
+	return out
+}
+
+// brokenStore turns the errors of opening a store that are findings into one.
+func brokenStore(err error) (f finding, broken bool) {
+	var damaged *store.DamagedError
+	var corrupt *store.CorruptError
+	switch {
+	case errors.As(err, &damaged):
+		return finding{Problem: damaged.Error()}, true
+	case errors.As(err, &corrupt):
+		return findingOf(verify.Finding{Keyspace: corrupt.Keyspace, Key: corrupt.Key, Problem: corrupt.Problem}), true
+	}
+	return f, false
+}

@@ -1,0 +1,57 @@
+package verify
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// count adds a task to its queue.
+func (v *verifier) count(t *lease.Task) {
+	key := string(store.AppendNameKey(nil, t.ID.Space, t.Spec.Queue))
+	q := v.queues[key]
+	if q == nil {
+		q = &records.Queue{Space: t.ID.Space, Name: t.Spec.Queue}
+		v.queues[key] = q
+	}
+	switch {
+	case t.Lease != nil:
+		q.Leased++
+	case t.Rest == lease.Ready:
+		q.Ready++
+	case t.Rest == lease.Scheduled:
+		q.Scheduled++
+	}
+	if t.Parked {
+		q.Parked++
+	}
+}
+
+// counts compares what queues say of themselves with the recount.
+func (v *verifier) counts() error {
+	err := records.Queues(v.r, func(q records.Queue) error {
+		key := string(store.AppendNameKey(nil, q.Space, q.Name))
+		is := records.Queue{}
+		if recounted := v.queues[key]; recounted != nil {
+			is = *recounted
+		}
+		delete(v.queues, key)
+		v.unless(v.spaces[q.Space] != nil, store.Queue, []byte(key), "its workspace is not there")
+		v.compare(key, "READY", q.Ready, is.Ready)
+		v.compare(key, "SCHEDULED", q.Scheduled, is.Scheduled)
+		v.compare(key, "leased", q.Leased, is.Leased)
+		v.compare(key, "parked", q.Parked, is.Parked)
+		return nil
+	})
+	if err != nil {
+		return passed(err)
+	}
+	for key, q := range v.queues {
+		v.found(store.Queue, []byte(key), "tasks are in queue %q, which is not there", q.Name)
+	}
+	return nil
+}
+
+func (v *verifier) compare(key, what string, says, is uint64) {
+	v.unless(says == is, store.Queue, []byte(key), "it counts %d %s tasks, and has %d", says, what, is)
+}

@@ -1,0 +1,108 @@
+package verify
+
+import (
+	"slices"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// owned looks for the task of all that belongs to one.
+func (v *verifier) owned() error {
+	for _, ks := range []store.Keyspace{store.Spec, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
+		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
+			v.unless(v.has(store.Task, key), ks, key, "its task is not there")
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return v.each(store.Discarded, func(key []byte) error {
+		id, attempt, err := store.ParseAttemptKey(store.Discarded, key)
+		if err != nil {
+			return nil
+		}
+		t, err := v.task(id)
+		keeps := t != nil && slices.ContainsFunc(t.Discarded, func(d lease.Discarded) bool { return d.Attempt == attempt })
+		v.unless(keeps || err != nil, store.Discarded, key, "no task keeps this result (V15)")
+		return passed(err)
+	})
+}
+
+// task is a task that something names; nil where it is not there.
+func (v *verifier) task(id lease.TaskID) (*lease.Task, error) { return records.Task(v.r, id) }
+
+// indexes looks for the task of every entry, which must have it by its present version.
+func (v *verifier) indexes() error {
+	v.deleted = map[lease.TaskID]struct{}{}
+	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
+		store.Ready:  func(key []byte) (lease.TaskID, error) { k, err := store.ParseReadyKey(key); return k.Task(), err },
+		store.Parked: func(key []byte) (lease.TaskID, error) { k, err := store.ParseParkedKey(key); return k.Task(), err },
+		store.Timer:  func(key []byte) (lease.TaskID, error) { k, err := store.ParseTimerKey(key); return k.Task, err },
+	} {
+		err := v.each(ks, func(key []byte) error {
+			id, err := parse(key)
+			if err != nil {
+				return nil
+			}
+			return v.entry(ks, key, id)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return v.each(store.Mounted, v.mounted)
+}
+
+func (v *verifier) entry(ks store.Keyspace, key []byte, id lease.TaskID) error {
+	t, err := v.task(id)
+	switch {
+	case err != nil:
+		return passed(err)
+	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.was(id): // of its ledger (A10)
+		v.deleted[id] = struct{}{}
+		return nil
+	case t == nil:
+		v.found(ks, key, "task %v is not there", id)
+		return nil
+	}
+	index := records.Index(t)
+	has := slices.ContainsFunc(index, func(e records.Entry) bool { return e.Keyspace == ks && string(e.Key()) == string(key) })
+	v.unless(has, ks, key, "task %v is %v and has no such entry", id, t.State())
+	return nil
+}
+
+// was reports whether there can have been such a task.
+func (v *verifier) was(id lease.TaskID) bool {
+	s := v.spaces[id.Space]
+	return s != nil && id.Seq < s.NextSeq
+}
+
+func (v *verifier) mounted(key []byte) error {
+	_, id, err := store.ParseMountedKey(key)
+	if err != nil {
+		return nil
+	}
+	t, err := v.task(id)
+	v.unless(err != nil || t != nil && string(records.MountedKey(t)) == string(key), store.Mounted, key, "task %v is not mounted there", id)
+	return passed(err)
+}
+
+// keys looks for the task of every idempotency key (T1).
+func (v *verifier) keys() error {
+	return v.each(store.Idempotency, func(key []byte) error {
+		space, name, err := store.ParseNameKey(store.Idempotency, key)
+		if err != nil {
+			return nil
+		}
+		id, _, _, err := records.Key(v.r, space, name)
+		if err != nil {
+			return passed(err)
+		}
+		t, err := v.task(id)
+		v.unless(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has it not (T1)", name, id)
+		return passed(err)
+	})
+}

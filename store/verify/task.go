@@ -1,0 +1,147 @@
+package verify
+
+import (
+	"errors"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// tasks looks at every task with all that belongs to it.
+func (v *verifier) tasks() error {
+	return v.eachTask(store.Task, func(id lease.TaskID, key []byte) error {
+		v.sum.Tasks++
+		t, err := records.Task(v.r, id)
+		switch corrupt := (*store.CorruptError)(nil); {
+		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Spec && !v.has(store.Spec, key):
+			v.found(store.Task, key, "it has no spec")
+			return nil
+		case err != nil:
+			return passed(err)
+		}
+		v.state(t, key)
+		v.place(t, key)
+		v.lease(t, key)
+		v.outcome(t, key)
+		v.history(t, key)
+		v.blobs(t, key)
+		v.entries(t, key)
+		v.count(t)
+		return nil
+	})
+}
+
+func (v *verifier) state(t *lease.Task, key []byte) {
+	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
+	final := t.Rest.Final()
+	is(final || t.Rest == lease.Ready || t.Rest == lease.Scheduled, "it rests in state %v", t.Rest)
+	is(final == (t.FinishedAt != 0), "it is %v and finished at %d", t.State(), t.FinishedAt)
+	is(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, and would be %v without it", t.Rest)
+	is(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, yet %v with concurrency key %q",
+		t.State(), t.Spec.ConcurrencyKey)
+	is(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED for no time")
+	is(t.Round > 0, "it is in round 0")
+}
+
+// place looks at the workspace that the id names.
+func (v *verifier) place(t *lease.Task, key []byte) {
+	s := v.spaces[t.ID.Space]
+	if s == nil {
+		v.found(store.Task, key, "its workspace is not there")
+		return
+	}
+	v.unless(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
+		t.Tenant, t.Workspace, s.Tenant, s.Workspace)
+	// A number that is given out again would be an old lease's way to a new task (A2).
+	v.unless(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
+		"the next number is %d, yet a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
+}
+
+// lease looks at the live lease and the last one (A1, A2). That there is one live lease at most follows from its key.
+func (v *verifier) lease(t *lease.Task, key []byte) {
+	v.unless(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
+	l := t.Lease
+	if l == nil {
+		return
+	}
+	v.sum.Leases++
+	v.unless(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)", l.Attempt, t.Attempts)
+	v.unless(l.Epoch > 0 && l.Epoch <= v.sum.Epoch, store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
+	v.unless(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
+}
+
+// outcome looks at the report that ended the round (A5).
+func (v *verifier) outcome(t *lease.Task, key []byte) {
+	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
+	is(t.Rest != lease.Completed || t.Outcome != nil, "it is COMPLETED without an outcome (A5)")
+	if o := t.Outcome; o != nil {
+		is(o.State == t.Rest && t.Lease == nil, "its outcome says %v, and it is %v (A5)", o.State, t.State())
+		is(o.Attempt > 0 && o.Attempt <= t.Attempts, "its outcome is of attempt %d of %d (A5)", o.Attempt, t.Attempts)
+	}
+	v.unless((t.Rest == lease.Completed) == v.has(store.Output, key), store.Output, key, "the task is %v; there is an output: %t",
+		t.State(), v.has(store.Output, key))
+}
+
+// history looks at the order of what is told, and counts outcomes of a round (A2, A5, T10).
+func (v *verifier) history(t *lease.Task, key []byte) {
+	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
+	is(len(t.History) <= lease.MaxHistory, "it keeps %d events (T10)", len(t.History))
+	var seq uint64
+	var granted uint32
+	outcomes := 0
+	for _, e := range t.Events() {
+		is(e.Seq >= seq, "event %d follows event %d (T10)", e.Seq, seq)
+		seq = e.Seq
+		is(e.Attempt <= t.Attempt(), "event %d is of attempt %d of %d (A2)", e.Seq, e.Attempt, t.Attempt())
+		switch {
+		case e.Type == lease.EventGranted:
+			is(e.Attempt > granted, "attempt %d was granted after attempt %d (A2)", e.Attempt, granted)
+			granted = e.Attempt
+		case e.Type == lease.EventRetried:
+			outcomes = 0
+		case ends(e):
+			outcomes++
+			is(outcomes == 1, "event %d is the second outcome of a round (A5)", e.Seq)
+		}
+	}
+}
+
+// ends reports whether an event is the outcome of a round.
+func ends(e lease.Event) bool {
+	switch e.Type {
+	case lease.EventCompleted, lease.EventAdopted:
+		return true
+	case lease.EventFailed, lease.EventReleased:
+		return e.State.Final()
+	}
+	return false
+}
+
+// blobs looks for what the task says is stored beside it.
+func (v *verifier) blobs(t *lease.Task, key []byte) {
+	v.unless(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task has one: %t; there is one: %t",
+		t.HasCheckpoint, v.has(store.Checkpoint, key))
+	v.unless(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task has one: %t; there is one: %t",
+		t.HasFailure, v.has(store.Failure, key))
+	for i := range t.Discarded {
+		kept := store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt)
+		v.unless(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, and it is not there (V15)")
+	}
+}
+
+// entries looks for the task in all indexes in which it has to be found.
+func (v *verifier) entries(t *lease.Task, key []byte) {
+	index := records.Index(t)
+	for i := range index {
+		e := &index[i]
+		v.unless(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, and missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
+	}
+	if host := records.MountedKey(t); host != nil {
+		v.unless(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, and missing from the index mounted", t.Spec.Trace.Host)
+	}
+	if name := t.Spec.IdempotencyKey; name != "" {
+		id, _, found, err := records.Key(v.r, t.ID.Space, name)
+		v.unless(err != nil || found && id == t.ID, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
+	}
+}

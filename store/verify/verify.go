@@ -1,0 +1,145 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Keyspace store.Keyspace
+	Key      []byte
+	Problem  string
+}
+
+// Task is what the finding is about, if its key begins with the id of a task.
+func (f Finding) Task() (id lease.TaskID, ok bool) {
+	switch f.Keyspace {
+	case store.Spec, store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint:
+		id, err := store.ParseTaskKey(f.Keyspace, f.Key)
+		return id, err == nil
+	case store.Ledger, store.Discarded:
+		id, _, err := store.ParseAttemptKey(f.Keyspace, f.Key)
+		return id, err == nil
+	}
+	return id, false
+}
+
+// Summary is what was looked at.
+type Summary struct {
+	Epoch   uint32
+	Records uint64
+	Tasks   uint64
+	Leases  uint64
+}
+
+// Store looks through all that r shows and calls found with each thing that is wrong, in no certain order. An error is one of reading, and
+// says nothing of what was not read.
+func Store(r store.Reader, found func(Finding)) (Summary, error) {
+	v := &verifier{r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}}
+	for _, look := range []func() error{v.read, v.meta, v.loadSpaces, v.tasks, v.owned, v.indexes, v.keys, v.ledgers, v.counts} {
+		if err := look(); err != nil {
+			return v.sum, err
+		}
+	}
+	return v.sum, nil
+}
+
+type verifier struct {
+	r      store.Reader
+	report func(Finding)
+	sum    Summary
+
+	spaces  map[uint32]*records.Space
+	queues  map[string]*records.Queue // recounted, by key in Queue
+	deleted map[lease.TaskID]struct{} // whose ledger a timer will end
+}
+
+func (v *verifier) found(ks store.Keyspace, key []byte, format string, args ...any) {
+	v.report(Finding{Keyspace: ks, Key: bytes.Clone(key), Problem: fmt.Sprintf(format, args...)})
+}
+
+// unless reports what is not as it should be.
+func (v *verifier) unless(ok bool, ks store.Keyspace, key []byte, format string, args ...any) {
+	if !ok {
+		v.found(ks, key, format, args...)
+	}
+}
+
+// passed takes an error of reading a record for what it says: read has reported it already where it is of the record alone.
+func passed(err error) error {
+	if corrupt := (*store.CorruptError)(nil); errors.As(err, &corrupt) {
+		return nil
+	}
+	return err
+}
+
+// read looks at each record by itself.
+func (v *verifier) read() error {
+	for ks := range store.Keyspace(store.NumKeyspaces) {
+		err := v.r.Scan(ks, nil, nil, func(key, value []byte) bool {
+			v.sum.Records++
+			if corrupt := (*store.CorruptError)(nil); errors.As(records.Readable(ks, key, value), &corrupt) {
+				v.found(ks, key, "%s", corrupt.Problem)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// meta looks for what every store has that was ever served.
+func (v *verifier) meta() error {
+	identity, named, err := records.ReadIdentity(v.r)
+	if err != nil {
+		return passed(err)
+	}
+	v.sum.Epoch = identity.Epoch
+	served := false
+	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
+	v.unless(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, and no key that signs their leases")
+	v.unless(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
+	return err
+}
+
+func (v *verifier) loadSpaces() error {
+	return passed(records.Spaces(v.r, func(s records.Space) error {
+		key := store.AppendTenantKey(nil, s.Tenant, s.Workspace)
+		other := v.spaces[s.Number]
+		v.unless(other == nil, store.Space, key, "its number %d is another workspace's, too", s.Number)
+		v.spaces[s.Number] = &s
+		return nil
+	}))
+}
+
+// eachTask calls fn with the id of each key of a keyspace whose keys are those of tasks; those of another form were reported by read.
+func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {
+	var failed error
+	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
+		if id, err := store.ParseTaskKey(ks, key); err == nil {
+			failed = fn(id, key)
+		}
+		return failed == nil
+	})
+	return errors.Join(failed, err)
+}
+
+// each is Scan of a whole keyspace for the keys alone.
+func (v *verifier) each(ks store.Keyspace, fn func(key []byte) error) error {
+	var failed error
+	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
+		failed = fn(key)
+		return failed == nil
+	})
+	return errors.Join(failed, err)
+}
+
+func (v *verifier) has(ks store.Keyspace, key []byte) bool { return v.r.Get(ks, key) != nil }

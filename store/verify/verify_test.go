@@ -1,0 +1,309 @@
+package verify_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/verify"
+)
+
+const (
+	space   = 7
+	nextSeq = 100
+)
+
+func id(seq uint64) lease.TaskID { return lease.TaskID{Space: space, Seq: seq} }
+
+func key(seq uint64) []byte { return store.AppendTaskKey(nil, id(seq)) }
+
+// The tasks of a sound store.
+const (
+	waits = iota + 1
+	leased
+	done
+	parked
+	delayed
+	retried
+	failed
+	deleted
+)
+
+// task is one that waits, as far as nothing else is said.
+func task(seq uint64) *lease.Task {
+	return &lease.Task{
+		ID: id(seq), Tenant: "acme", Workspace: "main", Round: 1, Rest: lease.Ready, Place: seq, CreatedAt: 1,
+		Spec: &lease.Spec{Queue: "q", Type: "t", StartTimeout: 5, Retention: 7, Payload: []byte("payload")},
+	}
+}
+
+func changes() []*lease.Change {
+	w := task(waits)
+	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
+
+	l := task(leased)
+	l.Attempts, l.Failures, l.HasFailure, l.HasCheckpoint = 2, 1, true, true
+	l.Last = lease.Ended{Attempt: 2, Cause: lease.Reported}
+	l.History = []lease.Event{{Seq: 20, Type: lease.EventGranted, Attempt: 1}, {Seq: 21, Type: lease.EventFailed, Attempt: 1, State: lease.Ready}}
+	l.Discarded = []lease.Discarded{{Attempt: 1}}
+	l.Lease = &lease.Lease{Epoch: 3, Attempt: 3, ExpiresAt: 9, Events: []lease.Event{{Seq: 22, Type: lease.EventGranted, Attempt: 3}}}
+
+	d := task(done)
+	d.Rest, d.FinishedAt, d.Attempts, d.Last.Attempt = lease.Completed, 5, 1, 1
+	d.Outcome = &lease.Committed{Attempt: 1, Kind: lease.KindComplete, State: lease.Completed}
+	d.History = []lease.Event{{Seq: 30, Type: lease.EventGranted, Attempt: 1}, {Seq: 31, Type: lease.EventCompleted, Attempt: 1, State: lease.Completed}}
+
+	p := task(parked)
+	p.Spec.ConcurrencyKey, p.Parked = "k", true
+
+	s := task(delayed)
+	s.Rest, s.RunAt, s.Place = lease.Scheduled, 100, 0
+
+	r := task(retried)
+	r.Round, r.Attempts, r.Last.Attempt = 2, 1, 1
+	r.History = []lease.Event{
+		{Seq: 40, Type: lease.EventGranted, Attempt: 1},
+		{Seq: 41, Type: lease.EventFailed, Attempt: 1, State: lease.Failed},
+		{Seq: 42, Type: lease.EventRetried},
+	}
+
+	f := task(failed)
+	f.Rest, f.FinishedAt = lease.Failed, 5
+
+	gone := task(deleted)
+	gone.Attempts = 1
+
+	report := lease.Committed{Attempt: 1, Kind: lease.KindFail, State: lease.Failed}
+	return []*lease.Change{
+		{New: w},
+		{
+			New: l, Failure: &lease.Failure{Message: "boom"}, Checkpoint: []byte("half"), Kept: []lease.Kept{{Attempt: 1, Result: &lease.Result{}}},
+			Ledger: []lease.Committed{{Attempt: 1, Kind: lease.KindFail, State: lease.Ready}},
+		},
+		{New: d, Result: &lease.Result{Output: []byte("out")}},
+		{New: p},
+		{New: s},
+		{New: r, Ledger: []lease.Committed{report}},
+		{New: f},
+		{Old: gone, ForgetAt: 1000, Ledger: []lease.Committed{report}},
+	}
+}
+
+// sound is a store in which nothing is wrong.
+func sound(t *testing.T) *memstore.Store {
+	t.Helper()
+	return with(t, memstore.New(), func(b *store.Batch) {
+		for _, c := range changes() {
+			c.Row = true
+			records.Put(b, c)
+		}
+		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
+		records.PutClock(b, 8)
+		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
+		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 3, Scheduled: 1, Leased: 1, Parked: 1})
+		records.PutSettings(b, space, "q", &lease.Settings{Paused: true})
+		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
+		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
+		records.PutToken(b, records.Token{Tenant: "acme", ID: "t", Key: "k"})
+		store.Current().Stamp(b)
+	})
+}
+
+func with(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.Store {
+	t.Helper()
+	var b store.Batch
+	change(&b)
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// find lists what is wrong.
+func find(t *testing.T, s store.Store) (all []string) {
+	t.Helper()
+	err := s.View(func(r store.Reader) error {
+		_, err := verify.Store(r, func(f verify.Finding) { all = append(all, fmt.Sprintf("%v %x: %s", f.Keyspace, f.Key, f.Problem)) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestSoundStore(t *testing.T) {
+	s := sound(t)
+	if all := find(t, s); all != nil {
+		t.Errorf("findings: %q", all)
+	}
+	var sum verify.Summary
+	err := s.View(func(r store.Reader) (err error) {
+		sum, err = verify.Store(r, func(verify.Finding) {})
+		return err
+	})
+	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 7, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
+		t.Errorf("summary %+v, %v; want %+v and at least 30 records", sum, err, want)
+	}
+	if all := find(t, memstore.New()); all != nil {
+		t.Errorf("an empty store: %q", all)
+	}
+}
+
+// record is one of the sound store.
+type record struct {
+	ks         store.Keyspace
+	key, value []byte
+}
+
+func all(t *testing.T, s store.Store) (list []record) {
+	t.Helper()
+	err := s.View(func(r store.Reader) error {
+		for ks := range store.Keyspace(store.NumKeyspaces) {
+			err := r.Scan(ks, nil, nil, func(key, value []byte) bool {
+				list = append(list, record{ks, bytes.Clone(key), bytes.Clone(value)})
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// spare are records that nothing else says must be there: the sums of the store notice when they are lost.
+func spare(r record) bool {
+	switch r.ks {
+	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token:
+		return true
+	case store.Meta:
+		return string(r.key) != store.MetaIdentity
+	case store.Timer:
+		return bytes.HasSuffix(r.key, key(deleted)) // which is due for a ledger
+	}
+	return false
+}
+
+// Each record that is lost leaves a gap, but for the few that stand for themselves.
+func TestLostRecordIsFound(t *testing.T) {
+	for _, lost := range all(t, sound(t)) {
+		s := with(t, sound(t), func(b *store.Batch) { b.Delete(lost.ks, lost.key) })
+		if found := find(t, s); found == nil && !spare(lost) {
+			t.Errorf("%v %x was lost, and nothing found", lost.ks, lost.key)
+		}
+	}
+}
+
+// Each byte counts, in keys as in values.
+func TestBrokenRecordIsFound(t *testing.T) {
+	for _, broken := range all(t, sound(t)) {
+		for i := range broken.value {
+			value := bytes.Clone(broken.value)
+			value[i] ^= 1
+			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
+			if found := find(t, s); len(found) == 0 || !strings.HasPrefix(found[0], fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
+				t.Fatalf("byte %d of %v %x was changed, and found was %q", i, broken.ks, broken.key, found)
+			}
+		}
+		for i := range broken.key {
+			wrong := bytes.Clone(broken.key)
+			wrong[i] ^= 1
+			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, wrong, broken.value) })
+			if found := find(t, s); len(found) == 0 && !forLedger(broken.ks, wrong) {
+				t.Errorf("%v %x is also under %x, and nothing found", broken.ks, broken.key, wrong)
+			}
+		}
+		s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
+		if found := find(t, s); len(found) == 0 {
+			t.Errorf("%v %x is also under its first byte, and nothing found", broken.ks, broken.key)
+		}
+	}
+}
+
+// forLedger reports whether a key could be that of a timer that a deleted task has left (A10). Nothing tells whether it has; but for the sums of the
+// store.
+func forLedger(ks store.Keyspace, key []byte) bool {
+	k, err := store.ParseTimerKey(key)
+	return ks == store.Timer && err == nil && k.Clock == store.ServingClock && k.Task.Space == space && k.Task.Seq < nextSeq
+}
+
+// rewrite puts another version of a task in the place of the sound one, with the index entries of the sound one left as they are.
+func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
+	return func(b *store.Batch) {
+		for _, c := range changes() {
+			if c.New == nil || c.New.ID.Seq != seq {
+				continue
+			}
+			c.Row = true
+			change(c)
+			records.Put(b, c)
+		}
+	}
+}
+
+// Versions of tasks that are well written, and still can not be.
+func TestImpossibleTask(t *testing.T) {
+	t.Attr("rules", "A1 A2 A5")
+	for name, tt := range map[string]struct {
+		task   uint64
+		change func(*lease.Change)
+		want   string
+	}{
+		"A1":                          {leased, func(c *lease.Change) { c.New.Lease.Attempt = 2 }, "attempt 2 is live after 2 have ended"},
+		"A1, in a final state":        {leased, func(c *lease.Change) { c.New.Rest, c.New.FinishedAt = lease.Failed, 1 }, "it has a live lease, and would be FAILED"},
+		"A2, the epoch":               {leased, func(c *lease.Change) { c.New.Lease.Epoch = 4 }, "granted in epoch 4"},
+		"A2, attempts that fall":      {leased, func(c *lease.Change) { c.New.History[0].Attempt, c.New.Lease.Events[0].Attempt = 2, 2 }, "attempt 2 was granted after attempt 2"},
+		"A2, attempts of nobody":      {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
+		"A2, the last attempt":        {done, func(c *lease.Change) { c.New.Last.Attempt = 3 }, "1 attempts have ended, and the last one of them is 3"},
+		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, and the task had 0"},
+		"A2, numbers given out again": {waits, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
+		"A3":                          {leased, func(c *lease.Change) { c.New.Lease.ExpiresAt = 0 }, "it never expires"},
+		"A5, a lease and an outcome":  {leased, func(c *lease.Change) { c.New.Outcome = &lease.Committed{Attempt: 1} }, "its outcome says"},
+		"A5, no outcome":              {done, func(c *lease.Change) { c.New.Outcome = nil }, "COMPLETED without an outcome"},
+		"A5, another state":           {done, func(c *lease.Change) { c.New.Outcome.State = lease.Failed }, "its outcome says FAILED"},
+		"A5, an attempt of nobody":    {done, func(c *lease.Change) { c.New.Outcome.Attempt = 2 }, "its outcome is of attempt 2 of 1"},
+		"A5, two in the history": {done, func(c *lease.Change) {
+			c.New.History = append(c.New.History, lease.Event{Seq: 32, Type: lease.EventAdopted, Attempt: 1})
+		}, "event 32 is the second outcome"},
+		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, and the task is in round 1"},
+		"T10, the order":        {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
+		"T11":                   {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, yet READY"},
+		"a state":               {waits, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
+		"an end":                {waits, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
+		"no time":               {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED for no time"},
+		"round 0":               {waits, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
+		"an older version":      {waits, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
+		"a tenant":              {waits, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
+		"a queue":               {waits, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
+		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 3 READY tasks, and has 4"},
+		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task has one: false; there is one: true"},
+		"a kept result":         {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
+		"an output":             {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
+	} {
+		found := strings.Join(find(t, with(t, sound(t), rewrite(tt.task, tt.change))), "\n")
+		if !strings.Contains(found, tt.want) {
+			t.Errorf("%s: found %q, want %q", name, found, tt.want)
+		}
+	}
+}
+
+func TestFindingNamesItsTask(t *testing.T) {
+	f := verify.Finding{Keyspace: store.Ledger, Key: store.AppendAttemptKey(nil, id(5), 2)}
+	if got, ok := f.Task(); !ok || got != id(5) {
+		t.Errorf("task %v, %t", got, ok)
+	}
+	f.Keyspace = store.Timer
+	if _, ok := f.Task(); ok {
+		t.Error("a timer begins with no task")
+	}
+}
