@@ -76,7 +76,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: stamp(s.started), ServerTime: stamp(s.engine.Now().Wall),
-		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes),
+		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		Open: !s.asks,
 	}, nil
 }

@@ -25,6 +25,8 @@ type Config struct {
 	Auth *Auth
 	// TLS is the transport of both listeners, client certificates included. nil: plain text.
 	TLS *tls.Config
+	// DiskFull reports whether the disk of the store is so full that no tasks should be taken in. nil: it never is.
+	DiskFull func() bool
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
 	Pprof bool
 }
@@ -36,6 +38,9 @@ func (c *Config) fill() {
 	}
 	if c.Version == "" {
 		c.Version = "dev"
+	}
+	if c.DiskFull == nil {
+		c.DiskFull = func() bool { return false }
 	}
 	c.Sessions.fill()
 	d := lease.DefaultLimits()

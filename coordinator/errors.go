@@ -31,6 +31,7 @@ const (
 	codeStopping   = "E.COORDINATOR.STOPPING"
 	codeOverloaded = "E.COORDINATOR.OVERLOADED"
 	codeStore      = "E.STORE.FAILED"
+	codeDiskFull   = "E.STORE.DISK_FULL"
 	codeInternal   = "E.INTERNAL"
 
 	codeCertificate = "E.AUTH.MTLS_REQUIRED"
@@ -44,6 +45,7 @@ const (
 const (
 	retryStopped    = time.Second
 	retryOverloaded = 200 * time.Millisecond
+	retryDiskFull   = 5 * time.Second
 )
 
 // Refusals of calls on what does not exist.
@@ -84,6 +86,8 @@ func toStatus(err error) error {
 		return newStatus(codes.Unavailable, codeStopping, err.Error(), nil, retryIn(retryStopped))
 	case errors.Is(err, engine.ErrOverloaded):
 		return newStatus(codes.ResourceExhausted, codeOverloaded, err.Error(), nil, retryIn(retryOverloaded))
+	case errors.Is(err, engine.ErrDiskFull):
+		return newStatus(codes.ResourceExhausted, codeDiskFull, err.Error(), nil, retryIn(retryDiskFull))
 	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
 		return newStatus(codes.Unavailable, codeStore, engine.ErrStore.Error(), nil, retryIn(retryStopped))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -45,6 +45,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		},
 		{err: engine.ErrStopped, code: codes.Unavailable, reason: "COORDINATOR_STOPPING", retry: true},
 		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: true},
+		{err: engine.ErrDiskFull, code: codes.ResourceExhausted, reason: "STORE_DISK_FULL", retry: true},
 		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
 		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
 	} {

@@ -8,19 +8,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
 )
 
 // newHTTPServer serves /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/.
-func newHTTPServer(registry *prometheus.Registry, ready func() bool, log *slog.Logger, profiles bool) *http.Server {
+func newHTTPServer(registry *prometheus.Registry, ready readiness, log *slog.Logger, profiles bool) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ready() {
-			answer(w, http.StatusOK, "ready\n")
-			return
-		}
-		answer(w, http.StatusServiceUnavailable, "not serving\n")
+		code, text := ready.tell()
+		answer(w, code, text)
 	})
 	if profiles {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also heap, goroutine and the like
@@ -31,6 +30,20 @@ func newHTTPServer(registry *prometheus.Registry, ready func() bool, log *slog.L
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
+}
+
+// readiness is what /readyz tells.
+type readiness struct{ serving, diskFull func() bool }
+
+// tell has a code for machines and a text for people. With a full disk all but submits is served.
+func (r readiness) tell() (code int, text string) {
+	switch {
+	case !r.serving():
+		return http.StatusServiceUnavailable, "not serving\n"
+	case r.diskFull():
+		return http.StatusOK, "ready, but " + engine.ErrDiskFull.Error() + "\n"
+	}
+	return http.StatusOK, "ready\n"
 }
 
 func answer(w http.ResponseWriter, code int, text string) {

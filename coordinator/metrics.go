@@ -92,7 +92,7 @@ func (m *metrics) events() engine.Events {
 const patience = time.Second
 
 // watch adds what is read at each scrape.
-func (m *metrics) watch(open *sessions, leases census, st store.Store) {
+func (m *metrics) watch(open *sessions, leases census, st store.Store, diskFull func() bool) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -109,6 +109,12 @@ func (m *metrics) watch(open *sessions, leases census, st store.Store) {
 	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })
+	gauge("lessor_disk_full", "1 while the disk is so full that no tasks are taken in.", func() float64 {
+		if diskFull() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // healthCollector counts sessions by their health, at each scrape.

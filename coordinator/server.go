@@ -65,7 +65,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	m := newMetrics()
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(),
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(), DiskFull: cfg.DiskFull,
 	})
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		cfg.Logger.Info("older leases have ended", "epoch", eng.Epoch())
 	}
 	open := newSessions()
-	m.watch(open, eng, st)
+	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{}}
 	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck)}
 	if cfg.Auth != nil {
@@ -87,7 +87,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.stopAll = stop
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, c.calls, g), grpc.StatsHandler(m.frames))...)
 	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
-	c.http = newHTTPServer(m.registry, c.ready.Load, cfg.Logger, cfg.Pprof)
+	c.http = newHTTPServer(m.registry, readiness{c.ready.Load, cfg.DiskFull}, cfg.Logger, cfg.Pprof)
 	return c, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/reserve"
 )
 
 // serveCmd is lessor serve. A coordinator runs without a person, so that its settings have the shortest names.
@@ -23,6 +24,7 @@ type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
+	Reserve  int          `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Room that is kept on the disk of the store, in MiB. While no more than that is left, no tasks are taken in; when next to nothing is left, verdicts, cancels and expiries go on in it. 0 keeps none."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
 	Insecure bool         `help:"Listen off loopback although there is no TLS."`
 	Access   accessFlags  `embed:""`
@@ -81,6 +83,9 @@ func (c serveCmd) Run(a *app) error {
 	}
 	return withStore(c.Data, func(st store.Store) error {
 		cfg := c.config(log, sessions)
+		if st, cfg.DiskFull, err = c.reserve(st, log); err != nil {
+			return err
+		}
 		if err := c.Access.apply(&cfg); err != nil {
 			return err
 		}
@@ -166,9 +171,25 @@ func announce(a *app, grpcLis, httpLis net.Listener) error {
 	return err
 }
 
-// withStore calls use with the store in dir and closes it.
+// reserve keeps room on the disk of the store, and tells when there is no more.
+func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
+	const most = 1 << 20
+	switch {
+	case c.Reserve < 0 || c.Reserve > most:
+		return nil, nil, fail(exitUsage, "", "--disk-reserve: is %d; the range is 0 to %d", c.Reserve, most)
+	case c.Reserve == 0:
+		return st, nil, reserve.Release(c.Data)
+	}
+	r := reserve.Open(c.Data, int64(c.Reserve)<<20, log)
+	return reserve.Guard(st, r), r.Full, nil
+}
+
+// withStore calls use with the store in dir and closes it. Where the disk is full, the start takes the room that was kept for that.
 func withStore(dir string, use func(store.Store) error) (err error) {
 	st, err := boltstore.Open(dir, boltstore.Options{})
+	if errors.Is(err, syscall.ENOSPC) && reserve.Release(dir) == nil {
+		st, err = boltstore.Open(dir, boltstore.Options{})
+	}
 	if err != nil {
 		return storeError(dir, err)
 	}
@@ -193,6 +214,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
+	case errors.Is(err, syscall.ENOSPC):
+		return fail(exitCannotStart, "make room on its disk", "no room on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}

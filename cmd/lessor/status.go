@@ -27,6 +27,9 @@ func (c statusCmd) Run(a *app) error {
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
 		d.add("store", bytesText(s.GetStoreBytes()))
+		if s.GetDiskFull() {
+			d.add("disk", "nearly full: no tasks are taken in until there is room")
+		}
 		d.add("access", accessText(s.GetOpen()))
 		return d.flush()
 	})

@@ -16,6 +16,8 @@ var (
 	ErrStore = errors.New("the store failed")
 	// ErrOverloaded means that too many commands wait.
 	ErrOverloaded = errors.New("too many commands are waiting")
+	// ErrDiskFull means that no tasks are made until the disk of the store has room again.
+	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: no tasks are taken in until there is room; those that are there go on")
 )
 
 // Space names a workspace of a tenant, the unit that everything atomic or counted together lies in.

@@ -23,6 +23,9 @@ func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, di
 }
 
 func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
+	if e.cfg.DiskFull() {
+		return lease.Step{Err: ErrDiskFull}
+	}
 	s := e.spaceOf(name)
 	if err := e.number(s); err != nil {
 		return lease.Step{Err: err}

@@ -26,6 +26,8 @@ type Config struct {
 	Events Events
 	// ResourceWait is how long tasks wait for the worker that holds their resources; 0: lease.DefaultResourceWait (W12).
 	ResourceWait time.Duration
+	// DiskFull reports whether the disk is so full that no tasks should be made. nil: it never is.
+	DiskFull func() bool
 }
 
 // Recovery says what becomes of the leases of before a start.
@@ -109,6 +111,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	}
 	if cfg.ResourceWait == 0 {
 		cfg.ResourceWait = lease.DefaultResourceWait
+	}
+	if cfg.DiskFull == nil {
+		cfg.DiskFull = func() bool { return false }
 	}
 	cfg.Events.fill()
 	e := &Engine{

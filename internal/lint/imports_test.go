@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"store":           {"lease"},
 	"store/boltstore": {"lease", "store", "go.etcd.io/bbolt"},
 	"store/memstore":  {"lease", "store", "github.com/tidwall/btree"},
+	"store/reserve":   {"store"},
 	"store/storetest": {"lease", "store"},
 
 	// Nothing hand-written is below gen, so nothing of ours can be needed there.

@@ -1570,7 +1570,9 @@ type GetStatusResponse struct {
 	// Size of the store in bytes; 0 in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	// No credentials are asked for: everyone who reaches the listener is tenant "default".
-	Open          bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
+	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
+	// The disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
+	DiskFull      bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1657,6 +1659,13 @@ func (x *GetStatusResponse) GetStoreBytes() uint64 {
 func (x *GetStatusResponse) GetOpen() bool {
 	if x != nil {
 		return x.Open
+	}
+	return false
+}
+
+func (x *GetStatusResponse) GetDiskFull() bool {
+	if x != nil {
+		return x.DiskFull
 	}
 	return false
 }
@@ -1784,7 +1793,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xa4\x02\n" +
+	"\x10GetStatusRequest\"\xc1\x02\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -1796,7 +1805,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\bsessions\x18\x06 \x01(\rR\bsessions\x12\x1f\n" +
 	"\vstore_bytes\x18\a \x01(\x04R\n" +
 	"storeBytes\x12\x12\n" +
-	"\x04open\x18\b \x01(\bR\x04open*\xa0\x01\n" +
+	"\x04open\x18\b \x01(\bR\x04open\x12\x1b\n" +
+	"\tdisk_full\x18\n" +
+	" \x01(\bR\bdiskFull*\xa0\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +

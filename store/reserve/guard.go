@@ -1,0 +1,21 @@
+package reserve
+
+import (
+	"context"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Guard is a store that looks after its reserve before each commit.
+func Guard(st store.Store, r *Reserve) store.Store { return guarded{st, r} }
+
+type guarded struct {
+	store.Store
+	reserve *Reserve
+}
+
+// Commit implements store.Store.
+func (g guarded) Commit(ctx context.Context, b *store.Batch) error {
+	g.reserve.Check()
+	return g.Store.Commit(ctx, b)
+}

@@ -1,0 +1,133 @@
+// Package reserve keeps room on the disk of a store for what must be committed although the disk is full: verdicts, cancels, expiries, and the
+// deletions that make room. There is a file that holds nothing but space. While the disk has less left than that file is large, the reserve says
+// that the disk is full, so that no new tasks are taken in; when next to nothing is left, the file is given up, and commits go on in its place. It
+// is made again once there is room.
+package reserve
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// DefaultSize of a reserve in bytes. Commits of some thousand tasks find room in it.
+const DefaultSize = 64 << 20
+
+const (
+	fileName = "lessor.reserve"
+	// recheck is how long the answer of the disk is believed.
+	recheck = 10 * time.Millisecond
+)
+
+// Reserve is the reserve of one data directory. Its methods may be called by several goroutines.
+type Reserve struct {
+	path string
+	size int64
+	log  *slog.Logger
+	free func(dir string) (int64, error)
+
+	mu      sync.Mutex
+	held    bool // the file is there
+	full    bool
+	checked time.Time
+}
+
+// Open makes the reserve of a data directory, which must exist and be locked by the caller. A disk that has no room for it is no error, but full.
+func Open(dir string, size int64, log *slog.Logger) *Reserve {
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, free: diskFree}
+	if info, err := os.Stat(r.path); err == nil {
+		r.held = info.Size() >= size
+	}
+	r.Check()
+	return r
+}
+
+// Release gives up the reserve of a data directory, so that a store can be opened on a full disk.
+func Release(dir string) error {
+	if err := os.Remove(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Full reports whether the disk has so little left that nothing new should be taken in.
+func (r *Reserve) Full() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.checked) >= recheck {
+		r.checkLocked()
+	}
+	return r.full
+}
+
+// Check looks at the disk and gives the reserve up or makes it again, as is needed. It is to be called before each commit.
+func (r *Reserve) Check() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checkLocked()
+}
+
+func (r *Reserve) checkLocked() {
+	r.checked = time.Now()
+	free, err := r.free(filepath.Dir(r.path))
+	if err != nil { // the next commit will tell what is wrong
+		return
+	}
+	switch {
+	case r.held && free < r.size/4:
+		r.giveUpLocked(free)
+	case !r.held && free >= 2*r.size && r.makeLocked():
+		free -= r.size
+	}
+	enough := r.size
+	if r.full {
+		enough += r.size / 4 // or it would go to and fro
+	}
+	r.tellLocked(!r.held || free < enough, free)
+}
+
+func (r *Reserve) giveUpLocked(free int64) {
+	if err := Release(filepath.Dir(r.path)); err != nil {
+		r.log.Error("the reserve on the disk cannot be given up", "error", err)
+		return
+	}
+	r.held = false
+	r.log.Warn("next to nothing is left on the disk: the reserve is given up", "free_bytes", free, "reserve_bytes", r.size)
+}
+
+// makeLocked takes the space of the reserve. Where the file system cannot, what counts is what is left.
+func (r *Reserve) makeLocked() (done bool) {
+	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = errors.Join(syscall.Fallocate(int(file.Fd()), 0, 0, r.size), file.Close())
+	}
+	if err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		r.log.Error("the reserve on the disk cannot be made", "error", err)
+		return false
+	}
+	r.held = true
+	return true
+}
+
+func (r *Reserve) tellLocked(full bool, free int64) {
+	if full != r.full {
+		if full {
+			r.log.Warn("the disk is nearly full: no tasks are taken in until there is room", "free_bytes", free, "reserve_bytes", r.size)
+		} else {
+			r.log.Info("the disk has room again: tasks are taken in", "free_bytes", free)
+		}
+	}
+	r.full = full
+}
+
+// diskFree is how many bytes processes that are not root may still write to the disk of dir.
+func diskFree(dir string) (int64, error) {
+	var s syscall.Statfs_t
+	err := syscall.Statfs(dir, &s)
+	return int64(s.Bavail) * s.Bsize, err
+}
