@@ -1,0 +1,52 @@
+package coordinator
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// While the disk is full, no way makes a task, and each refusal says when to come back; what is there goes on to its verdict.
+func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
+	var full atomic.Bool
+	serveWith(t, nil, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		doomed := r.submit(t, nil).GetTaskId()
+		full.Store(true)
+		spec := &lessorv1.TaskSpec{Queue: "q"}
+		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+		wantDiskFull(t, "SubmitTask", err)
+		_, err = r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec, spec}})
+		wantDiskFull(t, "BatchSubmitTasks", err)
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec}}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := stream.Recv()
+		if err != nil || res.GetResults()[0].GetError().GetCode() != codeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != retryDiskFull {
+			t.Errorf("SubmitStream: %v, %v", res, err)
+		}
+		if a := r.lease(t); r.complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Error("a result was not committed")
+		}
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: doomed}); err != nil {
+			t.Errorf("a cancel: %v", err)
+		}
+		full.Store(false)
+		r.submit(t, nil)
+	})
+}
+
+func wantDiskFull(t *testing.T, what string, err error) {
+	t.Helper()
+	if status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeDiskFull {
+		t.Errorf("%s: %v", what, err)
+	}
+}
