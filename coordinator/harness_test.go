@@ -91,7 +91,7 @@ func dial(t *testing.T, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(streamWindow)) // else it grows by chance
 	if err != nil {
 		t.Fatal(err)
 	}

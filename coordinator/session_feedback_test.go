@@ -154,9 +154,7 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 		say := func(stage string, fraction float64) {
 			m := renewal(a)
 			m.Progress = &lessorv1.Progress{Stage: stage, Fraction: fraction}
-			tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
-			hear[*lessorv1.HeartbeatAck](tk)
-			synctest.Wait()
+			tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
 		}
 		say("good", 0.25)
 		say("bad", 2)

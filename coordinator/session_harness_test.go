@@ -241,15 +241,17 @@ func payload(m *lessorv1.SessionResponse) proto.Message {
 	return r.Get(f).Message().Interface()
 }
 
-// given is the assignments of the next frame, which must be so many; it is acknowledged.
-func (tk *talker) given(n int) []*lessorv1.Assignment {
+// given is the next assignments, which must be so many, in however many frames they come; they are acknowledged.
+func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
 	tk.t.Helper()
-	m := tk.next()
-	all := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+	for len(all) < n {
+		m := tk.next()
+		all = append(all, payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()...)
+		tk.ack(m)
+	}
 	if len(all) != n {
 		tk.t.Fatalf("%s: %d assignments, want %d", tk.name, len(all), n)
 	}
-	tk.ack(m)
 	return all
 }
 
@@ -320,8 +322,17 @@ func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
 	for _, a := range leases {
 		m.Leases = append(m.Leases, renewal(a))
 	}
-	tk.say(m)
-	return payloadOf[*lessorv1.HeartbeatAck](tk, pick[*lessorv1.HeartbeatAck](tk)).GetLeases()
+	return tk.beatOf(m).GetLeases()
+}
+
+// beatOf sends a heartbeat and returns when it has had its effect, of which its answer is only a part.
+func (tk *talker) beatOf(m *lessorv1.WorkerHeartbeat) *lessorv1.HeartbeatAck {
+	tk.t.Helper()
+	corr := tk.say(m)
+	ack := pick[*lessorv1.HeartbeatAck](tk)
+	wantText(tk.t, "corr", ack.GetCorr(), corr)
+	synctest.Wait()
+	return ack.GetHeartbeatAck()
 }
 
 func renewal(a *lessorv1.Assignment) *lessorv1.HeartbeatRequest {

@@ -30,8 +30,7 @@ func (tk *talker) wantHealth(want lessorv1.WorkerHealth) {
 // beatWith sends a heartbeat with gauges.
 func (tk *talker) beatWith(metrics map[string]float64) {
 	tk.t.Helper()
-	tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
-	pick[*lessorv1.HeartbeatAck](tk)
+	tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
 // W9: heartbeats are counted from the registration on: one missing is a warning, two cost new work, three the session. Other frames do
@@ -60,8 +59,7 @@ func TestMissedHeartbeats(t *testing.T) {
 		tk.wantHealth(degraded)
 		r.submit(t, nil)
 		tk.quiet()
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		pick[*lessorv1.HeartbeatAck](tk)
+		tk.beat()
 		tk.wantHealth(healthy)
 		tk.given(1) // it may have work again
 		pass(34 * time.Second)
@@ -157,8 +155,7 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 		tk.wantHealth(healthy)
 		tk.say(&lessorv1.Capacity{MaxParallel: 1})
 		for range 7 { // the leases that a heartbeat names count, where it has no gauge
-			tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
-			hear[*lessorv1.HeartbeatAck](tk)
+			tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
 			time.Sleep(10 * time.Second)
 		}
 		tk.wantHealth(saturated)
@@ -194,8 +191,7 @@ func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
-		tk.say(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
-		hear[*lessorv1.HeartbeatAck](tk)
+		tk.beatOf(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
 		tk.wantHealth(unhealthy)
 		tk.beatWith(nil)
 		tk.wantHealth(suspended)

@@ -25,8 +25,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
 		tk.given(1)
 		time.Sleep(time.Second)
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
-		hear[*lessorv1.HeartbeatAck](tk)
+		tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
 		got := r.worker(t, "w")
 		if at := got.GetConnectedAt().AsTime(); !at.Equal(connected) {
 			t.Errorf("connected at %v, want %v", at, connected)

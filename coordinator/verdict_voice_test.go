@@ -183,8 +183,7 @@ func (streaming) beat(c *court, claim *lessorv1.HeartbeatRequest) *lessorv1.Hear
 	c.t.Helper()
 	tk := c.speaker()
 	defer tk.cut()
-	tk.say(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}})
-	v := hear[*lessorv1.HeartbeatAck](tk).GetLeases()[0]
+	v := tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{claim}}).GetLeases()[0]
 	return &lessorv1.HeartbeatResponse{
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Detail: v.GetDetail(), TaskState: v.GetTaskState(), ShouldCancel: v.GetShouldCancel(),
 		CancelReason: v.GetCancelReason(), ExpiresAt: v.GetExpiresAt(), ExpiresIn: v.GetExpiresIn(), CurrentAttempt: v.GetCurrentAttempt(),
