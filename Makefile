@@ -51,9 +51,13 @@ test-long: ## Run the quick tests, those behind the build tag `long`, and the si
 	go test -race -count=1 -timeout 60m -tags long ./...
 	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
 
+# The packages that the build tag gives other files. The rest of test/ is run by `make race`.
+FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
+FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags faults -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
+
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
-	go test -race -count=1 -v -timeout 10m -tags faults ./test/...
+	go test -race -count=1 -v -timeout 10m -tags faults $(FAULTY)
 
 .PHONY: prove
 prove: ## Visit every state of small worlds; see docs/testing.md

@@ -13,19 +13,25 @@ import (
 )
 
 // TestCompleteAtExpiry: a Complete that arrives when its lease expires is either committed, and the task is never granted again, or
-// refused, and the task is granted again (A3, A4). It is aimed at the expiry, give or take 3 ms.
+// refused, and the task is granted again (A3, A4). It is aimed at the expiry, give or take 3 ms. That takes more tries where other things run
+// beside it.
 func TestCompleteAtExpiry(t *testing.T) {
-	const lanes, runs = 16, 25
+	const lanes, runs, most = 16, 25, 500
 	r := newRig(t)
 	r.c.Start()
 	var mu sync.Mutex
 	committed, outcomes := map[string]bool{}, map[bool]int{}
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return min(outcomes[true], outcomes[false]) >= lanes*runs/10
+	}
 	var busy sync.WaitGroup
 	for i := range lanes {
 		l := &lane{rig: r, queue: fmt.Sprintf("expiry%d", i)}
-		r.submit(runs, spec(l.queue, 100*time.Millisecond))
+		r.submit(most, spec(l.queue, 100*time.Millisecond))
 		busy.Go(func() {
-			for range runs {
+			for i := 0; i < runs || i < most && !enough(); i++ {
 				id, first, err := l.run()
 				if err != nil {
 					t.Error(err)
@@ -40,9 +46,9 @@ func TestCompleteAtExpiry(t *testing.T) {
 	}
 	busy.Wait()
 	r.look(committed)
-	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again", lanes*runs, outcomes[true], outcomes[false])
-	if min(outcomes[true], outcomes[false]) < lanes*runs/10 {
-		t.Error("the completes did not meet the expiry: one outcome has less than a tenth")
+	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again", len(committed), outcomes[true], outcomes[false])
+	if !enough() {
+		t.Errorf("the completes did not meet the expiry: one outcome came less than %d times", lanes*runs/10)
 	}
 }
 

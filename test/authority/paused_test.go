@@ -20,7 +20,7 @@ const workerAddr = "LESSOR_AUTHORITY_WORKER"
 
 const (
 	pausedQueue = "paused"
-	pausedTTL   = time.Second
+	pausedTTL   = 3 * time.Second // more than a busy machine keeps the worker from its heartbeats
 )
 
 // TestPausedWorker: a worker process that stands still beyond its lease, and then goes on as if nothing had been, is told that it is

@@ -18,7 +18,7 @@ import (
 // TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each, one of the two killed.
 func TestExecWorkerKilled(t *testing.T) {
 	const tasks, killAfter = 300, 20
-	f := newFleet(t, tasks)
+	f := newFleet(t, tasks, shortTTL)
 	log := filepath.Join(t.TempDir(), "starts")
 	bell, leave := newPipe(t, "bell"), newPipe(t, "leave")
 	leave.write(strings.Repeat("\n", killAfter)) // so many commands of the victim may end

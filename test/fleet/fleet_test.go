@@ -25,10 +25,16 @@ const (
 	survivor = "survivor"
 )
 
+// How long a lease lives without its worker. A long one does not end by itself while its worker is merely slow.
+const (
+	shortTTL = 2 * time.Second
+	longTTL  = 6 * time.Second
+)
+
 // TestWorkerKilled: 10,000 tasks, workers made of the SDK, one of them killed.
 func TestWorkerKilled(t *testing.T) {
 	const tasks, killAfter = 10_000, 2_500
-	f := newFleet(t, tasks)
+	f := newFleet(t, tasks, shortTTL)
 	a, b := newTally(t, victim, killAfter), newTally(t, survivor, 0)
 	first, second := f.startWorker(a), f.startWorker(b)
 	f.await(a.enough, "the victim did not begin enough")
@@ -45,7 +51,7 @@ func TestWorkerKilled(t *testing.T) {
 // still has to say is told that it is SUPERSEDED, and changes nothing: the results are those of the other one (A4, V9).
 func TestWorkerPaused(t *testing.T) {
 	const tasks, pauseAfter = 2_000, 500
-	f := newFleet(t, tasks)
+	f := newFleet(t, tasks, longTTL)
 	a, b := newTally(t, victim, pauseAfter), newTally(t, survivor, 0)
 	first, second := f.startWorker(a), f.startWorker(b)
 	f.await(a.enough, "the victim did not begin enough")
@@ -124,7 +130,7 @@ type fleet struct {
 	outputs     map[string]string  // of each task
 }
 
-func newFleet(t *testing.T, tasks int) *fleet {
+func newFleet(t *testing.T, tasks int, ttl time.Duration) *fleet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*harness.Patience)
 	t.Cleanup(cancel)
@@ -134,7 +140,7 @@ func newFleet(t *testing.T, tasks int) *fleet {
 	}
 	f.c.Start()
 	f.work = harness.NewTasks(ctx, t, runID, func() grpc.ClientConnInterface { return f.c.Conn() })
-	f.work.Submit(tasks, harness.Resilient(queue, 2*time.Second))
+	f.work.Submit(tasks, harness.Resilient(queue, ttl))
 	return f
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
 )
 
 const (
@@ -42,7 +43,7 @@ func spec(name string) *lessorv1.TaskSpec {
 
 // call makes a call and enters its answer; an error means that it has none.
 func (w *caller) call(conn *grpc.ClientConn, o *op, id, held string) (grants []op, err error) {
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), harness.Patience)
 	defer stop()
 	tasks := lessorv1.NewTaskServiceClient(conn)
 	switch o.Kind {

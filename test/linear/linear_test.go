@@ -115,6 +115,7 @@ func (h *history) record() {
 		h.c.Start()
 		h.tell(inputs)
 	}
+	h.await(calls, clients*callsEach-h.kills*callsPerKill)
 	for _, p := range processes {
 		if code := p.Wait(); code != 0 {
 			h.t.Fatalf("%v ended with exit code %d:\n%s", p, code, p.Stderr())
@@ -170,11 +171,10 @@ func (h *history) tell(inputs []*os.File) {
 
 func (h *history) await(calls <-chan struct{}, n int) {
 	h.t.Helper()
-	late := time.After(harness.Patience)
 	for range n {
 		select {
 		case <-calls:
-		case <-late:
+		case <-time.After(harness.Patience):
 			h.t.Fatal("the clients do not get on")
 		}
 	}
