@@ -315,10 +315,13 @@ func (e *Engine) stop(err error) {
 }
 
 // ask runs fn on the loop, in the tenant's turn, and returns its answer once what it did is durable. If ctx ends first the outcome is
-// unknown to the caller, and fn may still run: so fn tells nothing but its answer.
+// unknown to the caller, and fn may still run: so fn tells nothing but its answer. Where ctx has ended before, fn does not run.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	var none, answer T
 	var refusal error
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
 	done := make(chan error, 1)
 	err := e.inbox.put(tenant, op{run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
 	if err != nil {
