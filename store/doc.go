@@ -29,6 +29,7 @@
 //	feedback     task id                                          what the last attempt that said anything had said in the end
 //	signingkey   tenant 00 id of the key                          a secret that signs tokens of the tenant; its times
 //	token        tenant 00 id of the token                        what a token says, and whether it was revoked; never the token itself
+//	audit        tenant 00 wall time | serving time               what somebody did, or was refused; never changed, removed after its retention
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is

@@ -24,7 +24,7 @@ func Current() Migrations {
 	return Migrations{
 		{Name: "lines are known by their tasks", Apply: dropLines},
 		{Name: "tasks have requirements, trace metadata and last words", Apply: nothing},
-		{Name: "credentials", Apply: nothing},
+		{Name: "credentials and audit", Apply: nothing},
 	}
 }
 

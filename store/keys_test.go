@@ -192,6 +192,23 @@ func TestTenantKeys(t *testing.T) {
 	}
 }
 
+// X4: the audit of a tenant lies in the order of time.
+func TestAuditKeys(t *testing.T) {
+	t.Attr("rules", "X4")
+	tenants := []string{"a", "b", "\xff"}
+	checkOrder(t,
+		func(rnd *rand.Rand) store.AuditKey {
+			return store.AuditKey{
+				Tenant: tenants[rnd.IntN(len(tenants))], At: lease.Wall(number(rnd)), Serving: lease.Instant(number(rnd)),
+			}
+		},
+		func(k store.AuditKey) []byte { return k.Append(nil) },
+		store.ParseAuditKey,
+		func(a, b store.AuditKey) int {
+			return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.At, b.At), cmp.Compare(a.Serving, b.Serving))
+		})
+}
+
 func TestNameKeys(t *testing.T) {
 	key := store.AppendNameKey(nil, 7, "mail")
 	if space, name, err := store.ParseNameKey(store.Queue, key); err != nil || space != 7 || name != "mail" {
@@ -217,7 +234,7 @@ func TestPrefixEnd(t *testing.T) {
 
 // A store with keyspaces that a program does not know has a format that this program refuses: each change of the table is one.
 func TestKeyspacesCameWithAFormat(t *testing.T) {
-	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 21 || format != 4 {
+	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 22 || format != 4 {
 		t.Errorf("%d keyspaces in format %d; a new one wants a new format, and a line here", keyspaces, format)
 	}
 }
@@ -226,7 +243,7 @@ func TestKeyspacesCameWithAFormat(t *testing.T) {
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token",
+		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token", "audit",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

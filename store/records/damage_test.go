@@ -36,6 +36,9 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	store.Token: func(r store.Reader, _ lease.TaskID) error {
 		return records.Tokens(r, func(records.Token) error { return nil })
 	},
+	store.Audit: func(r store.Reader, _ lease.TaskID) error {
+		return records.Audits(r, store.AuditKey{Tenant: "acme"}, func(*records.Audit) bool { return true })
+	},
 	store.Discarded: func(r store.Reader, id lease.TaskID) error {
 		_, err := records.Discarded(r, id, 1)
 		return err

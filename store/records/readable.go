@@ -13,6 +13,7 @@ var forms = [store.NumKeyspaces]form{
 	store.Space:       sealed(tenantKey(store.Space), spaceFields),
 	store.SigningKey:  sealed(tenantKey(store.SigningKey), signingKeyFields),
 	store.Token:       sealed(tenantKey(store.Token), tokenFields),
+	store.Audit:       sealed(auditKey, auditFields),
 	store.Queue:       sealed(nameKey(store.Queue), queueFields),
 	store.Settings:    sealed(nameKey(store.Settings), settingsFields),
 	store.Line:        func([]byte, []byte) error { return nil }, // of format 1, which nobody reads any more
@@ -72,6 +73,11 @@ func nameKey(ks store.Keyspace) keyOf {
 
 func tenantKey(ks store.Keyspace) keyOf {
 	return func(key []byte) (store.Keyspace, error) { _, _, err := store.ParseTenantKey(ks, key); return ks, err }
+}
+
+func auditKey(key []byte) (store.Keyspace, error) {
+	_, err := store.ParseAuditKey(key)
+	return store.Audit, err
 }
 
 func specForm(key, value []byte) error {

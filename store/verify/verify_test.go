@@ -110,6 +110,7 @@ func sound(t *testing.T) *memstore.Store {
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
 		records.PutToken(b, records.Token{Tenant: "acme", ID: "t", Key: "k"})
+		records.PutAudit(b, &records.Audit{Tenant: "acme", At: 1, Subject: "ann", Action: "CancelTask", Outcome: records.Done})
 		store.Current().Stamp(b)
 	})
 }
@@ -184,7 +185,7 @@ func all(t *testing.T, s store.Store) (list []record) {
 // spare are records that nothing else says must be there: the sums of the store notice when they are lost.
 func spare(r record) bool {
 	switch r.ks {
-	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token:
+	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
 		return true
 	case store.Meta:
 		return string(r.key) != store.MetaIdentity

@@ -1,0 +1,80 @@
+package records_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// audits lists the audit of a tenant from a time on.
+func audits(t *testing.T, s store.Store, tenant string, from lease.Wall) (all []records.Audit) {
+	t.Helper()
+	view(t, s, func(r store.Reader) error {
+		return records.Audits(r, store.AuditKey{Tenant: tenant, At: from}, func(a *records.Audit) bool {
+			all = append(all, *a)
+			return true
+		})
+	})
+	return all
+}
+
+// X4: the entries of a tenant come back in the order of time, from any time on, and no other tenant's are among them.
+func TestAuditComesBack(t *testing.T) {
+	t.Attr("rules", "X4 X2")
+	forEach(t, func(t *testing.T, f filler) {
+		s, want := memstore.New(), map[string][]records.Audit{}
+		from := lease.Wall(f.rnd.IntN(20))
+		for i := range 20 { // two at a time share their wall time
+			a := random[records.Audit](f)
+			a.Tenant, a.At, a.Serving = string(rune('a'+f.rnd.IntN(2))), lease.Wall(i/2), lease.Instant(i)
+			commit(t, s, func(b *store.Batch) { records.PutAudit(b, &a) })
+			if a.At >= from {
+				want[a.Tenant] = append(want[a.Tenant], a)
+			}
+		}
+		for _, tenant := range []string{"a", "b", ""} {
+			if diff := cmp.Diff(want[tenant], audits(t, s, tenant, from)); diff != "" {
+				t.Errorf("tenant %q: -written +read:\n%s", tenant, diff)
+			}
+		}
+	})
+}
+
+// X4: what is too old is removed, a bounded number at a time, of every tenant; what is younger stays.
+func TestOldAuditIsDropped(t *testing.T) {
+	t.Attr("rules", "X4")
+	s := memstore.New()
+	commit(t, s, func(b *store.Batch) {
+		for tenant := range 5 {
+			for at := range 10 {
+				records.PutAudit(b, &records.Audit{Tenant: "t" + strconv.Itoa(tenant), At: lease.Wall(at)})
+			}
+		}
+	})
+	for _, want := range []int{8, 8, 4, 0} { // of 5 tenants with 4 old ones each
+		var old []store.AuditKey
+		view(t, s, func(r store.Reader) (err error) {
+			old, err = records.OldAudits(r, 4, 8)
+			return err
+		})
+		if len(old) != want {
+			t.Errorf("%d are old, want %d", len(old), want)
+		}
+		commit(t, s, func(b *store.Batch) {
+			for _, k := range old {
+				records.DropAudit(b, k)
+			}
+		})
+	}
+	for tenant := range 5 {
+		if left := audits(t, s, "t"+strconv.Itoa(tenant), 0); len(left) != 6 || left[0].At != 4 {
+			t.Errorf("tenant %d has %d entries, want the 6 from 4 on", tenant, len(left))
+		}
+	}
+}
