@@ -12,6 +12,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
+	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -50,15 +51,16 @@ var access = map[string]auth.Role{
 	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: operating,
 	lessorv1.TaskService_AdoptResult_FullMethodName:      operating,
 
-	lessorv1.AdminService_ListQueues_FullMethodName:  watching,
-	lessorv1.AdminService_GetQueue_FullMethodName:    watching,
-	lessorv1.AdminService_ListWorkers_FullMethodName: watching,
-	lessorv1.AdminService_GetWorker_FullMethodName:   watching,
-	lessorv1.AdminService_UpdateQueue_FullMethodName: operating,
-	lessorv1.AdminService_PurgeQueue_FullMethodName:  operating,
-	lessorv1.AdminService_DrainWorker_FullMethodName: operating,
-	lessorv1.AdminService_KickWorker_FullMethodName:  operating,
-	lessorv1.AdminService_GetStatus_FullMethodName:   auth.Everybody,
+	lessorv1.AdminService_ListQueues_FullMethodName:      watching,
+	lessorv1.AdminService_GetQueue_FullMethodName:        watching,
+	lessorv1.AdminService_ListWorkers_FullMethodName:     watching,
+	lessorv1.AdminService_GetWorker_FullMethodName:       watching,
+	lessorv1.AdminService_UpdateQueue_FullMethodName:     operating,
+	lessorv1.AdminService_PurgeQueue_FullMethodName:      operating,
+	lessorv1.AdminService_DrainWorker_FullMethodName:     operating,
+	lessorv1.AdminService_KickWorker_FullMethodName:      operating,
+	lessorv1.AdminService_ListAuditEvents_FullMethodName: operating,
+	lessorv1.AdminService_GetStatus_FullMethodName:       auth.Everybody,
 
 	lessorv1.AuthService_CreateToken_FullMethodName: operating,
 	lessorv1.AuthService_ListTokens_FullMethodName:  operating,
@@ -128,26 +130,28 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 type gate struct {
 	*authenticator
 	vigil *vigil
+	trail *audit.Trail
 }
 
 // unary lets a call in. Of these only Lease waits for long.
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, who, err := g.admit(ctx, info.FullMethod)
+	admitted, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
-		return nil, err
+		return nil, g.turnAway(ctx, who, info.FullMethod, req, err)
 	}
+	ctx = admitted
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
 		var done func()
 		ctx, done = g.vigil.watch(ctx, who)
 		defer done()
 	}
-	return next(ctx, req)
+	return g.audit(ctx, req, info, next)
 }
 
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, who, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
-		return err
+		return g.turnAway(stream.Context(), who, info.FullMethod, nil, err)
 	}
 	ctx, done := g.vigil.watch(ctx, who)
 	defer done()

@@ -37,7 +37,7 @@ func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id stri
 
 func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Duration) (token, id string) {
 	t.Helper()
-	token, made, err := r.door.keyring.Create(auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
+	token, made, err := r.door.keyring.Create(t.Context(), auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestWhoMayCall(t *testing.T) {
 		old, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		good, id := r.issue(t, "acme", auth.Operator)
-		if _, err := r.door.keyring.Revoke("acme", id, "ann", time.Now()); err != nil {
+		if _, err := r.door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{

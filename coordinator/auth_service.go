@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -27,22 +28,48 @@ var roleProtos = map[auth.Role]lessorv1.Role{
 // RoleProto is a role on the wire.
 func RoleProto(r auth.Role) lessorv1.Role { return roleProtos[r] }
 
-// IssueToken issues a token by a store that no coordinator has open: the first one.
-func IssueToken(st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
-	keep := func(_ string, put func(*store.Batch)) error {
-		var b store.Batch
-		put(&b)
-		return st.Commit(context.Background(), &b)
-	}
-	keyring, err := auth.Open(st, audience, keep, func() {})
+// IssueToken issues a token by a store that no coordinator has open: the first one. The audit tells of it.
+func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
+	keyring, err := auth.Open(st, audience, keepAlone(st, r), func() {})
 	if err != nil {
 		return nil, err
 	}
-	token, t, err := keyring.Create(r, time.Now())
+	token, t, err := keyring.Create(ctx, r, time.Now())
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
+}
+
+// keeper writes in turn with the engine, and tells the audit what the change is about.
+func keeper(e *engine.Engine) auth.Keeper {
+	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
+		if a := engine.EntryOf(ctx); a != nil {
+			a.Object = about
+		}
+		return e.Keep(ctx, tenant, put)
+	}
+}
+
+// keepAlone writes to a store that nobody else has open.
+func keepAlone(st store.Store, r auth.Request) auth.Keeper {
+	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
+		a := &records.Audit{
+			Tenant: tenant, At: lease.WallOf(time.Now()), Subject: r.IssuedBy, Action: "CreateToken", Object: token, Outcome: records.Done,
+			Detail: fmt.Sprintf("role:%v subject:%q", r.Role, r.Subject),
+		}
+		err := st.View(func(rd store.Reader) (err error) {
+			a.Serving, err = records.ServingClock(rd)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var b store.Batch
+		put(&b)
+		records.PutAudit(&b, a)
+		return st.Commit(ctx, &b)
+	}
 }
 
 // parseRole reads a role; auth.Nobody, which the keyring refuses, for what is none.
@@ -66,7 +93,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 		return nil, toStatus(f.err)
 	}
 	who := identify(ctx)
-	token, t, err := s.keyring.Create(auth.Request{
+	token, t, err := s.keyring.Create(ctx, auth.Request{
 		Tenant: who.Tenant, Role: parseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject,
 	}, time.Now())
 	if err != nil {
@@ -110,7 +137,7 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 		return nil, toStatus(f.err)
 	}
 	note(ctx, "id", id)
-	t, err := s.keyring.Revoke(who.Tenant, id, who.Subject, time.Now())
+	t, err := s.keyring.Revoke(ctx, who.Tenant, id, who.Subject, time.Now())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -128,7 +155,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	if req.GetRetireAfter() != nil {
 		bound = &retire
 	}
-	key, err := s.keyring.Rotate(identify(ctx).Tenant, bound, time.Now())
+	key, err := s.keyring.Rotate(ctx, identify(ctx).Tenant, bound, time.Now())
 	if err != nil {
 		return nil, toStatus(err)
 	}

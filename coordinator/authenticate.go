@@ -35,23 +35,24 @@ type authenticator struct {
 func (a *authenticator) open() bool { return a.keyring == nil }
 
 // authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
-// certificate, whose tenant it must not leave. The error is an *auth.Error or errNoCertificate.
+// certificate, whose tenant it must not leave. The error is an *auth.Error or errNoCertificate; beside it stands whose credential it was, as far
+// as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (identity, error) {
 	if a.open() {
 		return everyone, nil
 	}
-	certified, err := a.certified(conn)
+	certified, bad := a.certified(conn)
 	if token == "" {
-		if err == nil && certified.Tenant == "" {
-			err = &auth.Error{Problem: auth.Missing}
+		if bad == nil && certified.Tenant == "" {
+			bad = &auth.Error{Problem: auth.Missing}
 		}
-		return certified, err
+		return certified, bad
 	}
-	if errors.Is(err, errNoCertificate) {
-		return identity{}, err
+	if errors.Is(bad, errNoCertificate) {
+		return identity{}, bad
 	}
 	who, err := a.keyring.Verify(token, time.Now())
-	if err == nil && certified.Tenant != "" && certified.Tenant != who.Tenant {
+	if err == nil && bad == nil && certified.Tenant != "" && certified.Tenant != who.Tenant {
 		err = &auth.Error{Problem: auth.Conflict}
 	}
 	return identity{Identity: who}, err

@@ -48,7 +48,7 @@ func certified(t *testing.T, names ...string) *tls.ConnectionState {
 func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	t.Helper()
 	st := memstore.New()
-	keep := func(_ string, put func(*store.Batch)) error {
+	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
 		var b store.Batch
 		put(&b)
 		return st.Commit(context.Background(), &b)
@@ -57,7 +57,7 @@ func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err = keyring.Create(auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	token, _, err = keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestCertificatesEnd(t *testing.T) {
 		t.Error("good at its end")
 	}
 	for _, tenant := range []string{"evil", "acme"} {
-		if _, err := door.keyring.Revoke(tenant, who.Credential, "ann", time.Now()); err != nil {
+		if _, err := door.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		_, err := door.recheck(who)
@@ -140,7 +140,7 @@ func TestCertificatesEnd(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"cert-", "cert-00", who.Credential + "0", "cert-" + who.Credential} {
-		if _, err := door.keyring.Revoke("acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
+		if _, err := door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
 			t.Errorf("revoke %q: %v", id, err)
 		}
 	}

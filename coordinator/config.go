@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -27,6 +29,8 @@ type Config struct {
 	TLS *tls.Config
 	// DiskFull reports whether the disk of the store is so full that no tasks should be taken in. nil: it never is.
 	DiskFull func() bool
+	// AuditRetention is how long entries of the audit are kept (X4); 0: audit.DefaultRetention, at least audit.MinRetention.
+	AuditRetention time.Duration
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
 	Pprof bool
 }
@@ -41,6 +45,9 @@ func (c *Config) fill() {
 	}
 	if c.DiskFull == nil {
 		c.DiskFull = func() bool { return false }
+	}
+	if c.AuditRetention == 0 {
+		c.AuditRetention = audit.DefaultRetention
 	}
 	c.Sessions.fill()
 	d := lease.DefaultLimits()
@@ -83,6 +90,9 @@ func (c *Config) validate() error {
 		if f.value < f.low || f.value > f.high {
 			return fmt.Errorf("limit %s is %d; the range is %d to %d", f.name, f.value, f.low, f.high)
 		}
+	}
+	if c.AuditRetention < audit.MinRetention {
+		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
 	}
 	return c.Sessions.validate()
 }

@@ -34,6 +34,7 @@
 //	http.go metrics.go frame_bytes.go         what operators read
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
 //	vigil.go                                  ends calls under way with their credential (X3)
+//	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
 //	edge.go errors.go page.go                 what the services share
 //	fields.go parse_*.go placement.go         from the wire to the rules

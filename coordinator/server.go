@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
+	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -53,6 +54,7 @@ type Coordinator struct {
 	calls   *calls
 	http    *http.Server
 	door    *authenticator
+	trail   *audit.Trail
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
 }
@@ -76,10 +78,11 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	open := newSessions()
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{}}
-	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck)}
+	c.trail = audit.New(eng, st, cfg.AuditRetention, cfg.Logger)
+	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail}
 	if cfg.Auth != nil {
 		c.door.rules = *cfg.Auth
-		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, eng.Keep, g.vigil.changed); err != nil {
+		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, keeper(eng), g.vigil.changed); err != nil {
 			return nil, err
 		}
 	}
@@ -186,6 +189,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if httpLis != nil {
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
+	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
 		go func() { ended <- part() }()
@@ -201,6 +205,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	c.setReady(false)
 	c.stopAll()
 	c.stopServers() // while the engine still answers
+	stopTrail()
 	stopEngine()
 	for range len(parts) - len(errs) {
 		errs = append(errs, <-ended)

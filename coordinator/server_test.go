@@ -202,7 +202,7 @@ func TestLogOfACall(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := grpc.NewServer(interceptorOptions(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), &gate{&authenticator{}, newVigil(nil)})...)
+		s := grpc.NewServer(interceptorOptions(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), &gate{authenticator: &authenticator{}, vigil: newVigil(nil)})...)
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
 		lis := bufconn.Listen(1 << 10)
 		go func() { _ = s.Serve(lis) }()

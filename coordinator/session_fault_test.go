@@ -118,7 +118,7 @@ func withoutEngine(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx}
-	let := &gate{&authenticator{}, newVigil(nil)}
+	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil)}
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})
 	go func() { _ = s.Serve(lis) }()

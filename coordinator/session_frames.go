@@ -3,7 +3,6 @@ package coordinator
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
@@ -192,7 +191,7 @@ func (ss *session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 // trouble takes word of something that went wrong at the worker.
 func (ss *session) trouble(m *lessorv1.SessionRequest) {
 	e := m.GetError()
-	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(e.GetCode()), "message", clip(e.GetMessage()))
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(e.GetCode(), maxWords), "message", clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == codeSeqGap:
@@ -208,18 +207,12 @@ func (ss *session) trouble(m *lessorv1.SessionRequest) {
 // goodbye gives every lease back and ends the session in order (W9).
 func (ss *session) goodbye(m *lessorv1.SessionRequest) bool {
 	ss.leave(true)
-	ss.log.Info("goodbye", "reason", clip(m.GetGoodbye().GetReason()))
+	ss.log.Info("goodbye", "reason", clip(m.GetGoodbye().GetReason(), maxWords))
 	return false
 }
 
-// clip keeps words of the worker's within a line of the log.
-func clip(s string) string {
-	const most = 512
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
-}
+// maxWords is what is kept of a worker's own words in a line of the log, in bytes.
+const maxWords = 512
 
 func (ss *session) logFrame(m *lessorv1.SessionRequest) {
 	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {

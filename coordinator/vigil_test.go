@@ -22,11 +22,11 @@ const shortLife = 30 * time.Second
 // ends are the ways in which a credential comes to its end.
 var ends = map[auth.Problem]func(r *rig, id string) error{
 	auth.Revoked: func(r *rig, id string) error {
-		_, err := r.door.keyring.Revoke(DefaultTenant, id, "ann", time.Now())
+		_, err := r.door.keyring.Revoke(context.Background(), DefaultTenant, id, "ann", time.Now())
 		return err
 	},
 	auth.UnknownKey: func(r *rig, _ string) error {
-		_, err := r.door.keyring.Rotate(DefaultTenant, new(time.Duration), time.Now())
+		_, err := r.door.keyring.Rotate(context.Background(), DefaultTenant, new(time.Duration), time.Now())
 		return err
 	},
 	auth.Expired: func(*rig, string) error {
@@ -110,7 +110,7 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if _, err := r.door.keyring.Revoke(DefaultTenant, id, "ann", time.Now()); err != nil {
+		if _, err := r.door.keyring.Revoke(t.Context(), DefaultTenant, id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

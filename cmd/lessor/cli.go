@@ -25,6 +25,7 @@ type cli struct {
 	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
 	Token   tokenCmd   `cmd:"" help:"Issue credentials and take them back."`
 	Key     keyCmd     `cmd:"" help:"Look at the keys that sign tokens, and rotate them."`
+	Audit   auditCmd   `cmd:"" help:"Look at what was done, and by whom."`
 	Cert    certCmd    `cmd:"" help:"Make certificates for development."`
 	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`

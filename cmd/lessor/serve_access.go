@@ -1,18 +1,21 @@
 package main
 
 import (
+	"time"
+
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
 // accessFlags say who may come in, and how (X1). Their variables have names of their own: clients use the shorter ones.
 type accessFlags struct {
-	Auth       bool   `help:"Ask every caller for a token or a client certificate; lessor token create --data makes the first token."`
-	Audience   string `name:"auth-audience" default:"lessor" placeholder:"NAME" help:"What tokens must be for; coordinators whose stores are copies of each other want different ones."`
-	Cert       string `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
-	Key        string `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
-	ClientCA   string `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Take client certificates of these authorities as credentials; implies --auth."`
-	ClientCert bool   `name:"tls-require-client-cert" env:"LESSOR_SERVE_TLS_REQUIRE_CLIENT_CERT" help:"Refuse callers without a client certificate, whatever token they have."`
+	Auth       bool          `help:"Ask every caller for a token or a client certificate; lessor token create --data makes the first token."`
+	Audience   string        `name:"auth-audience" default:"lessor" placeholder:"NAME" help:"What tokens must be for; coordinators whose stores are copies of each other want different ones."`
+	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
+	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
+	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Take client certificates of these authorities as credentials; implies --auth."`
+	ClientCert bool          `name:"tls-require-client-cert" env:"LESSOR_SERVE_TLS_REQUIRE_CLIENT_CERT" help:"Refuse callers without a client certificate, whatever token they have."`
+	Retention  time.Duration `name:"audit-retention" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
 
 // safe reports whether a listener may be where others reach it.
@@ -30,6 +33,7 @@ func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 	case f.ClientCert && f.ClientCA == "":
 		return fail(exitUsage, "", "--tls-require-client-cert is set without --tls-client-ca")
 	}
+	cfg.AuditRetention = f.Retention
 	if f.asks() {
 		cfg.Auth = &coordinator.Auth{Audience: f.Audience, RequireCertificate: f.ClientCert}
 	}

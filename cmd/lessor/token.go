@@ -70,7 +70,7 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 	role, _ := auth.ParseRole(c.Role)
 	if c.Data != "" {
 		err = withStore(c.Data, func(st store.Store) error {
-			made, err = coordinator.IssueToken(st, c.Audience, auth.Request{
+			made, err = coordinator.IssueToken(a.ctx, st, c.Audience, auth.Request{
 				Tenant: c.Tenant, Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
 			})
 			return err

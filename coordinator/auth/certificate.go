@@ -31,19 +31,19 @@ func isCertificate(id string) bool {
 }
 
 // Certified tells who a client certificate speaks for that was verified already. It is the zero Identity where the certificate has no name of
-// ours: such a one lets nobody in, but may be asked for beside a token. The error is an *Error.
+// ours: such a one lets nobody in, but may be asked for beside a token. The error is an *Error; beside it stands who that is, where the name can be read.
 func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, error) {
 	who, err := named(cert)
 	if err != nil || who.Tenant == "" {
 		return Identity{}, err
 	}
 	if !now.Before(who.Until) {
-		return Identity{}, &Error{Expired}
+		return who, &Error{Expired}
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if t := k.tokens[name{who.Tenant, who.Credential}]; t.RevokedAt != 0 {
-		return Identity{}, &Error{Revoked}
+		return who, &Error{Revoked}
 	}
 	return who, nil
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -57,7 +58,7 @@ func (r *Request) check() error {
 }
 
 // Create issues a token. The first one of a tenant makes its first key. The token is nowhere but in the answer.
-func (k *Keyring) Create(r Request, now time.Time) (token string, t records.Token, err error) {
+func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token string, t records.Token, err error) {
 	if err := r.check(); err != nil {
 		return "", t, err
 	}
@@ -76,7 +77,7 @@ func (k *Keyring) Create(r Request, now time.Time) (token string, t records.Toke
 		Tenant: r.Tenant, ID: c.ID, Role: c.Role, Subject: c.Subject, Key: key.ID,
 		IssuedAt: lease.WallOf(time.Unix(c.Issued, 0)), IssuedBy: r.IssuedBy, ExpiresAt: lease.WallOf(c.expires()),
 	}
-	err = k.commit(change{tenant: r.Tenant, tokens: []records.Token{t}, forget: old, keys: fresh})
+	err = k.commit(ctx, change{tenant: r.Tenant, about: t.ID, tokens: []records.Token{t}, forget: old, keys: fresh})
 	return sign(key.ID, key.Secret, c), t, err
 }
 
@@ -108,7 +109,7 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all 
 
 // Revoke ends a token of the tenant, or a certificate that speaks for it, for ever. It returns when that is durable and in force. Revoking
 // again changes nothing. The error is ErrNotFound where the tenant has no such token (X2, X3).
-func (k *Keyring) Revoke(tenant, id, by string, now time.Time) (records.Token, error) {
+func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	k.mu.RLock()
@@ -126,12 +127,12 @@ func (k *Keyring) Revoke(tenant, id, by string, now time.Time) (records.Token, e
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
 	}
 	t.RevokedAt, t.RevokedBy = lease.WallOf(now), by
-	return t, k.commit(change{tenant: tenant, tokens: []records.Token{t}})
+	return t, k.commit(ctx, change{tenant: tenant, about: id, tokens: []records.Token{t}})
 }
 
 // Rotate makes a new key sign for the tenant. Older ones go on to verify: until the last of their tokens has expired, or where retire is not
 // nil for that long at most; 0 ends their tokens at once.
-func (k *Keyring) Rotate(tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
+func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	c := change{tenant: tenant}
@@ -152,8 +153,9 @@ func (k *Keyring) Rotate(tenant string, retire *time.Duration, now time.Time) (r
 		return records.SigningKey{}, &LimitError{"keys of a tenant; retire the older ones", maxKeys}
 	}
 	key := newKey(tenant, now)
+	c.about = key.ID
 	c.keys = append(c.keys, key)
-	return key, k.commit(c)
+	return key, k.commit(ctx, c)
 }
 
 // retirement is when an older key stops to verify; it never lies later than it did.
@@ -176,6 +178,7 @@ func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now 
 // change is what one commit does.
 type change struct {
 	tenant string
+	about  string               // id of the token or key that it is about
 	keys   []records.SigningKey // made or changed
 	drop   []records.SigningKey
 	tokens []records.Token // made or changed
@@ -183,8 +186,8 @@ type change struct {
 }
 
 // commit makes a change durable, and only then lets it take effect.
-func (k *Keyring) commit(c change) error {
-	if err := k.keep(c.tenant, c.put); err != nil {
+func (k *Keyring) commit(ctx context.Context, c change) error {
+	if err := k.keep(ctx, c.tenant, c.about, c.put); err != nil {
 		return err
 	}
 	k.mu.Lock()

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,8 +25,9 @@ type Identity struct {
 	Until      time.Time // when the credential ends by itself
 }
 
-// Keeper makes records durable and returns nil once they are. It is called by one goroutine at a time.
-type Keeper func(tenant string, put func(*store.Batch)) error
+// Keeper makes records durable and returns nil once they are, whatever becomes of ctx meanwhile, which is that of the call to the keyring; about is
+// the id of the token or key that they are about. It is called by one goroutine at a time.
+type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batch)) error
 
 // Keyring has the signing keys and tokens of a store. It is safe for concurrent use.
 type Keyring struct {
@@ -62,7 +64,7 @@ func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyrin
 	return k, nil
 }
 
-// Verify tells who a token speaks for. The error is an *Error.
+// Verify tells who a token speaks for. The error is an *Error; beside it stands for whom the token was issued, where its signature is good.
 func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	if token == "" {
 		return Identity{}, &Error{Missing}
@@ -78,22 +80,23 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 		return Identity{}, &Error{UnknownKey}
 	}
 	c, ok := p.verify(key.Secret)
-	switch {
-	case !ok || c.Tenant != key.Tenant:
+	if !ok || c.Tenant != key.Tenant {
 		return Identity{}, &Error{BadSignature}
-	case c.Audience != k.audience:
-		return Identity{}, &Error{BadAudience}
-	case !now.Before(c.expires()):
-		return Identity{}, &Error{Expired}
 	}
 	role, ok := ParseRole(c.Role)
 	if !ok {
 		return Identity{}, &Error{Malformed}
 	}
-	if problem := k.standing(name{c.Tenant, c.ID}); problem != "" {
-		return Identity{}, &Error{problem}
+	who := Identity{Tenant: c.Tenant, Role: role, Subject: c.Subject, Credential: c.ID, Until: until(c.expires(), key)}
+	switch problem := k.standing(name{c.Tenant, c.ID}); {
+	case c.Audience != k.audience:
+		return who, &Error{BadAudience}
+	case !now.Before(c.expires()):
+		return who, &Error{Expired}
+	case problem != "":
+		return who, &Error{problem}
 	}
-	return Identity{Tenant: c.Tenant, Role: role, Subject: c.Subject, Credential: c.ID, Until: until(c.expires(), key)}, nil
+	return who, nil
 }
 
 // standing is what is known against a token with a good signature; empty: nothing.

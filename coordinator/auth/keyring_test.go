@@ -27,7 +27,7 @@ type desk struct {
 func open(t *testing.T, st store.Store, audience string) *desk {
 	t.Helper()
 	d := &desk{T: t, st: st}
-	keep := func(_ string, put func(*store.Batch)) error {
+	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
 		var b store.Batch
 		put(&b)
 		return st.Commit(context.Background(), &b)
@@ -42,7 +42,7 @@ func open(t *testing.T, st store.Store, audience string) *desk {
 // issue makes a token that is good for an hour.
 func (d *desk) issue(tenant string) (token, id string) {
 	d.Helper()
-	token, t, err := d.Create(auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
+	token, t, err := d.Create(d.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -134,14 +134,14 @@ func TestRevoke(t *testing.T) {
 	token, id := d.issue("acme")
 	kept, _ := d.issue("acme")
 	for _, who := range []string{"evil", ""} {
-		if _, err := d.Revoke(who, id, "eve", noon); !errors.Is(err, auth.ErrNotFound) {
+		if _, err := d.Revoke(t.Context(), who, id, "eve", noon); !errors.Is(err, auth.ErrNotFound) {
 			t.Errorf("revoked by %q: %v, want ErrNotFound", who, err)
 		}
 	}
 	d.want("after others tried", token, noon, "")
 	before := d.changes
 	for range 2 { // repeating it changes nothing
-		if got, err := d.Revoke("acme", id, "ann", noon); err != nil || got.RevokedBy != "ann" || got.RevokedAt != lease.WallOf(noon) {
+		if got, err := d.Revoke(t.Context(), "acme", id, "ann", noon); err != nil || got.RevokedBy != "ann" || got.RevokedAt != lease.WallOf(noon) {
 			t.Fatalf("revoke: %+v, %v", got, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestRotate(t *testing.T) {
 	theirs, _ := d.issue("evil")
 	rotate := func(retire *time.Duration) {
 		t.Helper()
-		if _, err := d.Rotate("acme", retire, noon); err != nil {
+		if _, err := d.Rotate(t.Context(), "acme", retire, noon); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,13 +223,13 @@ func TestFailedChangesDoNotHold(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	token, id := d.issue("acme")
 	full := errors.New("full")
-	broken, err := auth.Open(d.st, "", func(string, func(*store.Batch)) error { return full }, func() { t.Error("a change was told") })
+	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func() { t.Error("a change was told") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = broken.Create(auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, noon)
-	_, err2 := broken.Revoke("acme", id, "ann", noon)
-	_, err3 := broken.Rotate("acme", new(time.Duration), noon)
+	_, _, err = broken.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, noon)
+	_, err2 := broken.Revoke(t.Context(), "acme", id, "ann", noon)
+	_, err3 := broken.Rotate(t.Context(), "acme", new(time.Duration), noon)
 	for _, err := range []error{err, err2, err3} {
 		if !errors.Is(err, full) {
 			t.Errorf("%v, want the store's own error", err)
@@ -249,7 +249,7 @@ func TestBadRequests(t *testing.T) {
 		"role":    {Tenant: "a", Role: auth.Worker | auth.Viewer, Subject: "w"},
 		"ttl":     {Tenant: "a", Role: auth.Worker, Subject: "w", Life: auth.MaxLife + 1},
 	} {
-		_, _, err := d.Create(r, noon)
+		_, _, err := d.Create(t.Context(), r, noon)
 		if bad := (*lease.FieldError)(nil); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -264,7 +264,7 @@ func TestOldTokensAreForgotten(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	d.issue("acme")
 	later := noon.Add(8*24*time.Hour + time.Hour)
-	if _, _, err := d.Create(auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
+	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []*desk{d, open(t, d.st, "")} {
@@ -275,11 +275,11 @@ func TestOldTokensAreForgotten(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	k, err := auth.Open(memstore.New(), "", func(string, func(*store.Batch)) error { return nil }, func() {})
+	k, err := auth.Open(memstore.New(), "", func(context.Context, string, string, func(*store.Batch)) error { return nil }, func() {})
 	if err != nil {
 		b.Fatal(err)
 	}
-	token, _, err := k.Create(auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon)
+	token, _, err := k.Create(b.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon)
 	if err != nil {
 		b.Fatal(err)
 	}

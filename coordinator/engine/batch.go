@@ -26,8 +26,9 @@ type batch struct {
 	set     []*queue             // on which something was set
 	forget  []gone               // tasks that are gone, whose ledger goes now
 	others  []func(*store.Batch) // of Keep
-	clock   bool                 // the clock alone is worth a commit
-	feeds   []Fed                // what live attempts said meanwhile
+	audits  []*records.Audit
+	clock   bool  // the clock alone is worth a commit
+	feeds   []Fed // what live attempts said meanwhile
 
 	ops   []op
 	tells []*telling // grants and notices, one entry per member
@@ -90,7 +91,8 @@ func (b *batch) to(m *Member) *telling {
 
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
-	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.set) == 0 && len(b.forget) == 0 && len(b.others) == 0 && !b.clock
+	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.set) == 0 && len(b.forget) == 0 && len(b.others) == 0 &&
+		len(b.audits) == 0 && !b.clock
 }
 
 func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
@@ -183,6 +185,9 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 	}
 	for _, put := range b.others {
 		put(to)
+	}
+	for _, a := range b.audits {
+		records.PutAudit(to, a)
 	}
 	records.PutClock(to, b.serving)
 	if len(b.forget) == 0 {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store"
 )
 
 var _ Calls = (*Engine)(nil)
@@ -111,7 +110,7 @@ func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) 
 }
 
 func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c lease.Command) (*lease.Task, error) {
-	return ask(ctx, e, tenant, func() (*lease.Task, error) {
+	return alter(ctx, e, tenant, func() (*lease.Task, error) {
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
 			return nil, lease.ErrNotFound
 		}
@@ -120,21 +119,6 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 		}
 		return e.set.task(id), nil
 	})
-}
-
-// Keep commits records that are no business of the engine, in turn with what it commits itself: a store is written by one goroutine. It
-// returns once they are durable (A6), whatever becomes of the caller meanwhile; ErrStopped and ErrOverloaded mean that nothing was kept.
-// put must not block.
-func (e *Engine) Keep(tenant string, put func(*store.Batch)) error {
-	done := make(chan error, 1)
-	err := e.inbox.put(tenant, op{
-		run:   func() { e.batch.others = append(e.batch.others, put) },
-		after: func(err error) { done <- err },
-	})
-	if err != nil {
-		return err
-	}
-	return <-done
 }
 
 // Now reads both clocks; see Calls.

@@ -89,6 +89,7 @@ type Engine struct {
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
 	workers   map[workerKey]*presence            // those who are there, or are waited for
 	alarms    alarms
+	audited   store.AuditKey // place of the last entry of the audit
 
 	committer *committer
 	batch     *batch // being filled

@@ -55,7 +55,7 @@ func (q *queue) info() QueueInfo {
 
 // UpdateQueue sets what governs a queue; see Calls.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
-	return ask(ctx, e, name.Tenant, func() (QueueInfo, error) {
+	return alter(ctx, e, name.Tenant, func() (QueueInfo, error) {
 		s := e.spaceOf(name)
 		settings := lease.Settings{}
 		if q := s.queues[queue]; q != nil {

@@ -154,7 +154,7 @@ func (e *Engine) Replace(tenant, instance string) error {
 
 // Revoke makes a session unknown and ends all its leases, REVOKED, on behalf of an operator (W10).
 func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
-	_, err := ask(ctx, e, tenant, func() (struct{}, error) {
+	_, err := alter(ctx, e, tenant, func() (struct{}, error) {
 		if t := e.sessions[session]; t != nil {
 			e.depart(session)
 			e.requeue(t.leases, detail)

@@ -70,6 +70,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 		for _, id := range ids {
 			e.sweepTask(s, id, &counts)
 		}
+		e.auditStep(EntryOf(ctx), counts.Changed)
 		return counts, nil
 	})
 	done.Changed += counts.Changed

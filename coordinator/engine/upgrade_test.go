@@ -120,7 +120,7 @@ func TestUpgradeFromFormat3(t *testing.T) {
 			r.Fatalf("granted %s (%v), want the task that requires a gpu", seqs(g), err)
 		}
 		before := keptTokens(r)
-		if err := r.Keep("default", func(b *store.Batch) { records.PutToken(b, records.Token{Tenant: "default", ID: "x"}) }); err != nil {
+		if err := r.Keep(t.Context(), "default", func(b *store.Batch) { records.PutToken(b, records.Token{Tenant: "default", ID: "x"}) }); err != nil {
 			r.Fatal(err)
 		}
 		if after := keptTokens(r); before != 0 || after != 1 {

@@ -1674,7 +1674,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -1821,7 +1821,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xae\x05\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\x88\x06\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -1833,7 +1833,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\tGetWorker\x12\x1b.lessor.v1.GetWorkerRequest\x1a\x1c.lessor.v1.GetWorkerResponse\x12L\n" +
 	"\vDrainWorker\x12\x1d.lessor.v1.DrainWorkerRequest\x1a\x1e.lessor.v1.DrainWorkerResponse\x12I\n" +
 	"\n" +
-	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12F\n" +
+	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12X\n" +
+	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponseB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
@@ -1851,39 +1852,41 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
-	(WorkerState)(0),              // 0: lessor.v1.WorkerState
-	(WorkerHealth)(0),             // 1: lessor.v1.WorkerHealth
-	(*Queue)(nil),                 // 2: lessor.v1.Queue
-	(*RateLimit)(nil),             // 3: lessor.v1.RateLimit
-	(*GetQueueRequest)(nil),       // 4: lessor.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),      // 5: lessor.v1.GetQueueResponse
-	(*UpdateQueueRequest)(nil),    // 6: lessor.v1.UpdateQueueRequest
-	(*UpdateQueueResponse)(nil),   // 7: lessor.v1.UpdateQueueResponse
-	(*PurgeQueueRequest)(nil),     // 8: lessor.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),    // 9: lessor.v1.PurgeQueueResponse
-	(*ListQueuesRequest)(nil),     // 10: lessor.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 11: lessor.v1.ListQueuesResponse
-	(*Worker)(nil),                // 12: lessor.v1.Worker
-	(*GetWorkerRequest)(nil),      // 13: lessor.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),     // 14: lessor.v1.GetWorkerResponse
-	(*DrainWorkerRequest)(nil),    // 15: lessor.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),   // 16: lessor.v1.DrainWorkerResponse
-	(*KickWorkerRequest)(nil),     // 17: lessor.v1.KickWorkerRequest
-	(*KickWorkerResponse)(nil),    // 18: lessor.v1.KickWorkerResponse
-	(*ListWorkersRequest)(nil),    // 19: lessor.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 20: lessor.v1.ListWorkersResponse
-	(*GetStatusRequest)(nil),      // 21: lessor.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 22: lessor.v1.GetStatusResponse
-	nil,                           // 23: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                           // 24: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                           // 25: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),           // 27: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),           // 28: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),            // 29: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),          // 30: lessor.v1.Capabilities
-	(*Drain)(nil),                 // 31: lessor.v1.Drain
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(WorkerState)(0),                // 0: lessor.v1.WorkerState
+	(WorkerHealth)(0),               // 1: lessor.v1.WorkerHealth
+	(*Queue)(nil),                   // 2: lessor.v1.Queue
+	(*RateLimit)(nil),               // 3: lessor.v1.RateLimit
+	(*GetQueueRequest)(nil),         // 4: lessor.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),        // 5: lessor.v1.GetQueueResponse
+	(*UpdateQueueRequest)(nil),      // 6: lessor.v1.UpdateQueueRequest
+	(*UpdateQueueResponse)(nil),     // 7: lessor.v1.UpdateQueueResponse
+	(*PurgeQueueRequest)(nil),       // 8: lessor.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),      // 9: lessor.v1.PurgeQueueResponse
+	(*ListQueuesRequest)(nil),       // 10: lessor.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),      // 11: lessor.v1.ListQueuesResponse
+	(*Worker)(nil),                  // 12: lessor.v1.Worker
+	(*GetWorkerRequest)(nil),        // 13: lessor.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),       // 14: lessor.v1.GetWorkerResponse
+	(*DrainWorkerRequest)(nil),      // 15: lessor.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),     // 16: lessor.v1.DrainWorkerResponse
+	(*KickWorkerRequest)(nil),       // 17: lessor.v1.KickWorkerRequest
+	(*KickWorkerResponse)(nil),      // 18: lessor.v1.KickWorkerResponse
+	(*ListWorkersRequest)(nil),      // 19: lessor.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),     // 20: lessor.v1.ListWorkersResponse
+	(*GetStatusRequest)(nil),        // 21: lessor.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),       // 22: lessor.v1.GetStatusResponse
+	nil,                             // 23: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                             // 24: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                             // 25: lessor.v1.Worker.MetricsEntry
+	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),             // 27: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),             // 28: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),              // 29: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),            // 30: lessor.v1.Capabilities
+	(*Drain)(nil),                   // 31: lessor.v1.Drain
+	(*durationpb.Duration)(nil),     // 32: google.protobuf.Duration
+	(*ListAuditEventsRequest)(nil),  // 33: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 34: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	26, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
@@ -1921,18 +1924,20 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	13, // 32: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
 	15, // 33: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
 	17, // 34: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	21, // 35: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	11, // 36: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 37: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 38: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 39: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	20, // 40: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 41: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 42: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 43: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	22, // 44: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	36, // [36:45] is the sub-list for method output_type
-	27, // [27:36] is the sub-list for method input_type
+	33, // 35: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	21, // 36: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	11, // 37: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 38: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 39: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 40: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	20, // 41: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 42: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 43: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 44: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	34, // 45: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	22, // 46: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -1943,6 +1948,7 @@ func file_lessor_v1_admin_service_proto_init() {
 	if File_lessor_v1_admin_service_proto != nil {
 		return
 	}
+	file_lessor_v1_audit_proto_init()
 	file_lessor_v1_report_proto_init()
 	file_lessor_v1_session_proto_init()
 	file_lessor_v1_task_proto_init()

@@ -19,15 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ListQueues_FullMethodName  = "/lessor.v1.AdminService/ListQueues"
-	AdminService_GetQueue_FullMethodName    = "/lessor.v1.AdminService/GetQueue"
-	AdminService_UpdateQueue_FullMethodName = "/lessor.v1.AdminService/UpdateQueue"
-	AdminService_PurgeQueue_FullMethodName  = "/lessor.v1.AdminService/PurgeQueue"
-	AdminService_ListWorkers_FullMethodName = "/lessor.v1.AdminService/ListWorkers"
-	AdminService_GetWorker_FullMethodName   = "/lessor.v1.AdminService/GetWorker"
-	AdminService_DrainWorker_FullMethodName = "/lessor.v1.AdminService/DrainWorker"
-	AdminService_KickWorker_FullMethodName  = "/lessor.v1.AdminService/KickWorker"
-	AdminService_GetStatus_FullMethodName   = "/lessor.v1.AdminService/GetStatus"
+	AdminService_ListQueues_FullMethodName      = "/lessor.v1.AdminService/ListQueues"
+	AdminService_GetQueue_FullMethodName        = "/lessor.v1.AdminService/GetQueue"
+	AdminService_UpdateQueue_FullMethodName     = "/lessor.v1.AdminService/UpdateQueue"
+	AdminService_PurgeQueue_FullMethodName      = "/lessor.v1.AdminService/PurgeQueue"
+	AdminService_ListWorkers_FullMethodName     = "/lessor.v1.AdminService/ListWorkers"
+	AdminService_GetWorker_FullMethodName       = "/lessor.v1.AdminService/GetWorker"
+	AdminService_DrainWorker_FullMethodName     = "/lessor.v1.AdminService/DrainWorker"
+	AdminService_KickWorker_FullMethodName      = "/lessor.v1.AdminService/KickWorker"
+	AdminService_ListAuditEvents_FullMethodName = "/lessor.v1.AdminService/ListAuditEvents"
+	AdminService_GetStatus_FullMethodName       = "/lessor.v1.AdminService/GetStatus"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -52,6 +53,8 @@ type AdminServiceClient interface {
 	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(ctx context.Context, in *KickWorkerRequest, opts ...grpc.CallOption) (*KickWorkerResponse, error)
+	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
+	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
@@ -144,6 +147,16 @@ func (c *adminServiceClient) KickWorker(ctx context.Context, in *KickWorkerReque
 	return out, nil
 }
 
+func (c *adminServiceClient) ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditEventsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListAuditEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
@@ -176,6 +189,8 @@ type AdminServiceServer interface {
 	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error)
+	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
+	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// GetStatus shows the coordinator itself.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
@@ -211,6 +226,9 @@ func (UnimplementedAdminServiceServer) DrainWorker(context.Context, *DrainWorker
 }
 func (UnimplementedAdminServiceServer) KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KickWorker not implemented")
+}
+func (UnimplementedAdminServiceServer) ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAuditEvents not implemented")
 }
 func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -380,6 +398,24 @@ func _AdminService_KickWorker_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListAuditEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListAuditEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListAuditEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListAuditEvents(ctx, req.(*ListAuditEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -436,6 +472,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KickWorker",
 			Handler:    _AdminService_KickWorker_Handler,
+		},
+		{
+			MethodName: "ListAuditEvents",
+			Handler:    _AdminService_ListAuditEvents_Handler,
 		},
 		{
 			MethodName: "GetStatus",

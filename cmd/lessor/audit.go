@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// auditCmd is lessor audit.
+type auditCmd struct {
+	List auditListCmd `cmd:"" help:"List what was done in the tenant and by whom, and who was refused what."`
+}
+
+// auditListCmd is lessor audit list.
+type auditListCmd struct {
+	server `embed:""`
+
+	Subject string `placeholder:"NAME" help:"Only what this subject did."`
+	Action  string `placeholder:"CALL" help:"Only this call, such as CancelTask."`
+	Outcome string `placeholder:"CODE" help:"Only outcomes that begin so: OK is what was done, E. what was refused."`
+	Since   when   `default:"-24h" placeholder:"TIME" help:"From this time on, such as 2026-12-01T06:00:00Z or -24h."`
+	Until   when   `placeholder:"TIME" help:"Before this time."`
+}
+
+// Help is shown below the flags.
+func (auditListCmd) Help() string {
+	return `The oldest come first. COUNT is how many tasks were changed, or how often the same was refused.
+
+Examples:
+  lessor audit list --since -1h
+  lessor audit list --outcome E.AUTH. --json | jq -r .peer | sort | uniq -c`
+}
+
+func (c auditListCmd) Run(a *app) error {
+	return c.with(func(cl *client) error {
+		list := newListing(a, "TIME", "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
+		req := &lessorv1.ListAuditEventsRequest{
+			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
+		}
+		for {
+			page, err := cl.admin.ListAuditEvents(a.ctx, req)
+			if err != nil {
+				return err
+			}
+			for _, e := range page.GetEvents() {
+				if err := list.add(e, auditCells(e)...); err != nil {
+					return err
+				}
+			}
+			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+				return list.flush()
+			}
+		}
+	})
+}
+
+func auditCells(e *lessorv1.AuditEvent) []string {
+	count := ""
+	if n := max(e.GetTasks(), e.GetTimes()); n > 0 {
+		count = fmt.Sprint(n)
+	}
+	return []string{clock(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), count, clipped(e.GetDetail())}
+}

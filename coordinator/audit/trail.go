@@ -1,0 +1,173 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// How long entries are kept.
+const (
+	DefaultRetention = 30 * 24 * time.Hour
+	MinRetention     = time.Hour
+)
+
+// Bounds of what is refused, and of a step of a sweep.
+const (
+	window    = time.Minute
+	maxKinds  = 10 // of a tenant in a window, with an entry each
+	sweepStep = 1000
+)
+
+// Various is the action of an entry that sums up what had no room of its own.
+const Various = "various"
+
+// Engine is the part of the engine that a Trail needs.
+type Engine interface {
+	// Record makes an entry durable.
+	Record(a records.Audit) error
+	// Keep makes changes of the store durable.
+	Keep(ctx context.Context, tenant string, put func(*store.Batch)) error
+	// Now reads both clocks.
+	Now() lease.Now
+}
+
+// Trail is the audit of a store. It is safe for concurrent use.
+type Trail struct {
+	engine    Engine
+	st        store.Store
+	retention time.Duration
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	refused map[string]map[kind]uint64 // in this window, by tenant: how often since the last entry
+}
+
+// kind is what refusals that share an entry have in common.
+type kind records.Audit
+
+// New returns a trail whose entries are kept for the retention.
+func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *Trail {
+	return &Trail{engine: e, st: st, retention: retention, log: log, refused: map[string]map[kind]uint64{}}
+}
+
+// Record makes an entry durable of what was done and is no change of the store.
+func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
+
+// Refuse takes note of something that was refused. The first of its kind in a window is durable when Refuse returns.
+func (t *Trail) Refuse(a records.Audit) {
+	if k, first := t.count(a); first {
+		a.Times = 1
+		if err := t.engine.Record(a); err != nil {
+			t.again(k) // the end of the window tells
+		}
+	}
+}
+
+// count counts a refusal, unless it is the first of its kind and has room for an entry of its own.
+func (t *Trail) count(a records.Audit) (k kind, first bool) {
+	k = kind(a)
+	k.Workspace, k.Object, k.Detail, k.Corr = "", "", "", ""
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := t.refused[a.Tenant]
+	if seen == nil {
+		seen = map[kind]uint64{}
+		t.refused[a.Tenant] = seen
+	}
+	if _, known := seen[k]; !known && len(seen) < maxKinds {
+		seen[k] = 0
+		return k, true
+	} else if !known {
+		k = kind{Tenant: a.Tenant, Action: Various, Outcome: a.Outcome}
+	}
+	seen[k]++
+	return k, false
+}
+
+func (t *Trail) again(k kind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seen := t.refused[k.Tenant]; seen != nil {
+		seen[k]++
+	}
+}
+
+// Start begins to write sums and to remove what is old. stop writes what was counted last, and returns when that is done.
+func (t *Trail) Start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.run(ctx)
+	}()
+	return func() { cancel(); <-done }
+}
+
+func (t *Trail) run(ctx context.Context) {
+	defer t.sumUp()
+	next := time.NewTicker(window)
+	defer next.Stop()
+	for {
+		t.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+			t.sumUp()
+		}
+	}
+}
+
+// sumUp ends a window.
+func (t *Trail) sumUp() {
+	t.mu.Lock()
+	refused := t.refused
+	t.refused = map[string]map[kind]uint64{}
+	t.mu.Unlock()
+	for _, seen := range refused {
+		for k, times := range seen {
+			if times == 0 {
+				continue
+			}
+			k.Times = times
+			if err := t.engine.Record(records.Audit(k)); err != nil {
+				t.log.Warn("refusals were not written to the audit", "tenant", k.Tenant, "times", times, "error", err)
+			}
+		}
+	}
+}
+
+// sweep removes what is old, in steps between which others have their turn.
+func (t *Trail) sweep(ctx context.Context) {
+	before := t.engine.Now().Wall.Add(-t.retention)
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = t.drop(before); err != nil {
+			t.log.Warn("old entries of the audit were not removed", "error", err)
+		}
+	}
+}
+
+// drop is a step of a sweep.
+func (t *Trail) drop(before lease.Wall) (more bool, err error) {
+	var old []store.AuditKey
+	err = t.st.View(func(r store.Reader) error {
+		old, err = records.OldAudits(r, before, sweepStep)
+		return err
+	})
+	if err != nil || len(old) == 0 {
+		return false, err
+	}
+	err = t.engine.Keep(context.Background(), "", func(b *store.Batch) {
+		for _, k := range old {
+			records.DropAudit(b, k)
+		}
+	})
+	return err == nil && len(old) == sweepStep, err
+}

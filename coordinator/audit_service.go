@@ -1,0 +1,95 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// ListAuditEvents shows the audit of the caller's tenant, oldest first (X4).
+func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
+	f, tenant := s.fields(), identify(ctx).Tenant
+	want := &lessorv1.ListAuditEventsRequest{
+		Subject: f.id("subject", req.GetSubject()), Action: f.id("action", req.GetAction()), Outcome: f.id("outcome", req.GetOutcome()),
+		Since: req.GetSince(), Until: req.GetUntil(),
+	}
+	p := auditPage{want: want, size: f.items("page_size", req.GetPageSize(), defaultPage), until: f.wall("until", req.GetUntil())}
+	from := store.AuditKey{Tenant: tenant, At: f.wall("since", req.GetSince()), Serving: math.MinInt64}
+	list := newListing("audit", tenant, want)
+	if cursor := list.cursor(f, req.GetPageToken()); len(cursor) == auditCursor {
+		from = afterAudit(tenant, cursor)
+	}
+	if f.err != nil {
+		return nil, toStatus(f.err)
+	}
+	if err := s.view(func(r store.Reader) error { return records.Audits(r, from, p.take) }); err != nil {
+		return nil, toStatus(err)
+	}
+	res := &lessorv1.ListAuditEventsResponse{Events: p.events}
+	if p.more {
+		res.NextPageToken = list.token(auditCursorOf(p.last))
+	}
+	return res, nil
+}
+
+// auditPage collects a page from a scan.
+type auditPage struct {
+	want  *lessorv1.ListAuditEventsRequest
+	until lease.Wall // 0: without end
+	size  int
+
+	events  []*lessorv1.AuditEvent
+	scanned int
+	last    store.AuditKey // that was looked at
+	more    bool
+}
+
+// take looks at the next entry and tells whether to go on. A page stops only before an entry that it did not take.
+func (p *auditPage) take(a *records.Audit) bool {
+	switch {
+	case p.until != 0 && a.At >= p.until:
+		return false
+	case len(p.events) == p.size || p.scanned == maxScan:
+		p.more = true
+		return false
+	}
+	p.scanned++
+	p.last = a.Key()
+	if p.matches(a) {
+		p.events = append(p.events, auditProto(a))
+	}
+	return true
+}
+
+func (p *auditPage) matches(a *records.Audit) bool {
+	subject, action := p.want.GetSubject(), p.want.GetAction()
+	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
+}
+
+// auditCursor is the length of a cursor: both times of the last entry that was looked at.
+const auditCursor = 8 + 8
+
+func auditCursorOf(k store.AuditKey) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(k.At)), uint64(k.Serving))
+}
+
+// afterAudit is the first key behind a cursor.
+func afterAudit(tenant string, cursor []byte) store.AuditKey {
+	return store.AuditKey{
+		Tenant: tenant, At: lease.Wall(binary.BigEndian.Uint64(cursor)), Serving: lease.Instant(binary.BigEndian.Uint64(cursor[8:])).Add(1),
+	}
+}
+
+func auditProto(a *records.Audit) *lessorv1.AuditEvent {
+	return &lessorv1.AuditEvent{
+		At: stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,
+		Action: a.Action, WorkspaceId: a.Workspace, Object: a.Object, Detail: a.Detail, RequestId: a.Corr,
+		Outcome: a.Outcome, Tasks: a.Tasks, Times: a.Times,
+	}
+}

@@ -1,0 +1,414 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// notary is a store that knows which keyspaces were changed by the last commit with an entry of the audit.
+type notary struct {
+	store.Store
+	mu   sync.Mutex
+	with map[store.Keyspace]bool
+}
+
+func (n *notary) Commit(ctx context.Context, b *store.Batch) error {
+	changed := map[store.Keyspace]bool{}
+	for i := range b.Len() {
+		changed[b.At(i).Keyspace] = true
+	}
+	if changed[store.Audit] {
+		n.mu.Lock()
+		n.with = changed
+		n.mu.Unlock()
+	}
+	return n.Store.Commit(ctx, b)
+}
+
+// last lists the keyspaces, but for the audit and what goes with every commit.
+func (n *notary) last() map[store.Keyspace]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.with, store.Audit)
+	delete(n.with, store.Meta)
+	return n.with
+}
+
+// events is the audit that a caller sees, all pages of it.
+func (r *rig) events(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
+	t.Helper()
+	for {
+		page, err := r.admin.ListAuditEvents(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.GetEvents()...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return all
+		}
+	}
+}
+
+// everything is a request for the whole audit.
+func everything() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditEventsRequest{} }
+
+// deed is a call that is audited.
+type deed struct {
+	method  string
+	call    func(context.Context) error
+	object  string         // that the entry names; empty: none or a fresh id
+	with    store.Keyspace // that is changed by the same commit; store.Meta: none, it is no change of the store
+	tasks   uint64
+	refused bool // in the open, where there are no tokens
+}
+
+// deeds makes what the audited calls need, and lists them. Their order is that in which they can be done.
+func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
+	t.Helper()
+	task := func(queue string) string {
+		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
+			WorkspaceId: "ws", Queue: queue, Payload: []byte("classified"), HeartbeatTimeout: durationpb.New(time.Second), HeartbeatInterval: durationpb.New(time.Second / 2),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.GetTask().GetTaskId()
+	}
+	one, late := task("q"), task("late")
+	r.reportLate(ctx, t, late)
+	task("many")
+	task("many")
+	tokens := lessorv1.NewAuthServiceClient(r.conn)
+	filter := &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "many"}
+	return []deed{
+		{method: lessorv1.TaskService_AdoptResult_FullMethodName, object: late, with: store.Task, call: func(ctx context.Context) error {
+			return errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
+		}},
+		{method: lessorv1.TaskService_CancelTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+			return errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
+		}},
+		{method: lessorv1.TaskService_RetryTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+			return errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: one, RequestId: "corr"}))
+		}},
+		{method: lessorv1.TaskService_DeleteTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+			return errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: one, RequestId: "corr"}))
+		}},
+		{method: lessorv1.TaskService_BatchCancelTasks_FullMethodName, with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+			return errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
+		}},
+		{method: lessorv1.TaskService_BatchRetryTasks_FullMethodName, with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+			return errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
+		}},
+		{method: lessorv1.AdminService_UpdateQueue_FullMethodName, object: "many", with: store.Settings, call: func(ctx context.Context) error {
+			return errOf(r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
+		}},
+		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+			return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
+		}},
+		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, with: store.Meta, call: func(ctx context.Context) error { // nothing is left
+			return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
+		}},
+		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
+			return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
+		}},
+		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
+			return errOf(r.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
+		}},
+		{method: lessorv1.AuthService_CreateToken_FullMethodName, with: store.Token, refused: true, call: func(ctx context.Context) error {
+			return errOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
+		}},
+		{method: lessorv1.AuthService_RotateKey_FullMethodName, with: store.SigningKey, refused: true, call: func(ctx context.Context) error {
+			return errOf(tokens.RotateKey(ctx, &lessorv1.RotateKeyRequest{}))
+		}},
+		{method: lessorv1.AuthService_RevokeToken_FullMethodName, with: store.Token, refused: true, call: func(ctx context.Context) error {
+			list, err := tokens.ListTokens(ctx, &lessorv1.ListTokensRequest{})
+			if err != nil {
+				return err
+			}
+			newest := list.GetTokens()[len(list.GetTokens())-1]
+			return errOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: newest.GetTokenId()}))
+		}},
+	}
+}
+
+// reportLate has a task leased, and its result reported when the lease is over.
+func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
+	t.Helper()
+	got, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "slow", WorkspaceId: "ws", Queues: []string{"late"}})
+	if err != nil || len(got.GetAssignments()) != 1 {
+		t.Fatalf("lease: %v (%v)", got, err)
+	}
+	time.Sleep(2 * time.Second)
+	said, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
+	if err != nil || said.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED {
+		t.Fatalf("late: %v (%v)", said, err)
+	}
+}
+
+// X4: each audited call leaves one entry, which tells who, when, what, of which tenant and with what outcome, in the commit of the change. Who asks
+// for no credentials has the same.
+func TestWhatIsDoneIsAudited(t *testing.T) {
+	t.Attr("rules", "X4")
+	for name, cfg := range map[string]Config{"with credentials": {Auth: &Auth{}}, "in the open": {}} {
+		t.Run(name, func(t *testing.T) {
+			st := &notary{Store: memstore.New()}
+			cfg.Sessions = noHeartbeats.Sessions
+			serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+				ctx, want := t.Context(), &lessorv1.AuditEvent{Tenant: DefaultTenant, Subject: anonymous}
+				if cfg.Auth != nil {
+					token, id := r.issue(t, DefaultTenant, auth.Operator)
+					ctx, r.token = bearing(ctx, token), token
+					want.Subject, want.CredentialId, want.Role = "default-operator", id, "operator"
+				}
+				all := r.deeds(ctx, t)
+				r.work(t, "w", 1)
+				n := len(r.events(ctx, t, everything()))
+				for _, d := range all {
+					began := time.Now()
+					if err := d.call(ctx); (err != nil) != (d.refused && cfg.Auth == nil) {
+						t.Fatalf("%s: %v", d.method, err)
+					} else if err != nil {
+						continue
+					}
+					events := r.events(ctx, t, everything())
+					if n++; len(events) != n {
+						t.Fatalf("%s: %d events, want %d", d.method, len(events), n)
+					}
+					d.check(t, events[n-1], want, began)
+					if with := st.last(); d.with == store.Meta && len(with) > 0 || d.with != store.Meta && !with[d.with] {
+						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method, slices.Collect(maps.Keys(with)), d.with)
+					}
+				}
+			})
+		})
+	}
+}
+
+// check compares an event with the call that left it.
+func (d deed) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
+	t.Helper()
+	if e.GetTenant() != who.GetTenant() || e.GetSubject() != who.GetSubject() || e.GetCredentialId() != who.GetCredentialId() ||
+		e.GetRole() != who.GetRole() || e.GetPeer() != "bufconn" {
+		t.Errorf("%s: who: %v", d.method, e)
+	}
+	if e.GetAction() != path.Base(d.method) || e.GetOutcome() != "OK" || e.GetTasks() != d.tasks || e.GetTimes() != 0 {
+		t.Errorf("%s: what: %v", d.method, e)
+	}
+	if off := e.GetAt().AsTime().Sub(at).Abs(); off > time.Millisecond {
+		t.Errorf("%s: %v off", d.method, off)
+	}
+	fresh := d.object == "" && (d.with == store.Token || d.with == store.SigningKey)
+	if e.GetObject() != d.object && (!fresh || len(e.GetObject()) != 17) {
+		t.Errorf("%s: about %q, want %q", d.method, e.GetObject(), d.object)
+	}
+	if strings.Contains(d.method, "TaskService") && e.GetRequestId() != "corr" || strings.Contains(d.method, "Queue") && e.GetWorkspaceId() != "ws" {
+		t.Errorf("%s: %v", d.method, e)
+	}
+	detail := map[string]string{"CancelTask": `reason:"not needed"`, "UpdateQueue": "max_inflight:7", "BatchCancelTasks": `queue:"many"`, "CreateToken": `subject:"v"`}
+	if !strings.Contains(e.GetDetail(), detail[e.GetAction()]) {
+		t.Errorf("%s: detail %q", d.method, e.GetDetail())
+	}
+}
+
+// X4: the calls that the contract names are audited, each of them has a test, and docs/security.md names them all.
+func TestAuditedCallsAreTested(t *testing.T) {
+	t.Attr("rules", "X4")
+	manual, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, nil, func(t *testing.T, r *rig) {
+		var tested []string
+		for _, d := range r.deeds(t.Context(), t) {
+			tested = append(tested, d.method)
+			if !strings.Contains(string(manual), "`"+path.Base(d.method)+"`") {
+				t.Errorf("docs/security.md does not name %s", d.method)
+			}
+		}
+		if known := slices.Sorted(maps.Keys(audited)); !slices.Equal(slices.Sorted(slices.Values(tested)), known) {
+			t.Errorf("tested %q\naudited %q", tested, known)
+		}
+	})
+}
+
+// X4: a call that is refused leaves an entry with the code: for its role and for its credential on any call, else on those that are audited. Whose
+// credential nobody knows has none.
+func TestWhatIsRefusedIsAudited(t *testing.T) {
+	t.Attr("rules", "X4")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		viewer, viewerID := r.issue(t, "acme", auth.Viewer)
+		worker, workerID := r.issueFor(t, "acme", auth.Worker, time.Second)
+		if _, err := r.door.keyring.Revoke(t.Context(), "acme", workerID, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		ctx := bearing(t.Context(), operator)
+		for _, tt := range []struct {
+			who, method, code, credential string
+		}{
+			{viewer, lessorv1.TaskService_SubmitTask_FullMethodName, codeForbidden, viewerID},
+			{viewer, lessorv1.WorkerService_Session_FullMethodName, codeForbidden, viewerID},
+			{worker, lessorv1.WorkerService_Lease_FullMethodName, codeToken, workerID},
+			{worker, lessorv1.WorkerService_Session_FullMethodName, codeToken, workerID},
+			{operator, lessorv1.TaskService_CancelTask_FullMethodName, codeInvalid, ""},
+			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, codeInvalid, ""},
+			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // looking is not audited
+			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
+			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
+		} {
+			before := len(r.events(ctx, t, everything()))
+			if err := r.invoke(bearing(t.Context(), tt.who), tt.method); err == nil {
+				t.Errorf("%s was let through", tt.method)
+			}
+			events := r.events(ctx, t, everything())[before:]
+			switch {
+			case tt.code == "":
+				if len(events) > 0 {
+					t.Errorf("%s: %v, want no entry", tt.method, events)
+				}
+			case len(events) != 1:
+				t.Errorf("%s: %d entries, want one", tt.method, len(events))
+			default:
+				e := events[0]
+				if e.GetOutcome() != tt.code || e.GetAction() != path.Base(tt.method) || e.GetTimes() != 1 || tt.credential != "" && e.GetCredentialId() != tt.credential {
+					t.Errorf("%s: %v", tt.method, e)
+				}
+			}
+		}
+	})
+}
+
+// X4, X2: the audit is its tenant's own, its page tokens too, and for operators alone.
+func TestAuditBelongsToItsTenant(t *testing.T) {
+	t.Attr("rules", "X4 X2")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		ctxs := map[string]context.Context{}
+		for _, tenant := range []string{"acme", "acm", "evil"} {
+			token, _ := r.issue(t, tenant, auth.Operator)
+			ctxs[tenant] = bearing(t.Context(), token)
+		}
+		for _, queue := range []string{"a", "b", "c"} {
+			if _, err := r.admin.UpdateQueue(ctxs["acme"], &lessorv1.UpdateQueueRequest{Name: queue}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if all := r.events(ctxs["acme"], t, &lessorv1.ListAuditEventsRequest{PageSize: 1}); len(all) != 3 || all[0].GetObject() != "a" || all[2].GetObject() != "c" {
+			t.Errorf("page by page: %v", all)
+		}
+		page, err := r.admin.ListAuditEvents(ctxs["acme"], &lessorv1.ListAuditEventsRequest{PageSize: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tenant := range []string{"acm", "evil"} {
+			if all := r.events(ctxs[tenant], t, everything()); len(all) > 0 {
+				t.Errorf("%s sees %v", tenant, all)
+			}
+			_, err := r.admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("a page token of another tenant: %v", err)
+			}
+		}
+	})
+}
+
+// X4: the audit is found by subject, call, outcome and time.
+func TestAuditFilter(t *testing.T) {
+	t.Attr("rules", "X4")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		viewer, _ := r.issue(t, "acme", auth.Viewer)
+		ctx := bearing(t.Context(), operator)
+		update := func(name string) {
+			if _, err := r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		update("early")
+		time.Sleep(time.Minute)
+		noon := timestamppb.Now()
+		_ = r.invoke(bearing(t.Context(), viewer), lessorv1.AdminService_PurgeQueue_FullMethodName)
+		time.Sleep(time.Minute)
+		later := timestamppb.Now()
+		update("late")
+		for want, req := range map[string]*lessorv1.ListAuditEventsRequest{
+			"early PurgeQueue late": {},
+			"early late":            {Subject: "acme-operator"},
+			"PurgeQueue":            {Outcome: "E.AUTH."},
+			"early PurgeQueue":      {Until: later},
+			"PurgeQueue late":       {Since: noon},
+			"late":                  {Outcome: "OK", Since: noon},
+			"":                      {Subject: "nobody"},
+			"early late ":           {Action: "UpdateQueue"},
+		} {
+			var got []string
+			for _, e := range r.events(ctx, t, req) {
+				if e.GetObject() != "" {
+					got = append(got, e.GetObject())
+				} else {
+					got = append(got, e.GetAction())
+				}
+			}
+			if !slices.Equal(got, strings.Fields(want)) {
+				t.Errorf("%v: %q, want %q", req, got, want)
+			}
+		}
+	})
+}
+
+// X4: nothing in the audit is a token, a part of one, a payload or an output, and a request that is too large is cut.
+func TestNoSecretInTheAudit(t *testing.T) {
+	t.Attr("rules", "X4")
+	st := memstore.New()
+	serveWith(t, st, Config{Auth: &Auth{}, Sessions: noHeartbeats.Sessions}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, DefaultTenant, auth.Operator)
+		ctx := bearing(t.Context(), token)
+		r.token = token
+		all := r.deeds(ctx, t)
+		r.work(t, "w", 1)
+		for _, d := range all {
+			if err := d.call(ctx); err != nil {
+				t.Fatalf("%s: %v", d.method, err)
+			}
+		}
+		large := strings.Repeat("ä", 300<<10)
+		_, _ = r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: large, Reason: large, RequestId: large})
+		viewer, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		_, _ = r.tasks.SubmitTask(bearing(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
+		secrets := slices.Concat([]string{"classified"}, strings.Split(token, ".")[1:], strings.Split(viewer, ".")[1:])
+		entries := 0
+		err := st.View(func(rd store.Reader) error {
+			return rd.Scan(store.Audit, nil, nil, func(_, value []byte) bool {
+				entries++
+				for _, secret := range secrets {
+					if strings.Contains(string(value), secret) {
+						t.Errorf("%s is in %q", secret, value)
+					}
+				}
+				if len(value) > 4<<10 {
+					t.Errorf("an entry of %d bytes", len(value))
+				}
+				return true
+			})
+		})
+		if err != nil || entries != len(all)+2 {
+			t.Errorf("%d entries (%v), want %d", entries, err, len(all)+2)
+		}
+	})
+}
