@@ -31,28 +31,9 @@ const (
 
 // TestKill: nothing that was acknowledged is lost or changes by kill -9, and who held a lease goes on (A1-A6, A9, A10, V4, V5).
 func TestKill(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
-	t.Logf("seed %d", *seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*harness.Patience)
-	defer cancel()
-	r := &rounds{t: t, b: newBook(t), rand: rand.New(rand.NewPCG(*seed, 0)), c: harness.NewCoordinator(t, t.TempDir())}
-	r.check = &comparer{b: r.b, rand: r.rand}
-	r.c.Start()
-	streams := startStreams(t, r.b, r.c.Follow(), streamWorkers)
-	defer streams.drain() // where the test ends early
-	for r.hits < *kills && !t.Failed() {
-		r.work(ctx)
-		if r.kills%5 == 0 {
-			r.c.Verify() // what the kill has left
-		}
-		r.c.Start()
-		streams.restarted()
-		r.look(ctx)
-	}
-	r.finish(ctx, streams)
-	t.Log(r)
+	r := newRounds(t, t.TempDir())
+	r.end = r.c.Kill
+	r.run(*kills)
 }
 
 // rounds are the kills of one test.
@@ -62,9 +43,42 @@ type rounds struct {
 	rand  *rand.Rand
 	c     *harness.Coordinator
 	check *comparer
+	// end ends the coordinator in the midst of its work.
+	end func()
 
 	kills, hits int   // hits are kills with calls under way
 	cut         int64 // calls that the kills cut off
+}
+
+func newRounds(t *testing.T, dir string) *rounds {
+	t.Helper()
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
+	r := &rounds{t: t, b: newBook(t), rand: rand.New(rand.NewPCG(*seed, 0)), c: harness.NewCoordinator(t, dir)}
+	r.check = &comparer{b: r.b, rand: r.rand}
+	return r
+}
+
+// run goes on until so many ends have hit calls under way.
+func (r *rounds) run(hits int) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*harness.Patience)
+	defer cancel()
+	r.c.Start()
+	streams := startStreams(r.t, r.b, r.c.Follow(), streamWorkers)
+	defer streams.drain() // where the test ends early
+	for r.hits < hits && !r.t.Failed() {
+		r.work(ctx)
+		if r.kills%5 == 0 {
+			r.c.Verify() // what the kill has left
+		}
+		r.c.Start()
+		streams.restarted()
+		r.look(ctx)
+	}
+	r.finish(ctx, streams)
+	r.t.Log(r)
 }
 
 // work lets everybody work until enough calls were answered, and kills the coordinator.
@@ -88,7 +102,7 @@ func (r *rounds) work(ctx context.Context) {
 	// Not right after an answer: calls that share a commit are answered together, and the next ones have hardly begun.
 	dawdle(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
 	m.killing()
-	r.c.Kill()
+	r.end()
 	busy.Wait()
 	r.count(m)
 }

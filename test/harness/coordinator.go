@@ -1,12 +1,14 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +26,8 @@ type Coordinator struct {
 	Path string
 	// Env is added to the environment of each process.
 	Env []string
+	// Under is a command that runs the program as its last arguments, and becomes it. Empty: none.
+	Under []string
 
 	t    testing.TB
 	dir  string
@@ -59,12 +63,17 @@ func (c *Coordinator) Start(args ...string) {
 // Launch starts a process, with these arguments beside the usual, and does not wait until it serves. Then it prints a line.
 func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
-	return Start(c.t, Command{
+	command := Command{
 		Path:   c.Path,
 		Args:   append([]string{"serve", "--json", "--data", c.dir, "--listen", "127.0.0.1:0", "--http", ""}, args...),
 		Env:    c.Env,
 		Stdout: stdout,
-	})
+	}
+	if len(c.Under) > 0 {
+		command.Args = slices.Concat(c.Under[1:], []string{cmp.Or(c.Path, binary)}, command.Args)
+		command.Path = c.Under[0]
+	}
+	return Start(c.t, command)
 }
 
 // listening is where a coordinator listens.
@@ -92,6 +101,13 @@ func (c *Coordinator) Kill() {
 	c.t.Helper()
 	c.setAddr(listening{})
 	c.proc.Kill()
+}
+
+// Perish is Kill, unless the process has ended by itself because its store failed.
+func (c *Coordinator) Perish() {
+	c.t.Helper()
+	c.setAddr(listening{})
+	c.proc.Perish()
 }
 
 // Stop ends the process in order, and fails the test if it does not end well.

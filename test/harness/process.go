@@ -70,6 +70,16 @@ func (p *Process) Kill() {
 	}
 }
 
+// Perish ends the process by SIGKILL, unless it has ended by itself because its store failed.
+func (p *Process) Perish() {
+	p.t.Helper()
+	_ = p.cmd.Process.Kill()
+	const storeFailed = 70
+	if code := p.Wait(); code != storeFailed && !p.Killed() {
+		p.t.Fatalf("%v ended: %v\n%s", p, p.cmd.ProcessState, p.Stderr())
+	}
+}
+
 // Killed reports whether SIGKILL ended the process. It has ended.
 func (p *Process) Killed() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)

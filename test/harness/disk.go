@@ -1,0 +1,109 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// Disk is a small ext4 of its own, in a file, whose power can be cut.
+type Disk struct {
+	t      testing.TB
+	device string
+	dir    string
+}
+
+// NewDisk makes a disk of that size. It skips the test where nobody may do that, which takes root and loop devices.
+func NewDisk(t testing.TB, megabytes int64) *Disk {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: only root can mount a disk")
+	}
+	tmp := t.TempDir()
+	d := &Disk{t: t, dir: filepath.Join(tmp, "disk")}
+	image := filepath.Join(tmp, "image")
+	d.must(os.WriteFile(image, nil, 0o600))
+	d.must(os.Truncate(image, megabytes<<20))
+	d.must(os.Mkdir(d.dir, 0o700))
+	d.run("mkfs.ext4", "-q", "-F", image)
+	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	if err != nil {
+		t.Skipf("SKIPPED: no loop device: %v: %s", err, out)
+	}
+	d.device = strings.TrimSpace(string(out))
+	t.Cleanup(func() { d.run("losetup", "--detach", d.device) })
+	if err := d.mount(); errors.Is(err, syscall.EPERM) {
+		t.Skip("SKIPPED: not permitted to mount a disk")
+	} else {
+		d.must(err)
+	}
+	t.Cleanup(func() { d.must(syscall.Unmount(d.dir, 0)) })
+	return d
+}
+
+// Dir is where the disk is mounted.
+func (d *Disk) Dir() string { return d.dir }
+
+// mount lets nothing reach the disk that nobody asked for: by default ext4 writes it out after five seconds.
+func (d *Disk) mount() error { return syscall.Mount(d.device, d.dir, "ext4", 0, "commit=1000") }
+
+// Cut cuts the power: what was not yet written by then never will be, and every sync from now on fails.
+func (d *Disk) Cut() {
+	d.t.Helper()
+	const (
+		shutdown   = 0x8004587d // EXT4_IOC_SHUTDOWN
+		noLogFlush = 2
+	)
+	dir, err := os.Open(d.dir)
+	d.must(err)
+	how := uint32(noLogFlush)
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, dir.Fd(), shutdown, uintptr(unsafe.Pointer(&how))); errno != 0 {
+		d.t.Fatal(fmt.Errorf("cut the power of %s: %w", d.dir, errno))
+	}
+	d.must(dir.Close())
+}
+
+// Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk.
+func (d *Disk) Restore() {
+	d.t.Helper()
+	d.must(syscall.Unmount(d.dir, 0))
+	d.must(d.mount())
+}
+
+// Free is how many bytes may still be written.
+func (d *Disk) Free() int64 {
+	d.t.Helper()
+	var s syscall.Statfs_t
+	d.must(syscall.Statfs(d.dir, &s))
+	return int64(s.Bavail) * s.Bsize
+}
+
+// Fill takes all but so many bytes of the disk, under a name; removing the file gives them back.
+func (d *Disk) Fill(name string, left int64) string {
+	d.t.Helper()
+	file, err := os.OpenFile(filepath.Join(d.dir, name), os.O_CREATE|os.O_WRONLY, 0o600)
+	d.must(err)
+	d.must(syscall.Fallocate(int(file.Fd()), 0, 0, d.Free()-left))
+	d.must(file.Close())
+	return file.Name()
+}
+
+func (d *Disk) run(name string, args ...string) {
+	d.t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		d.t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+func (d *Disk) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
