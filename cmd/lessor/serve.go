@@ -91,7 +91,7 @@ func (c serveCmd) Run(a *app) error {
 		}
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
-			return fail(exitUsage, "", "%v", err)
+			return newError(c.Data, err)
 		}
 		if err := announce(a, grpcLis, httpLis); err != nil {
 			return err
@@ -222,13 +222,33 @@ func storeError(dir string, err error) error {
 	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
 }
 
+// newError explains why a coordinator cannot be made: its store fails, or its configuration is wrong.
+func newError(dir string, err error) error {
+	var (
+		commit  *store.CommitError
+		corrupt *store.CorruptError
+	)
+	switch {
+	case errors.As(err, &commit):
+		return storeFailed(err)
+	case errors.As(err, &corrupt):
+		return storeError(dir, err)
+	}
+	return fail(exitUsage, "", "%v", err)
+}
+
+// storeFailed is the end of a process that cannot know any more what is in its store.
+func storeFailed(err error) error {
+	return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
+}
+
 // serveError explains how serving ended.
 func serveError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
 		return nil
 	case errors.Is(err, engine.ErrStore):
-		return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
+		return storeFailed(err)
 	}
 	return err
 }

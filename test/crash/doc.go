@@ -7,6 +7,6 @@
 //   - each question without an answer is asked again, and its answer entered: it may be yes or no, but stays so from there on;
 //   - each task that was touched since the last kill, and a sample of all others, is compared with the book; in the end all are.
 //
-// SIGKILL loses what the process had in memory, not what it had handed to the kernel: these tests are about order (A6, A10:
-// durable before told) and recovery (A9), not about a disk that lies.
+// SIGKILL loses what the process had in memory, not what it had handed to the kernel: that is about order (A6, A10: durable before told) and
+// recovery (A9). The same load on a disk that loses its power is about syncs. The walk lets each call to the system be the last one, or fail.
 package crash

@@ -46,18 +46,26 @@ func NewCoordinator(t testing.TB, dir string) *Coordinator {
 // Start starts a process, with these arguments beside the usual, and returns once it serves.
 func (c *Coordinator) Start(args ...string) {
 	c.t.Helper()
+	if !c.Try(args...) {
+		c.t.Fatalf("the coordinator did not start: exit code %d\n%s", c.proc.Wait(), c.proc.Stderr())
+	}
+}
+
+// Try is Start, and reports false where the process ended instead.
+func (c *Coordinator) Try(args ...string) bool {
+	c.t.Helper()
 	at := make(chan listening, 1)
 	c.proc = c.Launch(Lines(func(line string) { at <- announced(line) }), args...)
 	select {
 	case a := <-at:
 		c.setAddr(a)
 	case <-c.proc.Ended():
-		c.t.Fatalf("the coordinator did not start: exit code %d\n%s", c.proc.Wait(), c.proc.Stderr())
+		return false
 	case <-time.After(Patience):
 		c.t.Fatalf("the coordinator did not start\n%s", c.proc.Stderr())
 	}
 	c.conn = c.dial(c.Addr())
-	c.call()
+	return c.call()
 }
 
 // Launch starts a process, with these arguments beside the usual, and does not wait until it serves. Then it prints a line.
@@ -85,15 +93,28 @@ func announced(line string) (at listening) {
 	return at
 }
 
-// call waits until the process answers.
-func (c *Coordinator) call() {
+// call waits until the process answers; false where it ended instead.
+func (c *Coordinator) call() bool {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
+	ended := c.proc.Ended()
+	go func() {
+		select {
+		case <-ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	_, err := lessorv1.NewAdminServiceClient(c.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
+	switch {
+	case err == nil:
+		return true
+	case c.proc.over():
+		return false
 	}
+	c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
+	return false
 }
 
 // Kill ends the process by SIGKILL. Its connection stays open until the next start, and fails.

@@ -38,6 +38,9 @@ type Process struct {
 	ended  chan struct{}
 }
 
+// quickExit spares a program with the race detector the second that it waits at its end by default.
+const quickExit = "GORACE=atexit_sleep_ms=0"
+
 // Start starts a process.
 func Start(t testing.TB, c Command) *Process {
 	t.Helper()
@@ -45,7 +48,7 @@ func Start(t testing.TB, c Command) *Process {
 		c.Path = binary
 	}
 	p := &Process{t: t, cmd: exec.Command(c.Path, c.Args...), stderr: &buffer{}, ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Env = append(append(os.Environ(), quickExit), c.Env...)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
 	p.cmd.WaitDelay = time.Second // for what a killed process leaves behind with its pipes open
@@ -118,6 +121,15 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+func (p *Process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // Stderr is what the process has printed on standard error so far.
 func (p *Process) Stderr() string { return p.stderr.String() }

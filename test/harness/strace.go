@@ -2,6 +2,7 @@ package harness
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -12,9 +13,10 @@ func Strace(t testing.TB, injections ...string) []string {
 	if out, err := exec.Command("strace", "-qq", "true").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no strace: %v: %s", err, out)
 	}
-	under := []string{"strace", "-D", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-o", "/dev/null"}
+	under := []string{"strace", "-D", "-f", "-qq", "-e", "signal=none", "-o", "/dev/null"}
 	for _, i := range injections {
-		under = append(under, "-e", "inject="+i)
+		calls, _, _ := strings.Cut(i, ":")
+		under = append(under, "-e", "trace="+calls, "-e", "inject="+i)
 	}
 	return under
 }

@@ -1,0 +1,132 @@
+//go:build faults
+
+package crash
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// TestDiskFull: on a full disk no tasks are taken in, and verdicts, cancels and expiries go on, also after a start; with room all goes on by itself.
+func TestDiskFull(t *testing.T) {
+	disk := harness.NewDisk(t, 256)
+	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
+	c.Start()
+	f := &fullDisk{t: t, c: c}
+	for range 40 {
+		f.ids = append(f.ids, submitOne(t, c))
+	}
+	f.lease(time.Second) // for the expiry
+	full := disk.Fill("filler", 40<<20)
+	f.refused()
+	f.works()
+	fuller := disk.Fill("more", 0)
+	f.works()
+	f.refused()
+	c.Kill()
+	_ = disk.Fill("most", 0) // also what the reserve had
+	c.Start()
+	f.refused()
+	f.works()
+	f.expires()
+	for _, file := range []string{full, fuller, filepath.Join(disk.Dir(), "most")} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	submitOne(t, c)
+	c.Stop()
+	c.Verify()
+}
+
+// fullDisk has tasks from before the disk was full.
+type fullDisk struct {
+	t     *testing.T
+	c     *harness.Coordinator
+	ids   []string
+	short *lessorv1.Assignment
+}
+
+func (f *fullDisk) refused() {
+	f.t.Helper()
+	time.Sleep(50 * time.Millisecond) // a coordinator does not ask the disk each time
+	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
+		Task: &lessorv1.TaskSpec{Queue: patientQueue},
+	})
+	if status.Code(err) != codes.ResourceExhausted {
+		f.t.Errorf("a submit on a full disk: %v", err)
+	}
+}
+
+// lease makes a task whose lease soon expires, and leases it.
+func (f *fullDisk) lease(ttl time.Duration) {
+	f.t.Helper()
+	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
+		Task: &lessorv1.TaskSpec{Queue: shortQueue, HeartbeatTimeout: durationpb.New(ttl)},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.short = f.next(shortQueue)
+	_, err = lessorv1.NewWorkerServiceClient(f.c.Conn()).Start(f.t.Context(), &lessorv1.StartRequest{
+		TaskId: f.short.GetTask().GetTaskId(), LeaseId: f.short.GetLeaseId(),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fullDisk) next(queue string) *lessorv1.Assignment {
+	f.t.Helper()
+	got, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Lease(f.t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{queue}})
+	if err != nil || len(got.GetAssignments()) != 1 {
+		f.t.Fatalf("a lease: %v, %v", got, err)
+	}
+	return got.GetAssignments()[0]
+}
+
+// works leases and completes tasks with a result, and cancels one.
+func (f *fullDisk) works() {
+	f.t.Helper()
+	for range 5 {
+		a := f.next(patientQueue)
+		res, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Complete(f.t.Context(), &lessorv1.CompleteRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: make([]byte, 100<<10),
+		})
+		if err != nil || res.GetVerdict() != committed {
+			f.t.Errorf("a result on a full disk: %v, %v", res, err)
+		}
+	}
+	last := len(f.ids) - 1
+	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).CancelTask(f.t.Context(), &lessorv1.CancelTaskRequest{TaskId: f.ids[last]})
+	if err != nil {
+		f.t.Errorf("a cancel on a full disk: %v", err)
+	}
+	f.ids = f.ids[:last]
+}
+
+// expires waits until the lease has expired.
+func (f *fullDisk) expires() {
+	f.t.Helper()
+	tasks := lessorv1.NewTaskServiceClient(f.c.Conn())
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		got, err := tasks.GetTask(f.t.Context(), &lessorv1.GetTaskRequest{TaskId: f.short.GetTask().GetTaskId()})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if got.GetTask().GetLosses() == 1 {
+			return
+		}
+	}
+	f.t.Error("a lease did not expire on a full disk")
+}

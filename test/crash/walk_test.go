@@ -1,0 +1,117 @@
+//go:build faults
+
+package crash
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+var steps = flag.Int("steps", 12, "calls of each kind at which the system fails, one after the other; far more than there are: all")
+
+// TestWalk: whichever call to the system is the last one of the process, or fails, the first start included, the next start has all that was acknowledged,
+// and a process whose store failed ends with the exit code that says so (A6, A10).
+func TestWalk(t *testing.T) {
+	for _, fault := range []string{
+		"pwrite64:signal=SIGKILL", "fdatasync:signal=SIGKILL", "ftruncate:signal=SIGKILL", "fsync:signal=SIGKILL", "linkat:signal=SIGKILL",
+		"unlinkat:signal=SIGKILL", "pwrite64:error=ENOSPC", "pwrite64:error=EIO", "fdatasync:error=EIO", "fsync:error=EIO",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			landed := 0
+			for n := 1; n <= *steps; n++ {
+				w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
+				if !w.fails(fmt.Sprintf("%s:when=%d", fault, n)) {
+					break // there are no more such calls
+				}
+				landed++
+				w.goesOn()
+			}
+			t.Logf("%d failed", landed)
+			if landed == 0 {
+				t.Error("none failed")
+			}
+		})
+	}
+}
+
+// walker takes tasks through their lives, one after the other, until a call fails.
+type walker struct {
+	t    *testing.T
+	c    *harness.Coordinator
+	ids  []string
+	done []*lessorv1.CompleteRequest // that were COMMITTED
+}
+
+// fails serves until the fault ends the process, and reports whether it did.
+func (w *walker) fails(fault string) bool {
+	w.t.Helper()
+	w.c.Under = harness.Strace(w.t, fault)
+	for w.c.Try(); !w.over(); {
+		if len(w.ids) == 20 {
+			w.c.Stop()
+			return false
+		}
+		w.live()
+	}
+	p := w.c.Process()
+	switch code := p.Wait(); {
+	case p.Killed() == strings.Contains(fault, "SIGKILL") && (p.Killed() || code == 70 || code == 5 && len(w.ids) == 0):
+	default:
+		w.t.Errorf("%s: exit code %d\n%s", fault, code, p.Stderr())
+	}
+	return true
+}
+
+func (w *walker) over() bool {
+	select {
+	case <-w.c.Process().Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// live takes one task as far as it gets.
+func (w *walker) live() {
+	ctx := w.t.Context()
+	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
+	made, err := tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("in")}})
+	if err != nil {
+		return
+	}
+	w.ids = append(w.ids, made.GetTask().GetTaskId())
+	got, err := workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+	if err != nil || len(got.GetAssignments()) == 0 {
+		return
+	}
+	a := got.GetAssignments()[0]
+	report := &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: []byte("out")}
+	if res, err := workers.Complete(ctx, report); err == nil && res.GetVerdict() == committed {
+		w.done = append(w.done, report)
+	}
+}
+
+// goesOn starts again, and finds everything that was acknowledged.
+func (w *walker) goesOn() {
+	w.t.Helper()
+	w.c.Under = nil
+	w.c.Start()
+	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
+	for _, id := range w.ids {
+		if _, err := tasks.GetTask(w.t.Context(), &lessorv1.GetTaskRequest{TaskId: id}); err != nil {
+			w.t.Errorf("A6: task %s: %v", id, err)
+		}
+	}
+	for _, report := range w.done {
+		if res, err := workers.Complete(w.t.Context(), report); err != nil || res.GetVerdict() != committed || !res.GetReplayed() {
+			w.t.Errorf("A10: the report on task %s: %v, %v", report.GetTaskId(), res, err)
+		}
+	}
+	w.c.Stop()
+	w.c.Verify()
+}
