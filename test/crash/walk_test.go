@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-var steps = flag.Int("steps", 12, "calls of each kind at which the system fails, one after the other; far more than there are: all")
+var steps = flag.Int("steps", 8, "calls of each kind at which the system fails, one after the other; far more than there are: all")
 
 // TestWalk: whichever call to the system is the last one of the process, or fails, the first start included, the next start has all that was acknowledged,
 // and a process whose store failed ends with the exit code that says so (A6, A10).
