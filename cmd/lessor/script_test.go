@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -90,6 +92,23 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: coordinator DIR [ARG...]")
 	}
 	args = append([]string{"serve", "--json", "--data", args[0], "--listen", "127.0.0.1:0", "--http", ""}, args[1:]...)
+	r := ts.Value("coordinator").(*running)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		addr, err := r.start(ts, args)
+		if err == nil {
+			ts.Setenv("LESSOR_ADDR", addr)
+			return
+		}
+		_ = r.end(syscall.SIGTERM)
+		// The port that it had before may be that of a passing connection.
+		if time.Now().After(deadline) || !strings.Contains(r.log.String(), " is in use\n") {
+			ts.Fatalf("coordinator: %v\n%s", err, &r.log)
+		}
+	}
+}
+
+// start starts the process and returns where it listens.
+func (r *running) start(ts *testscript.TestScript, args []string) (addr string, err error) {
 	self, err := os.Executable()
 	ts.Check(err)
 	cmd := exec.Command(self, args...)
@@ -98,14 +117,15 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"))
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
-	r := ts.Value("coordinator").(*running)
+	r.log.Reset()
 	r.cmd, cmd.Stderr = cmd, &r.log
 	ts.Check(cmd.Start())
 	line, err := bufio.NewReader(out).ReadBytes('\n')
-	ts.Check(err)
+	if err != nil {
+		return "", err
+	}
 	var at struct{ GRPC string }
-	ts.Check(json.Unmarshal(line, &at))
-	ts.Setenv("LESSOR_ADDR", at.GRPC)
+	return at.GRPC, json.Unmarshal(line, &at)
 }
 
 func shutdownCoordinator(ts *testscript.TestScript, neg bool, args []string) {

@@ -204,7 +204,7 @@ func TestRace(t *testing.T) {
 	}
 	all.Wait()
 	_ = r.Close()
-	for deadline := time.Now().Add(10 * time.Second); closed.Load() < made.Load() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); closed.Load() < made.Load() && time.Now().Before(deadline); {
 		runtime.Gosched() // a timer may still be at its closer
 	}
 	if made.Load() == 0 || closed.Load() != made.Load() {
