@@ -25,7 +25,9 @@ const maxLost = 1024
 // feedbackQueue holds a session's feedback while an earlier part of it is with the engine. So a flood costs its own session memory and news,
 // and the others nothing: of each session, one part at a time is on its way, and what comes right before an outcome.
 type feedbackQueue struct {
-	mu      sync.Mutex
+	handing sync.Mutex // held from where a part is taken until the engine has it: nothing that is said later comes between; taken before mu
+
+	mu      sync.Mutex // guards the rest
 	waiting []engine.Fed
 	bytes   int
 	lost    map[string]engine.Fed // what remains of dropped items, by lease; made when the first is dropped
@@ -53,6 +55,8 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 
 // passOn gives the engine what waits, unless it has a part already. It is called again when that is through.
 func (ss *session) passOn() {
+	ss.news.handing.Lock()
+	defer ss.news.handing.Unlock()
 	if part := ss.news.take(); part != nil {
 		ss.hand(part)
 	}
@@ -60,11 +64,14 @@ func (ss *session) passOn() {
 
 // passAll gives the engine what waits, so that an outcome that comes next does not overtake it.
 func (ss *session) passAll() {
+	ss.news.handing.Lock()
+	defer ss.news.handing.Unlock()
 	if part := ss.news.takeAll(); part != nil {
 		ss.hand(part)
 	}
 }
 
+// hand gives the engine a part. The caller holds handing.
 func (ss *session) hand(part []engine.Fed) {
 	ss.c.engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestCompleteAtExpiry: a Complete that arrives when its lease expires is either committed, and the task is never granted again, or
-// refused, and the task is granted again (A3, A4). It is aimed at the expiry, give or take 3 ms. That takes more tries where other things run
-// beside it.
+// refused, and the task is granted again (A3, A4). It is aimed at the expiry, give or take 3 ms. That takes more tries where other things
+// run beside it.
 func TestCompleteAtExpiry(t *testing.T) {
 	const lanes, runs, most = 16, 25, 500
 	r := newRig(t)
@@ -29,7 +29,6 @@ func TestCompleteAtExpiry(t *testing.T) {
 	var busy sync.WaitGroup
 	for i := range lanes {
 		l := &lane{rig: r, queue: fmt.Sprintf("expiry%d", i)}
-		r.submit(most, spec(l.queue, 100*time.Millisecond))
 		busy.Go(func() {
 			for i := 0; i < runs || i < most && !enough(); i++ {
 				id, first, err := l.run()
@@ -68,11 +67,15 @@ const (
 
 // run lets the first Complete of a task meet the expiry of its lease, and sees to it that the task is completed in the end.
 func (l *lane) run() (id string, committed bool, err error) {
-	a, err := l.lease(l.queue)
+	m, err := l.tasks().SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: spec(l.queue, 100*time.Millisecond)})
 	if err != nil {
 		return "", false, err
 	}
-	id = a.GetTask().GetTaskId()
+	id = m.GetTask().GetTaskId()
+	a, err := l.lease(l.queue)
+	if err != nil {
+		return id, false, err
+	}
 	before := time.Now()
 	s, err := l.start(a)
 	if err != nil {
@@ -80,21 +83,21 @@ func (l *lane) run() (id string, committed bool, err error) {
 	}
 	expiry := before.Add(time.Since(before) / 2).Add(s.GetExpiresIn().AsDuration())
 	time.Sleep(time.Until(expiry.Add(-l.early - spread + rand.N(2*spread))))
-	m, err := l.complete(a)
+	done, err := l.complete(a)
 	switch {
 	case err != nil:
 		return id, false, err
-	case m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
+	case done.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
 		l.early -= learn
 		return id, true, nil
-	case m.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED:
-		return id, false, fmt.Errorf("A3: complete at the expiry: %v", m)
+	case done.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED:
+		return id, false, fmt.Errorf("A3: complete at the expiry: %v", done)
 	}
 	l.early += learn
 	return id, false, l.again(id)
 }
 
-// again takes a refused task once more, until a Complete is in time. It keeps its old place in the queue (T2), so it comes first.
+// again takes a refused task once more, until a Complete is in time. There is no other in the queue.
 func (l *lane) again(id string) error {
 	for {
 		a, err := l.lease(l.queue)
@@ -103,6 +106,9 @@ func (l *lane) again(id string) error {
 		}
 		if a.GetTask().GetTaskId() != id {
 			return fmt.Errorf("A4: task %s was refused, and %s granted", id, a.GetTask().GetTaskId())
+		}
+		if _, err := l.start(a); err != nil { // it is heard of: this loss is no unacknowledged grant, of which there may not be many (W5)
+			return err
 		}
 		m, err := l.complete(a)
 		if err != nil || m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
