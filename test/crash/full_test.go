@@ -25,7 +25,7 @@ func TestDiskFull(t *testing.T) {
 	for range 40 {
 		f.ids = append(f.ids, submitOne(t, c))
 	}
-	f.lease(time.Second) // for the expiry
+	f.lease(3 * time.Second) // for the expiry; long enough for its start
 	full := disk.Fill("filler", 40<<20)
 	f.refused()
 	f.works()

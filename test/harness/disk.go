@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -43,7 +44,7 @@ func NewDisk(t testing.TB, megabytes int64) *Disk {
 	} else {
 		d.must(err)
 	}
-	t.Cleanup(func() { d.must(syscall.Unmount(d.dir, 0)) })
+	t.Cleanup(func() { d.must(d.unmount()) })
 	return d
 }
 
@@ -72,8 +73,18 @@ func (d *Disk) Cut() {
 // Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk.
 func (d *Disk) Restore() {
 	d.t.Helper()
-	d.must(syscall.Unmount(d.dir, 0))
+	d.must(d.unmount())
 	d.must(d.mount())
+}
+
+// unmount lets the kernel finish with what an ended process had open.
+func (d *Disk) unmount() (err error) {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if err = syscall.Unmount(d.dir, 0); !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+	}
+	return err
 }
 
 // Free is how many bytes may still be written.
