@@ -68,9 +68,10 @@ seeded: ## Put known mistakes into the code, and check that the test named for e
 	go run ./test/seeded docs/testing.md
 
 .PHONY: examples
-examples: build ## Run the examples, which are tests; those in other languages want their tools, npm here
+examples: build ## Run the examples, which are tests; those in other languages want their tools: npm, python3
 	go test -count=1 -timeout 5m ./examples/...
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
+	cd examples/python && python3 -m unittest
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -17,6 +18,7 @@ func BenchmarkAssignment(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = st.Close() })
+	e := &edge{taskTokens: taskTokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
 	kept, onDisk := granted(b, st), granted(b, st)
 	spec := *onDisk.Task.Spec
 	spec.Payload = nil
@@ -26,7 +28,7 @@ func BenchmarkAssignment(b *testing.B) {
 			b.ReportAllocs()
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := assignment(r, lease.Now{}, g); err != nil {
+					if _, err := e.assignment(r, lease.Now{}, g); err != nil {
 						return err
 					}
 				}

@@ -21,6 +21,8 @@ type Config struct {
 	Version string
 	// Sessions governs the streams of workers.
 	Sessions Sessions
+	// Callbacks governs what workers without gRPC say over HTTP.
+	Callbacks Callbacks
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
 	Recovery engine.Recovery
 	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is DefaultTenant and may do everything.
@@ -50,6 +52,7 @@ func (c *Config) fill() {
 		c.AuditRetention = audit.DefaultRetention
 	}
 	c.Sessions.fill()
+	c.Callbacks.fill()
 	d := lease.DefaultLimits()
 	for _, f := range []struct {
 		field *int
@@ -93,6 +96,9 @@ func (c *Config) validate() error {
 	}
 	if c.AuditRetention < audit.MinRetention {
 		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
+	}
+	if err := c.Callbacks.validate(); err != nil {
+		return err
 	}
 	return c.Sessions.validate()
 }

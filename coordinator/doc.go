@@ -30,13 +30,15 @@
 //
 // # Where things are
 //
-//	server.go config.go config_session.go     the process: settings, start, stop
+//	server.go config.go config_*.go           the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         what operators read
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
 //	vigil.go                                  ends calls under way with their credential (X3)
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
 //	edge.go errors.go page.go                 what the services share
+//	http_api.go task_token.go                 the API in JSON (package httpapi), and the tokens by which workers report over it (H1)
+//	local.go local_stream.go                  how its requests become calls of the services
 //	fields.go parse_*.go placement.go         from the wire to the rules
 //	convert*.go digest.go                     from the rules to the wire; what a message is known by
 //

@@ -18,6 +18,9 @@ type edge struct {
 	engine engine.Calls
 	store  store.Store
 	cfg    Config
+	// taskTokens go out with every lease; callbackURL, which they are good for, is empty without an HTTP listener.
+	taskTokens  taskTokens
+	callbackURL string // set before anything is served
 	// stopping ends when the coordinator begins to stop, so that streams end and unary requests that wait for work come back.
 	stopping context.Context
 }
@@ -62,7 +65,7 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	now := e.engine.Now()
 	err := e.view(func(r store.Reader) error {
 		for i := range granted {
-			a, err := assignment(r, now, &granted[i])
+			a, err := e.assignment(r, now, &granted[i])
 			if err != nil {
 				return err
 			}
@@ -83,7 +86,7 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
-func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
+func (e *edge) assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(now)
 	payload, err := payloadFor(r, t)
@@ -98,11 +101,13 @@ func assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Ass
 			return nil, err
 		}
 	}
+	token, tokenEnds := e.taskTokens.of(now, t.Holding(), until)
 	return &lessorv1.Assignment{
 		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
 		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until), ServerTime: stamp(now.Wall),
 		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
 		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
+		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: e.callbackURL,
 	}, nil
 }
 

@@ -12,8 +12,17 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 )
 
-// newHTTPServer serves /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/.
-func newHTTPServer(registry *prometheus.Registry, ready readiness, log *slog.Logger, profiles bool) *http.Server {
+// newHTTPServer serves the handler with limits on how long it waits for requests, and for those who read the answers.
+func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
+	}
+}
+
+// forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/.
+func forOperators(registry *prometheus.Registry, ready readiness, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
@@ -25,11 +34,7 @@ func newHTTPServer(registry *prometheus.Registry, ready readiness, log *slog.Log
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also heap, goroutine and the like
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	}
-	return &http.Server{
-		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	}
+	return mux
 }
 
 // readiness is what /readyz tells.

@@ -16,9 +16,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// interceptorOptions are the interceptors of the server. The log is outside of the recovery, so that it shows a panic as the error
-// that the caller got; the gate is inside of it, so that it shows who was not let in. Calls of other services (health, reflection) leave no line, and sessions write lines of their own.
-func interceptorOptions(log *slog.Logger, under *calls, g *gate) []grpc.ServerOption {
+// chain is what a call passes on its way to its handler, outermost first.
+type chain struct {
+	unary  []grpc.UnaryServerInterceptor
+	stream []grpc.StreamServerInterceptor
+}
+
+// newChain has the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the
+// error that the caller got; the gate is inside of it, so that it shows who was not let in. Calls of other services (health, reflection) leave
+// no line, and sessions write lines of their own.
+func newChain(log *slog.Logger, under *calls, g *gate) chain {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
 	})
@@ -27,19 +34,19 @@ func interceptorOptions(log *slog.Logger, under *calls, g *gate) []grpc.ServerOp
 		return newStatus(codes.Internal, codeInternal, "internal error", nil)
 	})
 	lines, opts := callLogger(log), callLogOptions()
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(
+	return chain{
+		unary: []grpc.UnaryServerInterceptor{
 			under.unary,
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
 			g.unary,
-		),
-		grpc.ChainStreamInterceptor(
+		},
+		stream: []grpc.StreamServerInterceptor{
 			under.stream,
 			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
 			recovery.StreamServerInterceptor(caught),
 			g.stream,
-		),
+		},
 	}
 }
 

@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type metrics struct {
 	stalled    prometheus.Counter
 	latency    prometheus.Histogram
 	frames     frameBytes
+	requests   *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -60,8 +63,11 @@ func newMetrics() *metrics {
 			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_http_requests_total", Help: "Requests over HTTP, by their route, which is \"none\" where there is none, and the status of the answer.",
+		}, []string{"route", "status"}),
 	}
-	m.registry.MustRegister(m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
+	m.registry.MustRegister(m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -86,6 +92,11 @@ func (m *metrics) events() engine.Events {
 		Retried: func(_ *lease.Task, cause lease.Reason) { m.retries.WithLabelValues(cause.String()).Inc() },
 		Stalled: func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
 	}
+}
+
+// answered counts a request over HTTP. What is no route is one value of the label: who asks for it chooses its name.
+func (m *metrics) answered(route string, status int) {
+	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }
 
 // patience is how long a scrape waits for the engine.

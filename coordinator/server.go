@@ -24,6 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -49,6 +50,7 @@ const (
 type Coordinator struct {
 	cfg     Config
 	engine  *engine.Engine
+	edge    *edge
 	health  *health.Server
 	grpc    *grpc.Server
 	calls   *calls
@@ -88,14 +90,20 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, c.calls, g), grpc.StatsHandler(m.frames))...)
-	c.register(&edge{engine: eng, store: st, cfg: cfg, stopping: stopping}, open)
-	c.http = newHTTPServer(m.registry, readiness{c.ready.Load, cfg.DiskFull}, cfg.Logger, cfg.Pprof)
+	through := newChain(cfg.Logger, c.calls, g)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through), grpc.StatsHandler(m.frames))...)
+	c.edge = &edge{
+		engine: eng, store: st, cfg: cfg, stopping: stopping,
+		taskTokens: taskTokens{tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)},
+	}
+	inside := newLocal(through)
+	c.register(c.edge, open, inside)
+	c.http = c.newHTTP(inside, g, m)
 	return c, nil
 }
 
 // register adds the services to the server. Their handlers are wrapped, see guarded.
-func (c *Coordinator) register(e *edge, open *sessions) {
+func (c *Coordinator) register(e *edge, open *sessions, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: newStreams(e, c.engine, open)}
 	admin := &adminService{edge: e, asks: !c.door.open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
@@ -103,14 +111,18 @@ func (c *Coordinator) register(e *edge, open *sessions) {
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)
 	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, nil), &authService{edge: e, keyring: c.door.keyring})
+	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
+	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
 	healthv1.RegisterHealthServer(c.grpc, c.health)
 	reflection.Register(c.grpc)
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config, under *calls, g *gate) []grpc.ServerOption {
-	return append(interceptorOptions(cfg.Logger, under, g),
+func serverOptions(cfg *Config, through chain) []grpc.ServerOption {
+	return []grpc.ServerOption{
 		grpc.Creds(transport(cfg.TLS)),
+		grpc.ChainUnaryInterceptor(through.unary...),
+		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -126,7 +138,7 @@ func serverOptions(cfg *Config, under *calls, g *gate) []grpc.ServerOption {
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.WriteBufferSize(connectionBuffer),
 		grpc.WaitForHandlers(true),
-	)
+	}
 }
 
 // transport is that of the listener; plain text without a configuration of TLS.
@@ -177,7 +189,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+DefaultTenant,
 			"listen", grpcLis.Addr().String())
 	}
+	c.edge.callbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {
+		c.edge.callbackURL = c.cfg.Callbacks.at(httpLis, "https")
 		httpLis = tls.NewListener(httpLis, speaking(c.cfg.TLS, "http/1.1"))
 	}
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))

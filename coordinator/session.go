@@ -110,7 +110,7 @@ type streams struct {
 }
 
 func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
-	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(), tokens: tokens{eng.Key("session token")}}
+	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(e.taskTokens), tokens: tokens{eng.Key("session token")}}
 }
 
 // serve is one worker's stream from its first frame to its end; see the proto for its frames.

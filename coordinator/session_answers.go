@@ -57,7 +57,7 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 		for i, r := range reports {
 			items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
 			if err == nil {
-				items[i] = reportVerdict(now, &answers[i])
+				items[i] = o.taskTokens.reportVerdict(now, &answers[i])
 			}
 			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
 			items[i].Kind, items[i].ReportId = lessorv1.ReportKind(r.Kind), ids[i]
@@ -76,7 +76,7 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 		for i, r := range reports {
 			items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
 			if err == nil {
-				items[i] = leaseAck(now, &answers[i])
+				items[i] = o.taskTokens.leaseAck(now, &answers[i])
 			}
 			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
 		}

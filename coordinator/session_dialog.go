@@ -36,14 +36,16 @@ type dialog struct {
 	expiry *time.Timer
 }
 
-func newDialog(id string, log *slog.Logger) *dialog {
-	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log)}
+func newDialog(id string, log *slog.Logger, tokens taskTokens) *dialog {
+	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
 	d.out.sent.last = 1 // accept, which each stream has its own of
 	return d
 }
 
 // dialogs finds the sessions that workers come back to.
 type dialogs struct {
+	tokens taskTokens
+
 	mu     sync.Mutex
 	byID   map[string]*dialog
 	newest map[string]*dialog // by instance: the one that registered last
@@ -52,8 +54,8 @@ type dialogs struct {
 	gen    uint64             // the last that was issued
 }
 
-func newDialogs() *dialogs {
-	return &dialogs{byID: map[string]*dialog{}, newest: map[string]*dialog{}, kept: list.New()}
+func newDialogs(tokens taskTokens) *dialogs {
+	return &dialogs{tokens: tokens, byID: map[string]*dialog{}, newest: map[string]*dialog{}, kept: list.New()}
 }
 
 // admission is what a handshake leads to.
@@ -73,7 +75,7 @@ func (all *dialogs) begin(ss *session, id string, log *slog.Logger, now lease.Wa
 }
 
 func (all *dialogs) beginLocked(ss *session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	d := newDialog(id, log)
+	d := newDialog(id, log, all.tokens)
 	d.stream, d.in.stream = ss, ss
 	d.out.attach(ss, 1)
 	all.byID[id] = d

@@ -20,8 +20,9 @@ const (
 // outlives the streams (W8): what is not sent on one goes out on the next. Frames are made at the last moment, so that what has come together
 // goes together and times are those of the sending.
 type outbox struct {
-	log     *slog.Logger
-	backlog engine.Backlog // of what waits to be sent
+	log        *slog.Logger
+	taskTokens taskTokens
+	backlog    engine.Backlog // of what waits to be sent
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond // there may be room for the reader
@@ -62,8 +63,8 @@ type outgoing struct {
 	asks  bool // for an acknowledgement
 }
 
-func newOutbox(log *slog.Logger) *outbox {
-	o := &outbox{log: log}
+func newOutbox(log *slog.Logger, tokens taskTokens) *outbox {
+	o := &outbox{log: log, taskTokens: tokens}
 	o.changed = sync.NewCond(&o.mu)
 	return o
 }

@@ -14,7 +14,7 @@ import (
 func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o, ss := newOutbox(slog.New(slog.DiscardHandler)), &session{writing: true}
+		o, ss := newOutbox(slog.New(slog.DiscardHandler), taskTokens{}), &session{writing: true}
 		if !o.attach(ss, 0) {
 			t.Fatal("nothing was ever sent, and it is not there")
 		}

@@ -301,7 +301,7 @@ func TestReplacedInstance(t *testing.T) {
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
-		all := newDialogs()
+		all := newDialogs(taskTokens{})
 		const heavy = maxKeptBytes / 8
 		for i := range 20 {
 			ss := &session{}

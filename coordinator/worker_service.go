@@ -67,12 +67,12 @@ func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 
 // Start tells that execution begins.
 func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (*lessorv1.StartResponse, error) {
-	return judged(ctx, s.edge, parseStart(req, s.cfg.Limits), startResponse)
+	return judged(ctx, s.edge, parseStart(req, s.cfg.Limits), s.taskTokens.startResponse)
 }
 
 // Heartbeat renews a lease.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
-	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.cfg.Limits), heartbeatResponse)
+	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.cfg.Limits), s.taskTokens.heartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		s.feedProgress(identify(ctx).Tenant, req)
 	}

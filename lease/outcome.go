@@ -69,7 +69,9 @@ func (s *step) ack() Answer {
 
 // live answers under a lease that lives on.
 func (s *step) live() Answer {
-	a := Answer{Verdict: VerdictCommitted, Reason: None, State: s.task.State(), ExpiresAt: s.task.ExpiresAt(s.now)}
+	a := Answer{
+		Verdict: VerdictCommitted, Reason: None, State: s.task.State(), ExpiresAt: s.task.ExpiresAt(s.now), Holding: s.task.Holding(),
+	}
 	if c := s.task.Cancel; c != nil {
 		a.ShouldCancel, a.CancelReason = true, c.Reason
 	}

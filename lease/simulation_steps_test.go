@@ -33,6 +33,11 @@ func (w *world) say(from *worker, c lease.Say) error {
 	}
 	got, want := out.Answer, w.model.say(c)
 	got.Detail = ""
+	if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
+		live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != c.Report.LeaseID {
+		return fmt.Errorf("the rules answer %+v, which is not of the lease %s", got, c.Report.LeaseID)
+	}
+	got.Holding = lease.Holding{}
 	if got != want {
 		return fmt.Errorf("the rules answer %+v\nthe model answers %+v", got, want)
 	}

@@ -193,6 +193,14 @@ func (t *Task) ExpiresAt(now Now) Instant {
 	return min(t.Lease.ExpiresAt, now.Serving.Add(time.Duration(t.Deadline-now.Wall)))
 }
 
+// Holding of the live lease.
+func (t *Task) Holding() Holding {
+	return Holding{
+		Tenant: t.Tenant, Workspace: t.Workspace, Run: t.Spec.RunID,
+		Ticket: Ticket{Epoch: t.Lease.Epoch, Task: t.ID, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce},
+	}
+}
+
 // Attempt is the number of the newest grant; 0 before the first.
 func (t *Task) Attempt() uint32 {
 	if t.Lease != nil {

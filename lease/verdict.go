@@ -126,10 +126,20 @@ type Answer struct {
 	CancelReason string
 	// ExpiresAt is the end of a lease that is live after a Start or Heartbeat; 0 otherwise.
 	ExpiresAt Instant
+	// Holding is what a lease is of that is live after a Start or Heartbeat; zero otherwise.
+	Holding Holding
 	// CurrentAttempt is the task's newest attempt, where it is not the caller's.
 	CurrentAttempt uint32
 	// RetryAt is when the next attempt may be granted; 0 when there is none or no wait.
 	RetryAt Wall
 	// Replayed marks a verdict that had been given before (V4).
 	Replayed bool
+}
+
+// Holding says what a live lease is of. It is small, so that answers that wait for a slow reader hold no task.
+type Holding struct {
+	Tenant    string
+	Workspace string
+	Run       string
+	Ticket    Ticket
 }

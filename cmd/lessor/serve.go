@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -23,7 +24,7 @@ import (
 type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
-	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve /metrics, /healthz and /readyz; empty is nowhere."`
+	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve HTTP: the API in plain JSON, /metrics, /healthz and /readyz; empty is nowhere."`
 	Reserve  int          `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Room that is kept on the disk of the store, in MiB. While no more than that is left, no tasks are taken in; when next to nothing is left, verdicts, cancels and expiries go on in it. 0 keeps none."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
 	Insecure bool         `help:"Listen off loopback although there is no TLS."`
@@ -33,6 +34,9 @@ type serveCmd struct {
 	Limit    limits       `embed:"" prefix:"limit-"`
 	Session  sessionFlags `embed:"" prefix:"session-"`
 	Health   healthFlags  `embed:"" prefix:"health-"`
+
+	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where workers that report over HTTP find this coordinator (http:// and the address of --http)."`
+	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is good, at most 2h (1h); always ten minutes longer than its lease."`
 }
 
 // Help is shown below the flags.
@@ -111,6 +115,9 @@ func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordi
 		Recovery: recoveries[c.Recovery],
 		Pprof:    c.Pprof,
 		Sessions: sessions,
+		Callbacks: coordinator.Callbacks{
+			URL: c.CallbackURL, TokenTTL: c.TaskTokenTTL,
+		},
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},

@@ -127,6 +127,9 @@ func (e *Engine) Now() lease.Now { return e.clock.now() }
 // Key derives a secret from that of the store, for a purpose of its own.
 func (e *Engine) Key(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
 
+// LeaseID is the id of the lease that a task token is of.
+func (e *Engine) LeaseID(h lease.Holding) string { return e.rules.Authority.Issue(h.Tenant, h.Ticket) }
+
 // Epoch of the store.
 func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 

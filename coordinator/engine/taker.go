@@ -37,7 +37,8 @@ const maxHandOver = 2 << 20
 
 // weight is about how many bytes the assignment of a leased task has, rather too many than too few.
 func (e *Engine) weight(t *lease.Task) int {
-	n := 1024 + t.Spec.Size + t.Spec.PlacementSize() + len(t.Workspace) + len(t.Lease.Worker)
+	const rest = 1536 // what is not counted below; a task token names tenant, workspace and run again
+	n := rest + t.Spec.Size + t.Spec.PlacementSize() + 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) + len(t.Lease.Worker)
 	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
 		n += len(s)
 	}

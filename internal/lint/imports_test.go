@@ -37,6 +37,9 @@ var arrows = map[string][]string{
 	// Who may come in is decided without a word of the wire, so that every listener can ask.
 	"coordinator/auth":   {"lease", "store"},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
+	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.
+	"coordinator/httpapi":   {"lease", "gen", anyModule},
+	"coordinator/tasktoken": {"lease"},
 
 	// A worker is anybody's program: it knows the wire and nothing of the server. Its test helper starts a real server.
 	"worker": {"gen", anyModule},

@@ -218,6 +218,12 @@ type Assignment struct {
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Last checkpoint of an earlier attempt; empty where there was none.
 	Checkpoint []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Lets its bearer report this attempt over HTTP, and do nothing else (H1). It changes nothing once the lease has ended. Keep it secret.
+	TaskToken string `protobuf:"bytes,14,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
+	// When the token ends, by the coordinator's wall clock; later than the lease. A Start or Heartbeat brings a new one.
+	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
+	// Where to report over HTTP, without a slash at its end; empty where the coordinator does not serve HTTP.
+	CallbackBaseUrl string `protobuf:"bytes,16,opt,name=callback_base_url,json=callbackBaseUrl,proto3" json:"callback_base_url,omitempty"`
 	// Rises with every task of a run, in the order in which they were submitted; 0 where the task is of no run. Informative: nothing is decided by it.
 	RunSeq        uint64 `protobuf:"varint,17,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -345,6 +351,27 @@ func (x *Assignment) GetCheckpoint() []byte {
 	return nil
 }
 
+func (x *Assignment) GetTaskToken() string {
+	if x != nil {
+		return x.TaskToken
+	}
+	return ""
+}
+
+func (x *Assignment) GetTokenExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TokenExpiresAt
+	}
+	return nil
+}
+
+func (x *Assignment) GetCallbackBaseUrl() string {
+	if x != nil {
+		return x.CallbackBaseUrl
+	}
+	return ""
+}
+
 func (x *Assignment) GetRunSeq() uint64 {
 	if x != nil {
 		return x.RunSeq
@@ -465,9 +492,13 @@ type StartResponse struct {
 	// Newest attempt of the task, where it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
-	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	// Task token in the place of the last one (H1); empty when the lease is not live.
+	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
+	// When that token ends.
+	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StartResponse) Reset() {
@@ -566,6 +597,20 @@ func (x *StartResponse) GetCurrentAttempt() uint32 {
 func (x *StartResponse) GetServerTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ServerTime
+	}
+	return nil
+}
+
+func (x *StartResponse) GetTaskToken() string {
+	if x != nil {
+		return x.TaskToken
+	}
+	return ""
+}
+
+func (x *StartResponse) GetTokenExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TokenExpiresAt
 	}
 	return nil
 }
@@ -710,9 +755,13 @@ type HeartbeatResponse struct {
 	// Newest attempt of the task, where it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
-	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	// Task token in the place of the last one (H1); empty when the lease is not live.
+	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
+	// When that token ends.
+	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
@@ -811,6 +860,20 @@ func (x *HeartbeatResponse) GetCurrentAttempt() uint32 {
 func (x *HeartbeatResponse) GetServerTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ServerTime
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetTaskToken() string {
+	if x != nil {
+		return x.TaskToken
+	}
+	return ""
+}
+
+func (x *HeartbeatResponse) GetTokenExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TokenExpiresAt
 	}
 	return nil
 }
@@ -1539,7 +1602,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x04 \x01(\x04R\bmaxBytes\x1a@\n" +
 	"\x12PerTypeLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x87\x05\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x98\x06\n" +
 	"\n" +
 	"Assignment\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\x12\x18\n" +
@@ -1561,7 +1624,11 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\r \x01(\fR\n" +
-	"checkpoint\x12\x17\n" +
+	"checkpoint\x12\x1d\n" +
+	"\n" +
+	"task_token\x18\x0e \x01(\tR\ttaskToken\x12D\n" +
+	"\x10token_expires_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\x12*\n" +
+	"\x11callback_base_url\x18\x10 \x01(\tR\x0fcallbackBaseUrl\x12\x17\n" +
 	"\arun_seq\x18\x11 \x01(\x04R\x06runSeq\"\xd6\x01\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
@@ -1570,7 +1637,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tworker_id\x18\x04 \x01(\tR\bworkerId\x12 \n" +
 	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x129\n" +
 	"\n" +
-	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xda\x03\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xbf\x04\n" +
 	"\rStartResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
@@ -1586,7 +1653,10 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\x0fcurrent_attempt\x18\t \x01(\rR\x0ecurrentAttempt\x12;\n" +
 	"\vserver_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xaf\x03\n" +
+	"serverTime\x12\x1d\n" +
+	"\n" +
+	"task_token\x18\v \x01(\tR\ttaskToken\x12D\n" +
+	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xaf\x03\n" +
 	"\x10HeartbeatRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1601,7 +1671,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"checkpoint\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xde\x03\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc3\x04\n" +
 	"\x11HeartbeatResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
@@ -1617,7 +1687,10 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\x0fcurrent_attempt\x18\t \x01(\rR\x0ecurrentAttempt\x12;\n" +
 	"\vserver_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xc4\x03\n" +
+	"serverTime\x12\x1d\n" +
+	"\n" +
+	"task_token\x18\v \x01(\tR\ttaskToken\x12D\n" +
+	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xc4\x03\n" +
 	"\x0fCompleteRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1747,49 +1820,52 @@ var file_lessor_v1_report_proto_depIdxs = []int32{
 	21, // 8: lessor.v1.Assignment.heartbeat_interval:type_name -> google.protobuf.Duration
 	21, // 9: lessor.v1.Assignment.heartbeat_timeout:type_name -> google.protobuf.Duration
 	21, // 10: lessor.v1.Assignment.cancel_grace:type_name -> google.protobuf.Duration
-	20, // 11: lessor.v1.StartRequest.started_at:type_name -> google.protobuf.Timestamp
-	22, // 12: lessor.v1.StartResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 13: lessor.v1.StartResponse.reason:type_name -> lessor.v1.Reason
-	24, // 14: lessor.v1.StartResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 15: lessor.v1.StartResponse.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 16: lessor.v1.StartResponse.expires_in:type_name -> google.protobuf.Duration
-	20, // 17: lessor.v1.StartResponse.server_time:type_name -> google.protobuf.Timestamp
-	20, // 18: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
-	25, // 19: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
-	16, // 20: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
-	22, // 21: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 22: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
-	24, // 23: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 24: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 25: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
-	20, // 26: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
-	26, // 27: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
-	17, // 28: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
-	20, // 29: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
-	22, // 30: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 31: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
-	24, // 32: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 33: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 34: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
-	27, // 35: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
-	18, // 36: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
-	20, // 37: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
-	22, // 38: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 39: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
-	24, // 40: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 41: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 42: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
-	21, // 43: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	22, // 44: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 45: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
-	24, // 46: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 47: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 48: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	20, // 11: lessor.v1.Assignment.token_expires_at:type_name -> google.protobuf.Timestamp
+	20, // 12: lessor.v1.StartRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 13: lessor.v1.StartResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 14: lessor.v1.StartResponse.reason:type_name -> lessor.v1.Reason
+	24, // 15: lessor.v1.StartResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 16: lessor.v1.StartResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 17: lessor.v1.StartResponse.expires_in:type_name -> google.protobuf.Duration
+	20, // 18: lessor.v1.StartResponse.server_time:type_name -> google.protobuf.Timestamp
+	20, // 19: lessor.v1.StartResponse.token_expires_at:type_name -> google.protobuf.Timestamp
+	20, // 20: lessor.v1.HeartbeatRequest.heartbeat_at:type_name -> google.protobuf.Timestamp
+	25, // 21: lessor.v1.HeartbeatRequest.progress:type_name -> lessor.v1.Progress
+	16, // 22: lessor.v1.HeartbeatRequest.metrics:type_name -> lessor.v1.HeartbeatRequest.MetricsEntry
+	22, // 23: lessor.v1.HeartbeatResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 24: lessor.v1.HeartbeatResponse.reason:type_name -> lessor.v1.Reason
+	24, // 25: lessor.v1.HeartbeatResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 26: lessor.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 27: lessor.v1.HeartbeatResponse.expires_in:type_name -> google.protobuf.Duration
+	20, // 28: lessor.v1.HeartbeatResponse.server_time:type_name -> google.protobuf.Timestamp
+	20, // 29: lessor.v1.HeartbeatResponse.token_expires_at:type_name -> google.protobuf.Timestamp
+	26, // 30: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
+	17, // 31: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
+	20, // 32: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
+	22, // 33: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 34: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
+	24, // 35: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 36: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 37: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
+	27, // 38: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
+	18, // 39: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
+	20, // 40: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
+	22, // 41: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 42: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
+	24, // 43: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 44: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 45: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
+	21, // 46: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	22, // 47: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 48: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
+	24, // 49: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 50: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 51: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_report_proto_init() }

@@ -1457,9 +1457,13 @@ type ReportVerdict struct {
 	// The same report had been committed before (V4).
 	Replayed bool `protobuf:"varint,16,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// Coordinator's wall clock.
-	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ServerTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	// Task token in the place of the last one (H1); Start only.
+	TaskToken string `protobuf:"bytes,18,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
+	// When that token ends; Start only.
+	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReportVerdict) Reset() {
@@ -1611,6 +1615,20 @@ func (x *ReportVerdict) GetServerTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ReportVerdict) GetTaskToken() string {
+	if x != nil {
+		return x.TaskToken
+	}
+	return ""
+}
+
+func (x *ReportVerdict) GetTokenExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TokenExpiresAt
+	}
+	return nil
+}
+
 // ItemError says that an item of a frame got no verdict.
 type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1758,9 +1776,13 @@ type LeaseAck struct {
 	// Newest attempt of the task, where it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
-	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ServerTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	// Task token in the place of the last one (H1); empty when the lease is not live.
+	TaskToken string `protobuf:"bytes,15,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
+	// When that token ends.
+	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LeaseAck) Reset() {
@@ -1880,6 +1902,20 @@ func (x *LeaseAck) GetCurrentAttempt() uint32 {
 func (x *LeaseAck) GetServerTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ServerTime
+	}
+	return nil
+}
+
+func (x *LeaseAck) GetTaskToken() string {
+	if x != nil {
+		return x.TaskToken
+	}
+	return ""
+}
+
+func (x *LeaseAck) GetTokenExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TokenExpiresAt
 	}
 	return nil
 }
@@ -2586,7 +2622,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\arelease\x18\x04 \x01(\v2\x19.lessor.v1.ReleaseRequestH\x00R\areleaseB\b\n" +
 	"\x06report\"@\n" +
 	"\bVerdicts\x124\n" +
-	"\bverdicts\x18\x01 \x03(\v2\x18.lessor.v1.ReportVerdictR\bverdicts\"\xd5\x05\n" +
+	"\bverdicts\x18\x01 \x03(\v2\x18.lessor.v1.ReportVerdictR\bverdicts\"\xba\x06\n" +
 	"\rReportVerdict\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12)\n" +
@@ -2609,7 +2645,10 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\bretry_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1a\n" +
 	"\breplayed\x18\x10 \x01(\bR\breplayed\x12;\n" +
 	"\vserver_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"u\n" +
+	"serverTime\x12\x1d\n" +
+	"\n" +
+	"task_token\x18\x12 \x01(\tR\ttaskToken\x12D\n" +
+	"\x10token_expires_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"u\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -2618,7 +2657,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\fHeartbeatAck\x12+\n" +
 	"\x06leases\x18\x01 \x03(\v2\x13.lessor.v1.LeaseAckR\x06leases\x12;\n" +
 	"\vserver_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xc6\x04\n" +
+	"serverTime\"\xab\x05\n" +
 	"\bLeaseAck\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12*\n" +
@@ -2637,7 +2676,10 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"expires_in\x18\f \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12'\n" +
 	"\x0fcurrent_attempt\x18\r \x01(\rR\x0ecurrentAttempt\x12;\n" +
 	"\vserver_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTimeJ\x04\b\x04\x10\x05R\theartbeat\"C\n" +
+	"serverTime\x12\x1d\n" +
+	"\n" +
+	"task_token\x18\x0f \x01(\tR\ttaskToken\x12D\n" +
+	"\x10token_expires_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAtJ\x04\b\x04\x10\x05R\theartbeat\"C\n" +
 	"\bDispatch\x127\n" +
 	"\vassignments\x18\x01 \x03(\v2\x15.lessor.v1.AssignmentR\vassignments\"\xb0\x01\n" +
 	"\x06Cancel\x12\x17\n" +
@@ -2800,31 +2842,33 @@ var file_lessor_v1_session_proto_depIdxs = []int32{
 	31, // 44: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
 	30, // 45: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
 	30, // 46: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
-	31, // 47: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	17, // 48: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	30, // 49: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
-	15, // 50: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	38, // 51: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
-	39, // 52: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
-	40, // 53: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
-	30, // 54: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 55: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
-	30, // 56: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
-	41, // 57: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	39, // 58: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	31, // 59: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	21, // 60: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	42, // 61: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	28, // 62: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	29, // 63: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
-	30, // 64: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	31, // 65: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	31, // 66: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	30, // 47: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 48: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	17, // 49: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
+	30, // 50: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	15, // 51: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
+	38, // 52: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
+	39, // 53: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
+	40, // 54: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
+	30, // 55: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 56: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
+	30, // 57: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
+	30, // 58: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
+	41, // 59: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	39, // 60: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	31, // 61: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	21, // 62: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	42, // 63: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	28, // 64: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	29, // 65: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	30, // 66: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	31, // 67: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	31, // 68: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }

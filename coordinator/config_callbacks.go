@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
+)
+
+// Callbacks is how workers without gRPC report over HTTP.
+type Callbacks struct {
+	// TokenTTL is how long a task token is good, 1 s to 2 h; one is always good for ten minutes longer than its lease (H1). Default: 1 h.
+	TokenTTL time.Duration
+	// URL is where workers find the HTTP listener, without a path of its own: "https://lessor.example:7421". Empty: the address of
+	// the listener, by https if it has TLS, else http.
+	URL string
+}
+
+func (c *Callbacks) fill() {
+	c.TokenTTL = cmp.Or(c.TokenTTL, tasktoken.DefaultTTL)
+	c.URL = strings.TrimSuffix(c.URL, "/")
+}
+
+// maxCallbackURL bounds what goes into every assignment.
+const maxCallbackURL = 256
+
+func (c *Callbacks) validate() error {
+	if err := tasktoken.CheckTTL(c.TokenTTL); err != nil || c.URL == "" {
+		return err
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+		len(c.URL) > maxCallbackURL {
+		return fmt.Errorf("callback URL %q is not of the form http://HOST:PORT or https://HOST:PORT, of at most %d bytes", c.URL, maxCallbackURL)
+	}
+	return nil
+}
+
+// at is where workers call back to what listens there by http or https; nowhere where nothing does.
+func (c *Callbacks) at(lis net.Listener, scheme string) string {
+	switch {
+	case lis == nil:
+		return ""
+	case c.URL != "":
+		return c.URL
+	}
+	addr, ok := lis.Addr().(*net.TCPAddr)
+	if !ok {
+		return scheme + "://" + lis.Addr().String()
+	}
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() { // an address to listen on, and none to call
+		if name, err := os.Hostname(); err == nil {
+			host = name
+		}
+	}
+	return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(host, fmt.Sprint(addr.Port))}).String()
+}

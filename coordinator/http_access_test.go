@@ -1,0 +1,319 @@
+package coordinator
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/httpapi"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// asks is a request of each route that is as it should be; ID stands for the id of a task.
+var asks = map[string]struct{ path, body string }{
+	"POST /v1/tasks/{task_id}/started":   {"/v1/tasks/ID/started", `{"attempt": 1}`},
+	"POST /v1/tasks/{task_id}/heartbeat": {"/v1/tasks/ID/heartbeat", `{"attempt": 1}`},
+	"POST /v1/tasks/{task_id}/completed": {"/v1/tasks/ID/completed", `{"attempt": 1, "outcome": "SUCCEEDED"}`},
+	"POST /v1/leases":                    {"/v1/leases", `{"workerId": "w", "queues": ["idle"]}`},
+	"POST /v1/tasks":                     {"/v1/tasks", `{"queue": "more"}`},
+	"GET /v1/tasks/{task_id}":            {"/v1/tasks/ID", ""},
+	"POST /v1/tasks/{task_id}:cancel":    {"/v1/tasks/ID:cancel", ""},
+	"GET /v1/tasks/{task_id}/events":     {"/v1/tasks/ID/events", ""},
+	"GET /openapi.json":                  {"/openapi.json", ""},
+}
+
+// ask asks for a route, with a token that may be empty.
+func (w *web) ask(route, token, id string) httpAnswer {
+	w.t.Helper()
+	method, _, _ := strings.Cut(route, " ")
+	return w.send(method, strings.ReplaceAll(asks[route].path, "ID", id), token, asks[route].body)
+}
+
+// made submits a task over HTTP and returns its id.
+func (w *web) made(token, queue string) string {
+	w.t.Helper()
+	made := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
+	made.want(w.t, http.StatusCreated)
+	id, _ := made.body["task"].(map[string]any)["taskId"].(string)
+	return id
+}
+
+// held is what a worker over HTTP has of a task.
+type held struct{ id, token, lease string }
+
+// taken submits a task and takes it.
+func (w *web) taken(token, queue string) held {
+	w.t.Helper()
+	id := w.made(token, queue)
+	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
+	all, _ := granted.body["assignments"].([]any)
+	if len(all) != 1 {
+		w.t.Fatalf("granted is %s", granted.text)
+	}
+	a := all[0].(map[string]any)
+	return held{id, a["taskToken"].(string), a["leaseId"].(string)}
+}
+
+// Every route has one rule, and no rule is for a route that is not there.
+func TestEveryRouteHasARule(t *testing.T) {
+	t.Attr("rules", "X2 H1")
+	if routes, ruled := httpapi.Routes(), slices.Sorted(maps.Keys(routeAccess)); !slices.Equal(routes, ruled) {
+		t.Errorf("routes %q\nrules %q", routes, ruled)
+	}
+	if routes, asked := httpapi.Routes(), slices.Sorted(maps.Keys(asks)); !slices.Equal(routes, asked) {
+		t.Errorf("routes %q\nasked for %q", routes, asked)
+	}
+	for route, rule := range routeAccess {
+		if strings.HasSuffix(route, "started") || strings.HasSuffix(route, "heartbeat") || strings.HasSuffix(route, "completed") {
+			if !rule.holder || rule.call != "" || rule.everyone {
+				t.Errorf("%s is for others than the holder of the task token", route)
+			}
+		} else if rule.holder || (access[rule.call] == auth.Nobody) != rule.everyone {
+			t.Errorf("%s has the rule %+v", route, rule)
+		}
+	}
+}
+
+// docs/security.md shows the rules of the routes as they are.
+func TestTheManualShowsTheRoutes(t *testing.T) {
+	t.Attr("rules", "X2")
+	manual, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for route, rule := range routeAccess {
+		who := "`" + path.Base(rule.call) + "`"
+		if rule.holder {
+			who = "the task token"
+		} else if rule.everyone {
+			who = "everyone"
+		}
+		if row := "| `" + route + "` | " + who + " |\n"; !strings.Contains(string(manual), row) {
+			t.Errorf("the manual does not show %q", row)
+		}
+	}
+}
+
+// Each route against each credential. Let in is who has a good one of a role that may make the call; a task token lets in to its callbacks, and
+// nothing else does. Who is refused is told nothing of the request, which changes nothing.
+func TestWhoMayAskOverHTTP(t *testing.T) {
+	t.Attr("rules", "X1 X2 H1")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		old, _ := r.issue(t, "acme", auth.Operator)
+		time.Sleep(time.Hour)
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		gone, goneID := r.issue(t, "acme", auth.Operator)
+		if _, err := r.door.keyring.Revoke(t.Context(), "acme", goneID, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		work := w.taken(operator, "q")
+		look := func() string { return w.send(http.MethodGet, "/v1/tasks/"+work.id, operator, "").text }
+		before := look()
+		refused := func(route, token, what string, status int, code string) {
+			t.Helper()
+			method, _, _ := strings.Cut(route, " ")
+			for _, body := range []string{asks[route].body, `{"attempt`} {
+				w.send(method, strings.ReplaceAll(asks[route].path, "ID", work.id), token, body).called(what).want(t, status, "code", code, "verdict", nil)
+			}
+		}
+		bad := map[string]string{"none": "", "no token": "secret", "expired": old, "revoked": gone, "forged": operator[:len(operator)-4] + "AAAA"}
+		for route, rule := range routeAccess {
+			if rule.everyone {
+				w.ask(route, "", work.id).want(t, http.StatusOK)
+				continue
+			}
+			for what, token := range bad {
+				refused(route, token, what, http.StatusUnauthorized, codeToken)
+			}
+			if rule.holder {
+				refused(route, operator, "a credential", http.StatusUnauthorized, codeToken)
+				continue
+			}
+			refused(route, work.token, "a task token", http.StatusUnauthorized, codeToken)
+			for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
+				if !access[rule.call].Has(role) {
+					token, _ := r.issue(t, "acme", role)
+					refused(route, token, role.String(), http.StatusForbidden, codeForbidden)
+				}
+			}
+		}
+		if after := look(); after != before {
+			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		}
+		r.letIn(t, w)
+	})
+}
+
+// letIn asks for each route with what opens it.
+func (r *rig) letIn(t *testing.T, w *web) {
+	t.Helper()
+	operator, _ := r.issue(t, "acme", auth.Operator)
+	for route, rule := range routeAccess {
+		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
+			if !access[rule.call].Has(role) {
+				continue
+			}
+			id := w.made(operator, "q-"+role.String())
+			token, _ := r.issue(t, "acme", role)
+			if strings.HasSuffix(route, "events") { // they end with the task
+				w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+			}
+			if a := w.ask(route, token, id); a.StatusCode >= http.StatusBadRequest {
+				t.Errorf("%s as %v: %d %s", route, role, a.StatusCode, a.text)
+			}
+		}
+		if rule.holder {
+			work := w.taken(operator, "held")
+			w.ask(route, work.token, work.id).want(t, http.StatusOK, "verdict", "COMMITTED")
+		}
+	}
+}
+
+// What is another tenant's is answered word for word as what is nobody's, on each route, and nothing of the other tenant changes.
+func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
+	t.Attr("rules", "X2 S4")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		victim, _ := r.issue(t, "victim", auth.Operator)
+		evil, _ := r.issue(t, "evil", auth.Operator)
+		id := w.taken(victim, "theirs").id
+		waiting := w.made(victim, "theirs")
+		own := w.taken(evil, "own").token
+		look := func() string {
+			return w.ask("GET /v1/tasks/{task_id}", victim, id).text + w.ask("GET /v1/tasks/{task_id}", victim, waiting).text
+		}
+		before := look()
+		for route, rule := range routeAccess {
+			token := evil
+			if rule.holder {
+				token = own
+			}
+			if !strings.Contains(route, "{task_id}") {
+				continue
+			}
+			nobodys := w.ask(route, token, "t0000200000000zzz")
+			for _, theirs := range []string{id, waiting} {
+				if got := w.ask(route, token, theirs); got.StatusCode < 400 || got.StatusCode != nobodys.StatusCode || got.text != nobodys.text {
+					t.Errorf("%s: another tenant's is %d %s, nobody's is %d %s", route, got.StatusCode, got.text, nobodys.StatusCode, nobodys.text)
+				}
+			}
+		}
+		// Names of queues are each tenant's own.
+		none := w.send(http.MethodPost, "/v1/leases", evil, `{"workerId": "w", "queues": ["theirs"]}`)
+		if none.text != `{"assignments":[]}`+"\n" {
+			t.Errorf("another tenant's queue gives %s", none.text)
+		}
+		if after := look(); after != before {
+			t.Errorf("the other tenant's were\n%s\nand are\n%s", before, after)
+		}
+	})
+}
+
+// A stream of events and a request that waits end within a second of the end of their credential, whoever reads them or not.
+func TestHTTPEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	for problem, end := range ends {
+		t.Run(string(problem), func(t *testing.T) {
+			guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+				w := r.web(t)
+				operator, _ := r.issue(t, DefaultTenant, auth.Operator)
+				id := w.made(operator, "q")
+				token, tokenID := r.issueFor(t, DefaultTenant, auth.Operator, shortLife)
+				events := w.open(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
+				read := bufio.NewReader(events.Body)
+				if e, ok := next(read); !ok || e.name != "node.state" {
+					t.Fatalf("the first event is %v", e)
+				}
+				waited := make(chan httpAnswer, 1)
+				go func() {
+					waited <- w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
+				}()
+				synctest.Wait()
+				if err := end(r, tokenID); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() }) // so that a stream that does not end fails the test
+				if rest, err := io.ReadAll(read); err != nil || strings.Contains(string(rest), "event:") {
+					t.Errorf("after the end come %s (%v)", rest, err)
+				}
+				_ = events.Body.Close()
+				(<-waited).want(t, http.StatusUnauthorized, "code", codeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it took %v", took)
+				}
+				again := w.open(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
+				_ = again.Body.Close()
+				if again.StatusCode != http.StatusUnauthorized {
+					t.Errorf("the reader that comes back gets %d", again.StatusCode)
+				}
+			})
+		})
+	}
+}
+
+// Who reads nothing of a stream holds up nobody: it ends with its credential all the same.
+func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
+	t.Attr("rules", "X3 S5")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		token, tokenID := r.issue(t, DefaultTenant, auth.Operator)
+		work := w.taken(token, "q")
+		res := w.open(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
+		defer func() { _ = res.Body.Close() }()
+		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
+		for range 40 { // more than fits between the two
+			r.engine.Feed(DefaultTenant, news)
+			synctest.Wait()
+		}
+		if err := ends[auth.Revoked](r, tokenID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
+		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, over) {
+			t.Error("it goes on a second later")
+		}
+	})
+}
+
+// What is done or refused over HTTP is in the audit as what is done by a call.
+func TestHTTPIsAudited(t *testing.T) {
+	t.Attr("rules", "X4")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		viewer, _ := r.issue(t, "acme", auth.Viewer)
+		id := w.made(operator, "q")
+		w.ask("POST /v1/tasks/{task_id}:cancel", viewer, id).want(t, http.StatusForbidden)
+		w.ask("POST /v1/leases", viewer, id).want(t, http.StatusForbidden)
+		w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+		var told []string
+		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
+			if e.GetAction() != "CreateToken" {
+				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), ": ", e.GetOutcome(), " ", e.GetObject()))
+			}
+		}
+		slices.Sort(told)
+		want := []string{
+			"CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + codeForbidden + " ", "Lease by acme-viewer: " + codeForbidden + " ",
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("the audit has %q, want %q", told, want)
+		}
+	})
+}

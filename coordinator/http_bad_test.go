@@ -1,0 +1,268 @@
+package coordinator
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// foreign makes a task of another tenant, leased, and returns its token.
+func (r *rig) foreign(t *testing.T) (token, id string) {
+	t.Helper()
+	space := engine.Space{Tenant: "other", Workspace: "w"}
+	spec := &lease.Spec{Queue: "q"}
+	if err := spec.Fill(r.cfg.Limits); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.engine.Submit(t.Context(), space, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
+		t.Fatal(err)
+	}
+	granted, err := r.engine.Lease(t.Context(), engine.LeaseRequest{
+		Wants: engine.Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 1,
+	})
+	if err != nil || len(granted) != 1 {
+		t.Fatalf("%v (%v), want one lease", granted, err)
+	}
+	task, now := granted[0].Task, r.engine.Now()
+	token, _ = r.edge.taskTokens.of(now, task.Holding(), task.ExpiresAt(now))
+	return token, task.ID.String()
+}
+
+// badBody is a body that is refused, with the field that the answer names.
+type badBody struct{ name, body, field string }
+
+// badBodies are refused by every route that reads one.
+var badBodies = []badBody{
+	{"nothing", ``, ""},
+	{"cut off", `{"attempt": 1`, ""},
+	{"no object", `[1]`, ""},
+	{"two documents", `{"attempt": 1} {"attempt": 1}`, ""},
+	{"NaN", `{"attempt": NaN}`, ""},
+	{"no UTF-8", "{\"attempt\": 1, \"message\": \"\xff\"}", ""},
+}
+
+// A callback whose body is wrong is a report that is REJECTED, with the field's name, and changes nothing (V1).
+func TestBadCallbacksAreRejected(t *testing.T) {
+	t.Attr("rules", "H2 V1")
+	deep := strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		before := r.get(t, a.GetTask().GetTaskId()).String()
+		for verb, bodies := range map[string][]badBody{
+			"started": {
+				{"no attempt", `{"workerId": "w"}`, "attempt"},
+				{"null attempt", `{"attempt": null}`, "attempt"},
+				{"attempt as text", `{"attempt": "1"}`, "attempt"},
+				{"attempt with a fraction", `{"attempt": 1.5}`, "attempt"},
+				{"negative attempt", `{"attempt": -1}`, "attempt"},
+				{"another case", `{"attempt": 1, "Attempt": 2}`, "Attempt"},
+				{"twice", `{"attempt": 1, "attempt": 1}`, "attempt"},
+				{"no time", `{"attempt": 1, "startedAt": "yesterday"}`, "startedAt"},
+				{"before 1970", `{"attempt": 1, "startedAt": "1900-01-01T00:00:00Z"}`, "startedAt"},
+				{"long name", `{"attempt": 1, "workerId": "` + strings.Repeat("w", 300) + `"}`, "workerId"},
+				{"control character", `{"attempt": 1, "workerId": "\u0000"}`, "workerId"},
+			},
+			"heartbeat": {
+				{"too far", `{"attempt": 1, "progressPct": 101}`, "progressPct"},
+				{"out of range", `{"attempt": 1, "progressPct": 1e999}`, "progressPct"},
+				{"twice, inside", `{"attempt": 1, "metrics": {"a": 1, "a": 2}}`, "metrics.a"},
+				{"two checkpoints", `{"attempt": 1, "checkpoint": 1, "checkpointBase64": "MQ=="}`, "checkpoint"},
+				{"no base64", `{"attempt": 1, "checkpointBase64": "-"}`, "checkpointBase64"},
+				{"large checkpoint", `{"attempt": 1, "checkpoint": "` + strings.Repeat("c", 70_000) + `"}`, "checkpoint"},
+			},
+			"completed": {
+				{"no outcome", `{"attempt": 1}`, "outcome"},
+				{"unknown outcome", `{"attempt": 1, "outcome": "COMPLETED"}`, "outcome"},
+				{"no error", `{"attempt": 1, "outcome": "FAILED"}`, "error"},
+				{"unknown category", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "error.category"},
+				{"no resource id", `{"attempt": 1, "outcome": "SUCCEEDED", "artifacts": [{"type": "t"}]}`, "artifacts[0].resourceId"},
+				{"deep", `{"attempt": 1, "outcome": "SUCCEEDED", "output": ` + deep + `}`, "output"},
+				{"twice, deep inside", `{"attempt": 1, "outcome": "SUCCEEDED", "output": [{"a": {"b": 1, "b": 1}}]}`, "output[0].a.b"},
+			},
+		} {
+			for _, c := range append(bodies, badBodies...) {
+				w.say(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).called(c.name).want(t, http.StatusBadRequest,
+					"error", "invalid_request", "code", "E.REQUEST.INVALID", "field", c.field, "verdict", "REJECTED", "reason", "INVALID_REQUEST")
+			}
+		}
+		if after := r.get(t, a.GetTask().GetTaskId()).String(); after != before {
+			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		}
+		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // a worker may be newer
+	})
+}
+
+// An output over its limit is refused by name, and a body over that of bodies before it is read; the lease stays live (V11).
+func TestLargeCallbacksAreRefused(t *testing.T) {
+	t.Attr("rules", "H2 V11")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		w.call("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 1<<20)+`"`).
+			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "verdict", "REJECTED", "reason", "RESULT_TOO_LARGE")
+		w.call("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
+			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "code", "E.REQUEST.TOO_LARGE", "verdict", nil)
+		w.call("completed", a, succeeded+`, "output": "small"`).want(t, http.StatusOK)
+	})
+}
+
+// A body that does not come is not waited for.
+func TestSlowBodiesAreGivenUp(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		body, rest := io.Pipe()
+		go func() {
+			_, _ = rest.Write([]byte(`{"attempt":`))
+			synctest.Wait()
+		}()
+		res := w.open(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
+		_ = rest.Close()
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "E.TIMEOUT") {
+			t.Errorf("%d %s, want 408 with E.TIMEOUT", res.StatusCode, text)
+		}
+		if state := r.get(t, a.GetTask().GetTaskId()).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
+			t.Errorf("the task is %v", state)
+		}
+	})
+}
+
+// Who asks for something in words that are not understood is told so, and nothing is done.
+func TestBadRequestsAreRefused(t *testing.T) {
+	t.Attr("rules", "H2 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		for path, bodies := range map[string][]badBody{
+			"/v1/tasks": {
+				{"no queue", `{}`, "queue"},
+				{"unknown field", `{"queue": "q", "payloda": 1}`, "payloda"},
+				{"tenant", `{"queue": "q", "tenantId": "other"}`, "tenantId"},
+				{"tenant inside", `{"queue": "q", "retryPolicy": {"tenant": "other"}}`, "retryPolicy.tenant"},
+				{"another case", `{"Queue": "q"}`, "Queue"},
+				{"bad span", `{"queue": "q", "heartbeatTimeoutMs": 1}`, "heartbeatTimeoutMs"},
+				{"span as text", `{"queue": "q", "attemptTimeoutMs": "1s"}`, "attemptTimeoutMs"},
+				{"negative span", `{"queue": "q", "retentionMs": -1}`, "retentionMs"},
+				{"endless span", `{"queue": "q", "retryPolicy": {"maxBackoffMs": 9223372036854775807}}`, "retryPolicy.maxBackoffMs"},
+				{"unknown category", `{"queue": "q", "retryPolicy": {"nonRetryableCategories": ["BAD"]}}`, "retryPolicy.nonRetryableCategories[0]"},
+				{"unknown mode", `{"queue": "q", "affinity": {"key": "k", "mode": "NEAR"}}`, "affinity.mode"},
+				{"two payloads", `{"queue": "q", "payload": 1, "payloadBase64": "MQ=="}`, "payload"},
+			},
+			"/v1/leases": {
+				{"no worker", `{"queues": ["q"]}`, "workerId"},
+				{"no queues", `{"workerId": "w"}`, "queues"},
+				{"empty queue", `{"workerId": "w", "queues": [""]}`, "queues[0]"},
+				{"negative wait", `{"workerId": "w", "queues": ["q"], "waitMs": -1}`, "waitMs"},
+				{"fraction", `{"workerId": "w", "queues": ["q"], "waitMs": 0.5}`, "waitMs"},
+			},
+			"/v1/tasks/t0000200000000001:cancel": {{"unknown field", `{"because": "x"}`, "because"}},
+		} {
+			for _, c := range append(bodies, badBodies...) {
+				if c.body == "" && strings.HasSuffix(path, ":cancel") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
+					continue // may be left out; the unknown field comes first
+				}
+				refused := w.send(http.MethodPost, path, "", c.body).called(c.name)
+				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
+				if got, _ := refused.body["field"].(string); c.field != "" && got != c.field {
+					t.Errorf("%s: the field is %q, want %q: %s", refused.what, got, c.field, refused.text)
+				}
+			}
+		}
+		w.send(http.MethodGet, "/v1/tasks/t0000200000000001", "", "").want(t, http.StatusNotFound, "error", "not_found", "code", "E.TASK.NOT_FOUND")
+	})
+}
+
+// Requests for what is not there, in every way in which somebody may hope to find it.
+func TestRoutes(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		id := r.submit(t, nil).GetTaskId()
+		before := r.get(t, id).String()
+		for _, path := range []string{
+			"/", "/v1/", "/v1/nothing", "/v1/tasks/ID/finished", "/v1/tasks/ID/events/", "/v1/tasks/ID/", "/V1/tasks/ID", "/v1/tasks/ID./x",
+			"//v1/tasks/ID", "/v1//tasks/ID", "/v1/./tasks/ID", "/v1/leases/../tasks/ID", "/v1/tasks/ID/.", "/v1/tasks/x/../ID", "/../v1/tasks/ID",
+			"/v1/tasks/ID//events", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
+		} {
+			path = strings.ReplaceAll(path, "ID", id)
+			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "error", "not_found", "code", "E.REQUEST.NO_ROUTE", "verdict", nil)
+		}
+		for _, path := range []string{
+			"/v1/tasks/ID", "/v1/tasks/ID:retry", "/v1/tasks/ID:cancel:cancel", "/v1/tasks/ID:CANCEL", "/v1/tasks/ID:", "/v1/tasks/ID:cancel/",
+			"/v1/tasks/ID/started/", "/v1/tasks/ID//started", "/v1/tasks/ID/../ID:cancel", "/v1/tasks/ID:cancel%2F..", "/v1/tasks/ID%3Acancel%3A",
+		} {
+			w.send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+		}
+		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // no such task
+			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)
+			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+			w.send(http.MethodPost, path+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		}
+		if after := r.get(t, id).String(); after != before {
+			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		}
+	})
+}
+
+// A method is what the request line says, and pages of other origins may only read what they may not see.
+func TestMethods(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		id := r.submit(t, nil).GetTaskId()
+		for path, allowed := range map[string]string{
+			"/v1/leases": "POST", "/v1/tasks": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
+			"/metrics": "GET, HEAD", "/v1/tasks/ID": "GET, HEAD, POST",
+		} {
+			path = strings.ReplaceAll(path, "ID", id)
+			for _, method := range []string{http.MethodPatch, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodTrace, "BREW", "post"} {
+				refused := w.send(method, path, "", "")
+				refused.want(t, http.StatusMethodNotAllowed, "error", "method_not_allowed", "code", "E.REQUEST.NO_ROUTE")
+				if got := refused.Header.Get("Allow"); got != allowed {
+					t.Errorf("%s allows %q, want %q", path, got, allowed)
+				}
+			}
+		}
+		for _, path := range []string{"/v1/tasks/" + id, "/v1/tasks/" + id + "/events"} {
+			if head := w.send(http.MethodHead, path, "", ""); head.StatusCode != http.StatusOK || head.text != "" {
+				t.Errorf("HEAD %s is %d %q", path, head.StatusCode, head.text)
+			}
+		}
+		overridden := http.Header{"X-Http-Method-Override": {"DELETE"}, "X-Http-Method": {"POST"}, "X-Method-Override": {"POST"}}
+		res := w.open(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("a GET that would be something else is %d", res.StatusCode)
+		}
+		for _, header := range []http.Header{{"Origin": {"http://evil.example"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
+			res := w.open(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusForbidden {
+				t.Errorf("a page of another origin gets %d, want 403", res.StatusCode)
+			}
+			res = w.open(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
+			_ = res.Body.Close()
+			for name := range res.Header {
+				if strings.HasPrefix(name, "Access-Control-") {
+					t.Errorf("the answer has %s", name)
+				}
+			}
+		}
+		if task := r.get(t, id); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("the task is %v", task.GetState())
+		}
+		w.send(http.MethodGet, "/openapi.json", "", "").want(t, http.StatusOK, "openapi", "3.1.0")
+	})
+}

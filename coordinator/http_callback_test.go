@@ -1,0 +1,261 @@
+package coordinator
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// call makes a callback of an assignment, with its token and attempt.
+func (w *web) call(verb string, a *lessorv1.Assignment, more string) httpAnswer {
+	w.t.Helper()
+	return w.say(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
+}
+
+func (w *web) say(verb, task, token, body string) httpAnswer {
+	w.t.Helper()
+	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
+}
+
+const succeeded = `, "outcome": "SUCCEEDED"`
+
+// Every callback that is COMMITTED has the body of the worker contract, and the renewed token with it.
+func TestCallbacksAreCommitted(t *testing.T) {
+	t.Attr("rules", "H1 H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
+		a := r.lease(t)
+		started := w.call("started", a, `, "workerId": "w", "startedAt": "2025-01-15T10:00:00Z", "attemptId": "`+a.GetAttemptId()+`"`)
+		started.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "verdict", "COMMITTED", "reason", "NONE", "taskState", "RUNNING",
+			"serverTime", r.engine.Now().Wall.Time().Format(time.RFC3339Nano))
+		time.Sleep(time.Minute)
+		token, _ := started.body["taskToken"].(string)
+		beat := w.say("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
+		beat.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "expiresInMs", 90_000.0)
+		task := r.get(t, a.GetTask().GetTaskId())
+		if p := task.GetProgress(); p.GetFraction() != 0.45 || p.GetMessage() != "5 of 10" || string(task.GetCheckpoint()) != `{"at":5}` {
+			t.Errorf("progress %v, checkpoint %s", p, task.GetCheckpoint())
+		}
+		token, _ = beat.body["taskToken"].(string)
+		report := `{"attempt": 1, "outcome": "SUCCEEDED", "output": {"rowCount": 1000000}, "metrics": {"cpuTimeMs": 45000}}`
+		done := w.say("completed", a.GetTask().GetTaskId(), token, report)
+		done.want(t, http.StatusOK, "acknowledged", true, "finalState", "SUCCEEDED", "verdict", "COMMITTED", "replayed", "")
+		w.say("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).want(t, http.StatusOK, "finalState", "SUCCEEDED", "replayed", true)
+		if task := r.get(t, a.GetTask().GetTaskId()); string(task.GetOutput()) != `{"rowCount":1000000}` || task.GetMetrics()["cpuTimeMs"] != 45000 {
+			t.Errorf("output %s, metrics %v", task.GetOutput(), task.GetMetrics())
+		}
+	})
+}
+
+// FAILED and CANCELLED are told as they end the attempt; the coordinator alone decides what becomes of the task.
+func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
+	t.Attr("rules", "H2 T4 T7")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		w.call("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE", "message": "KeyError", "stackTrace": "..."}`).
+			want(t, http.StatusOK, "finalState", "FAILED", "taskState", "SCHEDULED")
+		time.Sleep(2 * time.Second)
+		w.call("completed", r.lease(t), `, "outcome": "FAILED", "error": {"category": "INFRASTRUCTURE", "retryable": false}`).
+			want(t, http.StatusOK, "finalState", "FAILED", "taskState", "FAILED", "retryAt", "")
+		r.submit(t, nil)
+		a = r.lease(t)
+		w.call("started", a, "").want(t, http.StatusOK)
+		r.cancel(t, a)
+		w.call("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "not needed", "taskState", "CANCELLING")
+		w.call("completed", a, `, "outcome": "CANCELLED", "cancelledDuringPhase": "processing", "partialProgress": {"recordsProcessed": 500000}`).
+			want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
+		if task := r.get(t, a.GetTask().GetTaskId()); task.GetCancelledDuringPhase() != "processing" ||
+			string(task.GetPartialProgress()) != `{"recordsProcessed":500000}` {
+			t.Errorf("phase %q, partial progress %s", task.GetCancelledDuringPhase(), task.GetPartialProgress())
+		}
+	})
+}
+
+// ended is one way for a lease to end, and what its holder is told then.
+type ended struct {
+	name   string
+	spec   func(*lessorv1.TaskSpec)
+	end    func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment)
+	status int
+	tells  []any
+}
+
+// endings are the rows of H2 that are not COMMITTED.
+var endings = []ended{
+	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
+		r.cancel(t, a)
+		w.call("started", a, "").want(t, http.StatusConflict, "error", "task_already_terminal", "state", "CANCELLED", "reason", "TASK_CANCELLED",
+			"cancelReason", "not needed")
+	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "CANCELLED", "verdict", "CANCELLED", "reason", "TASK_CANCELLED"}},
+	{"reported", nil, func(t *testing.T, _ *rig, w *web, a *lessorv1.Assignment) {
+		w.call("completed", a, succeeded+`, "output": 1`).want(t, http.StatusOK)
+	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
+	{"superseded", fleeting, func(t *testing.T, r *rig, _ *web, _ *lessorv1.Assignment) {
+		time.Sleep(time.Second)
+		r.lease(t)
+	}, http.StatusConflict, []any{
+		"error", "attempt_mismatch", "expectedAttempt", 2.0, "receivedAttempt", 1.0, "verdict", "CANCELLED", "reason", "SUPERSEDED",
+	}},
+	{"expired", fleeting, func(*testing.T, *rig, *web, *lessorv1.Assignment) {
+		time.Sleep(time.Second)
+	}, http.StatusGone, []any{"error", "task_expired", "verdict", "CANCELLED", "reason", "LEASE_EXPIRED", "taskState", "READY"}},
+	{"deleted", nil, func(t *testing.T, r *rig, _ *web, a *lessorv1.Assignment) {
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}, http.StatusGone, []any{"error", "task_expired", "verdict", "CANCELLED", "reason", "TASK_GONE"}},
+	{
+		"over its grace", func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(time.Second) },
+		func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
+			w.call("started", a, "").want(t, http.StatusOK)
+			r.cancel(t, a)
+			time.Sleep(2 * time.Second)
+		}, http.StatusGone,
+		[]any{"error", "task_expired", "verdict", "CANCELLED", "reason", "CANCEL_TIMEOUT"},
+	},
+	{
+		"over its time", func(s *lessorv1.TaskSpec) { s.AttemptTimeout = durationpb.New(time.Second) },
+		func(*testing.T, *rig, *web, *lessorv1.Assignment) { time.Sleep(2 * time.Second) },
+		http.StatusGone,
+		[]any{"error", "task_expired", "verdict", "CANCELLED", "reason", "DEADLINE_EXCEEDED"},
+	},
+}
+
+// fleeting is a task whose lease lives for half a second.
+func fleeting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
+
+// Whatever a lease ended by: its token changes nothing any more, and its holder is told so, by each callback alike.
+func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
+	t.Attr("rules", "H1 H2")
+	for _, c := range endings {
+		t.Run(c.name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				w := r.web(t)
+				r.submit(t, c.spec)
+				a := r.lease(t)
+				c.end(t, r, w, a)
+				for _, verb := range []string{"started", "heartbeat"} {
+					w.call(verb, a, "").want(t, c.status, c.tells...)
+				}
+				late := w.call("completed", a, succeeded+`, "output": "late"`)
+				if c.name == "reported" {
+					late.want(t, http.StatusConflict, "error", "task_already_terminal", "reason", "DUPLICATE_REPORT", "verdict", "REJECTED",
+						"code", "E.RESULT.DUPLICATE")
+					return
+				}
+				late.want(t, c.status, c.tells...)
+			})
+		})
+	}
+}
+
+// A restart that revokes ends the lease of a token; one that does not changes nothing, for the token either.
+func TestTaskTokensSurviveARestart(t *testing.T) {
+	t.Attr("rules", "H1 H2 A9")
+	for _, c := range []struct {
+		recovery engine.Recovery
+		status   int
+		tells    []any
+	}{
+		{engine.KeepLeases, http.StatusOK, []any{"acknowledged", true}},
+		{engine.InvalidateLeases, http.StatusGone, []any{"error", "task_expired", "reason", "COORDINATOR_RECOVERED"}},
+	} {
+		st := memstore.New()
+		var a *lessorv1.Assignment
+		serve(t, st, func(t *testing.T, r *rig) {
+			r.submit(t, nil)
+			a = r.lease(t)
+		})
+		serveWith(t, st.Reopen(), Config{Recovery: c.recovery}, func(t *testing.T, r *rig) {
+			r.web(t).call("heartbeat", a, "").want(t, c.status, c.tells...)
+		})
+	}
+}
+
+// A token is good for its own attempt of its own task, and until it ends.
+func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
+	t.Attr("rules", "H1 H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, fleeting)
+		first := r.lease(t)
+		r.submit(t, nil)
+		other := r.lease(t)
+		time.Sleep(time.Second)
+		again := r.lease(t) // of the first task
+		id := again.GetTask().GetTaskId()
+		before := r.get(t, id).String()
+		for _, verb := range []string{"started", "heartbeat", "completed"} {
+			body := `{"attempt": 2, "outcome": "SUCCEEDED"}`
+			for what, token := range map[string]string{
+				"none": "", "no token": "lst_", "a lease id": again.GetLeaseId(), "altered": again.GetTaskToken()[:40] + "x" + again.GetTaskToken()[41:],
+				"no UTF-8": "lst_\xff",
+			} {
+				refused := w.say(verb, id, token, body)
+				refused.want(t, http.StatusUnauthorized, "error", "unauthorized", "code", "E.AUTH.INVALID_TOKEN", "reason", "AUTH_INVALID_TOKEN",
+					"verdict", nil)
+				if refused.Header.Get("WWW-Authenticate") != "Bearer" {
+					t.Errorf("%s: the answer does not say what is wanted", what)
+				}
+			}
+			for what, token := range map[string]string{"another task": other.GetTaskToken(), "an older attempt": first.GetTaskToken()} {
+				says := body
+				if what == "another task" {
+					says = `{"attempt": 1, "outcome": "SUCCEEDED"}`
+				}
+				refused := w.say(verb, id, token, says)
+				refused.want(t, http.StatusForbidden, "error", "forbidden", "code", "E.AUTH.FORBIDDEN", "verdict", nil)
+				if !strings.Contains(refused.text, "token is for another") {
+					t.Errorf("%s: %s", what, refused.text)
+				}
+			}
+			w.say(verb, id, again.GetTaskToken(), `{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
+				want(t, http.StatusForbidden, "field", "attemptId", "verdict", nil)
+		}
+		if after := r.get(t, id).String(); after != before {
+			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		}
+	})
+}
+
+// A token that nobody renews ends after its ttl; its lease was over for long.
+func TestTaskTokensEnd(t *testing.T) {
+	t.Attr("rules", "H1 H2")
+	serveWith(t, nil, Config{Callbacks: Callbacks{TokenTTL: 20 * time.Minute}}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		if life := a.GetTokenExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); life != 20*time.Minute {
+			t.Errorf("the token is good for %v, want the ttl", life)
+		}
+		time.Sleep(20*time.Minute - time.Second)
+		w.call("heartbeat", a, "").want(t, http.StatusGone, "reason", "LEASE_EXPIRED")
+		time.Sleep(time.Second)
+		w.call("heartbeat", a, "").want(t, http.StatusUnauthorized, "code", "E.AUTH.INVALID_TOKEN")
+	})
+}
+
+// A token acts for the tenant that it was issued for, whoever sends it; without it that tenant's task is as a random one.
+func TestTaskTokensActForTheirTenant(t *testing.T) {
+	t.Attr("rules", "H1 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		token, id := r.foreign(t)
+		w.send(http.MethodGet, "/v1/tasks/"+id, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		w.send(http.MethodGet, "/v1/tasks/"+id+"/events", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
+		w.say("started", id, token, `{"attempt": 1, "tenant": "default", "tenantId": "default"}`).want(t, http.StatusOK, "taskState", "RUNNING")
+		w.say("completed", id, token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).want(t, http.StatusOK, "finalState", "SUCCEEDED")
+	})
+}

@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// httpAnswer is what came back over HTTP.
+type httpAnswer struct {
+	*http.Response
+	what string // was asked, for the words of a failure
+	text string
+	body map[string]any // of JSON
+}
+
+// web is an HTTP client of a rig, over connections that fake time knows.
+type web struct {
+	*http.Client
+	t *testing.T
+}
+
+// web serves HTTP beside gRPC, until the rig stops.
+func (r *rig) web(t *testing.T) *web {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- r.serveHTTP(lis) }()
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+		// A deadline that was taken back may still come on a bufconn, and the server would take that for a client that has left.
+		DisableKeepAlives: true,
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = r.http.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return &web{&http.Client{Transport: transport}, t}
+}
+
+// send makes a request; a body is sent as it is. token may be empty.
+func (w *web) send(method, path, token, body string) httpAnswer {
+	w.t.Helper()
+	res := w.open(method, path, token, strings.NewReader(body), nil)
+	text, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := httpAnswer{Response: res, what: method + " " + path, text: string(text)}
+	if method != http.MethodHead && strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(text, &a.body); err != nil {
+			w.t.Fatalf("%s %s: %v in %s", method, path, err, text)
+		}
+	}
+	return a
+}
+
+// open makes a request and leaves the body of the answer to the caller.
+func (w *web) open(method, path, token string, body io.Reader, header http.Header) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://coordinator"+path, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := w.Do(req)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return res
+}
+
+// called gives the question a name.
+func (a httpAnswer) called(name string) httpAnswer {
+	a.what += " (" + name + ")"
+	return a
+}
+
+// want checks the status and some fields of the body, named before their values. A nil is a null; an empty string is a field that is not there.
+func (a httpAnswer) want(t *testing.T, status int, fields ...any) {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Errorf("%s: %d, want %d: %s", a.what, a.StatusCode, status, a.text)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		name := fields[i].(string)
+		got, there := a.body[name]
+		if want := fields[i+1]; want == "" && !there || there && got == want {
+			continue
+		}
+		t.Errorf("%s: %s is %v, want %v: %s", a.what, name, got, fields[i+1], a.text)
+	}
+}

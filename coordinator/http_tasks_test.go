@@ -1,0 +1,346 @@
+package coordinator
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// A submit that is repeated is the same task; what it says comes back as it was sent.
+func TestSubmitOverHTTP(t *testing.T) {
+	t.Attr("rules", "H2 T1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		const spec = `{"queue": "q", "type": "t", "payload": {"z": 1, "a": [1.50]}, "idempotencyKey": "k", "heartbeatTimeoutMs": 60000,
+			"retryPolicy": {"maxAttempts": 2, "nonRetryableCategories": ["TIMEOUT"]}, "labels": {"a": "b"}, "requirements": {"resources": {"gb": 2}},
+			"affinity": {"key": "k", "mode": "STICKY", "ttlMs": 5000}, "traceMeta": {"chainIndex": 0, "middlewareChain": ["m"]},
+			"resourceRefs": [{"resourceId": "r", "workerId": "w"}], "runAt": "2020-01-01T00:00:00Z", "requestId": "x"}`
+		made := w.send(http.MethodPost, "/v1/tasks", "", spec)
+		made.want(t, http.StatusCreated, "created", true)
+		again := w.send(http.MethodPost, "/v1/tasks", "", spec)
+		again.want(t, http.StatusOK, "created", false)
+		id, _ := made.body["task"].(map[string]any)["taskId"].(string)
+		if at := made.Header.Get("Location"); at != "/v1/tasks/"+id {
+			t.Errorf("the task is at %q", at)
+		}
+		w.send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).want(t, http.StatusConflict, "code", "E.TASK.EXISTS")
+		shown := w.send(http.MethodGet, "/v1/tasks/"+id, "", "")
+		var sent, got map[string]any
+		_ = json.Unmarshal([]byte(spec), &sent)
+		got, _ = shown.body["task"].(map[string]any)["spec"].(map[string]any)
+		delete(sent, "requestId")
+		for name, want := range sent {
+			if a, b := asText(want), asText(got[name]); name != "retryPolicy" && a != b {
+				t.Errorf("%s is %s, sent was %s", name, b, a)
+			}
+		}
+		if task := r.get(t, id); string(task.GetSpec().GetPayload()) != `{"z":1,"a":[1.50]}` {
+			t.Errorf("the payload is %s", task.GetSpec().GetPayload())
+		}
+	})
+}
+
+func asText(v any) string {
+	text, _ := json.Marshal(v)
+	return string(text)
+}
+
+// An assignment is the envelope of the worker contract; bytes that are no JSON come in base64.
+func TestLeaseOverHTTP(t *testing.T) {
+	t.Attr("rules", "H1 H2 S2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		const ask = `{"workerId": "w", "queues": ["q"], "maxTasks": 2, "requestId": "x", "capabilities": {"resources": {"gb": 4}}}`
+		if none := w.send(http.MethodPost, "/v1/leases", "", ask); none.text != `{"assignments":[]}`+"\n" {
+			t.Errorf("nothing to do is %s", none.text)
+		}
+		r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.Payload, s.RunId, s.TaskKey, s.AssetId = []byte(`{"a": 1}`), "run", "key", "asset"
+			s.Requirements = &lessorv1.Requirements{Resources: map[string]float64{"gb": 2}}
+		})
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = []byte{0, 1} })
+		granted := w.send(http.MethodPost, "/v1/leases", "", ask)
+		granted.want(t, http.StatusOK)
+		all, _ := granted.body["assignments"].([]any)
+		if len(all) != 2 {
+			t.Fatalf("granted is %s", granted.text)
+		}
+		first, second := all[0].(map[string]any), all[1].(map[string]any)
+		for name, want := range map[string]any{
+			"runId": "run", "taskKey": "key", "assetId": "asset", "tenantId": "default", "workspaceId": "default", "attempt": 1.0,
+			"heartbeatIntervalMs": 30_000.0, "heartbeatTimeoutMs": 90_000.0, "cancelGracePeriodMs": 30_000.0, "expiresInMs": 90_000.0,
+			"deadline": nil, "fencingToken": float64(1<<21 + 1), "callbackBaseUrl": "",
+		} {
+			if first[name] != want {
+				t.Errorf("%s is %v, want %v", name, first[name], want)
+			}
+		}
+		if asText(first["payload"]) != `{"a":1}` || asText(first["resources"]) != `{"gb":2}` || second["payloadBase64"] != "AAE=" {
+			t.Errorf("granted is %s", granted.text)
+		}
+		again := w.send(http.MethodPost, "/v1/leases", "", ask)
+		if same, _ := again.body["assignments"].([]any); len(same) != 2 || same[0].(map[string]any)["leaseId"] != first["leaseId"] {
+			t.Errorf("the repeat brings %s", again.text)
+		}
+		id, token := first["taskId"].(string), first["taskToken"].(string)
+		w.say("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).want(t, http.StatusOK)
+	})
+}
+
+// A request for work waits longer than the server gives others, and ends when there is work; one whose caller leaves takes none.
+func TestLongPoll(t *testing.T) {
+	t.Attr("rules", "H2 W5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		begun := time.Now()
+		w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 55000}`).want(t, http.StatusOK)
+		if waited := time.Since(begun); waited != 55*time.Second {
+			t.Errorf("it waited for %v", waited)
+		}
+		go func() { time.Sleep(50 * time.Second); r.submit(t, nil) }()
+		granted := w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 60000}`)
+		if all, _ := granted.body["assignments"].([]any); len(all) != 1 {
+			t.Errorf("granted is %s", granted.text)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+		defer leave()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://coordinator/v1/leases",
+			strings.NewReader(`{"workerId": "gone", "queues": ["q"], "waitMs": 60000}`))
+		if res, err := w.Do(req); err == nil {
+			_ = res.Body.Close()
+			t.Error("it was answered after its caller had left")
+		}
+		synctest.Wait()
+		if task := r.get(t, r.submit(t, nil).GetTaskId()); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("a task submitted then is %v", task.GetState())
+		}
+	})
+}
+
+// A cancel needs no body; the worker hears of it with its next word.
+func TestCancelOverHTTP(t *testing.T) {
+	t.Attr("rules", "H2 T7")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		waiting := r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "idle" }).GetTaskId()
+		done := w.send(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", "")
+		done.want(t, http.StatusOK)
+		if task := done.body["task"].(map[string]any); task["state"] != "CANCELLED" {
+			t.Errorf("it is %v", task["state"])
+		}
+		r.submit(t, nil)
+		a := r.lease(t)
+		w.call("started", a, "").want(t, http.StatusOK)
+		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", `{"reason": "user_requested"}`).want(t, http.StatusOK)
+		w.call("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
+		w.call("completed", a, succeeded).want(t, http.StatusOK, "finalState", "SUCCEEDED")
+		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").want(t, http.StatusConflict, "code", "E.TASK.STATE",
+			"taskState", "COMPLETED")
+	})
+}
+
+// sse is a server-sent event.
+type sse struct{ name, id, data string }
+
+// next reads the next event of a stream; a comment is one without a name. ok is false at the end.
+func next(from *bufio.Reader) (e sse, ok bool) {
+	for {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			return e, false
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch field {
+		case "event":
+			e.name = value
+		case "id":
+			e.id = value
+		case "data":
+			e.data = value
+		case "":
+			if line == "\n" {
+				return e, true
+			}
+		}
+	}
+}
+
+// all reads a stream to its end, without the comments.
+func all(body io.Reader) (events []sse) {
+	from := bufio.NewReader(body)
+	for e, ok := next(from); ok; e, ok = next(from) {
+		if e.name != "" {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// The events of a task are told as they happen, and again from any of them on; once it has ended, the stream does, and needs not be asked for.
+func TestEventsOverHTTP(t *testing.T) {
+	t.Attr("rules", "H2 S5")
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		id := r.submit(t, nil).GetTaskId()
+		path := "/v1/tasks/" + id + "/events"
+		res := w.open(http.MethodGet, path, "", nil, nil)
+		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+			t.Fatalf("%d %s", res.StatusCode, res.Header.Get("Content-Type"))
+		}
+		time.Sleep(2 * time.Minute) // longer than the server gives others
+		tk := r.work(t, "w", 1)
+		a := tk.given(1)[0]
+		did(t, tk.judge(started(a)))
+		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "half way", "half")}})
+		synctest.Wait()
+		did(t, tk.judge(completed(a, "done")))
+		var names, told []string
+		lastID := ""
+		for _, e := range all(res.Body) {
+			names = append(names, e.name)
+			if e.id != "" {
+				lastID = e.id
+			}
+			told = append(told, e.data)
+		}
+		if got := strings.Join(names, " "); got != "node.state node.state node.state node.state node.state node.result.delta node.state" {
+			t.Errorf("the events are %s\n%s", got, strings.Join(told, "\n"))
+		}
+		for _, want := range []string{`"state":"READY"`, `"state":"LEASED"`, `"state":"RUNNING"`, `"progressPct":50`, `"text":"half"`, `"state":"COMPLETED"`} {
+			if !strings.Contains(strings.Join(told, "\n"), want) {
+				t.Errorf("%s is missing in\n%s", want, strings.Join(told, "\n"))
+			}
+		}
+		again := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
+		resumed := all(again.Body)
+		_ = again.Body.Close()
+		if len(resumed) != 2 || resumed[0].id != "4" || resumed[1].id != lastID {
+			t.Errorf("after event 3 come %v", resumed)
+		}
+		over := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
+		_ = over.Body.Close()
+		if over.StatusCode != http.StatusNoContent {
+			t.Errorf("after the last event comes %d, want 204", over.StatusCode)
+		}
+	})
+}
+
+// A stream on which nothing happens says so soon; one that can not be resumed is refused.
+func TestQuietEventsOverHTTP(t *testing.T) {
+	t.Attr("rules", "H2 S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		id := r.submit(t, nil).GetTaskId()
+		path := "/v1/tasks/" + id + "/events"
+		begun := time.Now()
+		res := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
+		if e, ok := next(bufio.NewReader(res.Body)); !ok || e.name != "" || time.Since(begun) > 2*time.Second {
+			t.Errorf("%v after %v, want a comment", e, time.Since(begun))
+		}
+		_ = res.Body.Close()
+		for _, last := range []string{"99", "-1", "x"} {
+			refused := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
+			_ = refused.Body.Close()
+			if refused.StatusCode != http.StatusBadRequest {
+				t.Errorf("after %s: %d, want 400", last, refused.StatusCode)
+			}
+		}
+		res = w.open(http.MethodGet, path, "", nil, nil)
+		defer func() { _ = res.Body.Close() }()
+		r.stop() // ends it
+		if events := all(res.Body); len(events) != 1 {
+			t.Errorf("the events are %v", events)
+		}
+	})
+}
+
+// Without the engine there is no verdict: 503, and the same is to be said again.
+func TestNoVerdictOverHTTP(t *testing.T) {
+	t.Attr("rules", "H2 A6")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
+		refused := w.call("completed", a, succeeded)
+		refused.want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
+		if refused.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After is %q", refused.Header.Get("Retry-After"))
+		}
+		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+			t.Errorf("Serve returned %v, want ErrStore", err)
+		}
+	})
+}
+
+// Workers are told where to call back to: where they can reach the listener, or what the operator says.
+func TestCallbackURL(t *testing.T) {
+	t.Attr("rules", "H1 S2")
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	for _, c := range []struct {
+		url  string
+		lis  net.Listener
+		want string
+	}{
+		{"", lis, "http://" + lis.Addr().String()},
+		{"https://lessor.example:7421/", lis, "https://lessor.example:7421"},
+		{"https://lessor.example:7421", nil, ""},
+	} {
+		callbacks := Callbacks{URL: c.url}
+		callbacks.fill()
+		if err := callbacks.validate(); err != nil {
+			t.Errorf("%q: %v", c.url, err)
+		}
+		if got := callbacks.at(c.lis, "http"); got != c.want {
+			t.Errorf("%q is %q, want %q", c.url, got, c.want)
+		}
+	}
+	for _, bad := range []string{"lessor.example", "ftp://lessor.example", "http://", "http://u:p@lessor.example", "http://h/?q", "http://h/#f", "http://" + strings.Repeat("h", 300)} {
+		if err := (&Callbacks{URL: bad, TokenTTL: time.Hour}).validate(); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// What renews a lease on a stream brings a new token, too; a dispatch brings the first.
+func TestTokensOnAStream(t *testing.T) {
+	t.Attr("rules", "H1 W3")
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+		w, tk := r.web(t), r.work(t, "w", 1)
+		r.submit(t, nil)
+		a := tk.given(1)[0]
+		id := a.GetTask().GetTaskId()
+		w.say("heartbeat", id, a.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		time.Sleep(time.Second)
+		begun := tk.judge(started(a))[0]
+		w.say("heartbeat", id, begun.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		time.Sleep(time.Second)
+		beat := tk.beat(a)[0]
+		w.say("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		if !beat.GetTokenExpiresAt().AsTime().After(begun.GetTokenExpiresAt().AsTime()) {
+			t.Error("a renewed token is not good for longer")
+		}
+		if v := tk.judge(completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
+			t.Error("a report that closes the attempt brings a token")
+		}
+	})
+}

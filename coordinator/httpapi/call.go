@@ -1,0 +1,39 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// passed are the headers that become metadata of calls.
+var passed = []string{"Authorization", "Traceparent"}
+
+// asCall is the context of a request as a gRPC call would have it: what the caller shows, from where, in which trace.
+func asCall(r *http.Request) context.Context {
+	md := metadata.MD{}
+	for _, name := range passed {
+		if sent := r.Header.Values(name); len(sent) > 0 {
+			md.Set(name, sent...)
+		}
+	}
+	from := &peer.Peer{Addr: caller(r)}
+	if r.TLS != nil {
+		from.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md)
+}
+
+// caller is the address that a request came from.
+func caller(r *http.Request) net.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil { // no TCP
+		return &net.UnixAddr{Name: r.RemoteAddr}
+	}
+	return net.TCPAddrFromAddrPort(at)
+}

@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// claim is what every callback begins with.
+type claim struct {
+	Attempt     *uint32 `json:"attempt"`
+	AttemptID   string  `json:"attemptId"`
+	WorkerID    string  `json:"workerId"`
+	Traceparent string  `json:"traceparent"`
+}
+
+// callback is for the task of the path alone: that is the one whose token was shown (H1).
+func callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
+	return func(w http.ResponseWriter, r *http.Request) *problem {
+		h, _ := r.Context().Value(holderKey{}).(Holder)
+		if r.PathValue("task_id") != h.Ticket.Task.String() {
+			return errOtherTask
+		}
+		return next(w, r, h)
+	}
+}
+
+// read reads the body of a callback, and checks that it is of the attempt that the token is of.
+func (a *api) read(w http.ResponseWriter, r *http.Request, h Holder, into any, c *claim) *problem {
+	if p := a.decode(w, r, into, lenient); p != nil {
+		return rejected(p)
+	}
+	switch {
+	case c.Attempt == nil:
+		return rejected(invalid("attempt", "is missing"))
+	case *c.Attempt != h.Ticket.Attempt:
+		return otherAttempt("attempt")
+	case c.AttemptID != "" && c.AttemptID != lease.AttemptID(h.Ticket.Task, h.Ticket.Attempt):
+		return otherAttempt("attemptId")
+	}
+	return nil
+}
+
+func otherAttempt(field string) *problem {
+	p := newProblem(kindForbidden, codeForbidden, field+": the task token is for another attempt")
+	p.body.Field = field
+	return p
+}
+
+// report has a report judged by a call, and answers with the verdict; accepted is the body of COMMITTED.
+func report[Req any, Res verdict](
+	w http.ResponseWriter, r *http.Request, h Holder, judge func(context.Context, Req, ...grpc.CallOption) (Res, error), said Req,
+	accepted func(Res) any,
+) *problem {
+	told, err := judge(r.Context(), said)
+	if err != nil {
+		return failed(err)
+	}
+	if p := refused(told, h.Ticket.Attempt); p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, accepted(told))
+	return nil
+}

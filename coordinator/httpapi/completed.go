@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Outcomes of an attempt.
+const (
+	outcomeSucceeded = "SUCCEEDED"
+	outcomeFailed    = "FAILED"
+	outcomeCancelled = "CANCELLED"
+)
+
+// completedRequest tells how an attempt ended.
+type completedRequest struct {
+	claim
+	Outcome              string             `json:"outcome"`
+	CompletedAt          instant            `json:"completedAt"`
+	ReportID             string             `json:"reportId"`
+	Output               json.RawMessage    `json:"output"`
+	OutputBase64         []byte             `json:"outputBase64"`
+	Artifacts            []artifact         `json:"artifacts"`
+	Metrics              map[string]float64 `json:"metrics"`
+	Error                *taskError         `json:"error"`
+	CancelledDuringPhase string             `json:"cancelledDuringPhase"`
+	PartialProgress      json.RawMessage    `json:"partialProgress"`
+}
+
+// completedResponse is the verdict COMMITTED. FinalState is that of the attempt: of a FAILED one the task may be SCHEDULED again.
+type completedResponse struct {
+	committed
+	FinalState string  `json:"finalState"`
+	RetryAt    instant `json:"retryAt,omitzero"`
+	Replayed   bool    `json:"replayed,omitempty"`
+}
+
+// outcome is what Complete and Fail answer alike.
+type outcome interface {
+	verdict
+	GetRetryAt() *timestamppb.Timestamp
+	GetReplayed() bool
+}
+
+// completed answers POST /v1/tasks/{task_id}/completed.
+func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *problem {
+	var m completedRequest
+	if p := a.read(w, r, h, &m, &m.claim); p != nil {
+		return p
+	}
+	switch m.Outcome {
+	case outcomeSucceeded:
+		return a.succeeded(w, r, h, &m)
+	case outcomeFailed, outcomeCancelled:
+		return a.didNot(w, r, h, &m)
+	}
+	return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome))
+}
+
+func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
+	output, p := bytesOf("output", m.Output, m.OutputBase64)
+	if p != nil {
+		return rejected(p)
+	}
+	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
+		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
+		ReportId: m.ReportID, Output: output, Artifacts: artifactsOf(m.Artifacts), Metrics: m.Metrics, CompletedAt: stamp(m.CompletedAt),
+	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
+}
+
+// didNot reports a failure; that of work that a cancel has stopped is of the category CANCELLED (V16).
+func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
+	partial, p := bytesOf("partialProgress", m.PartialProgress, nil)
+	if p != nil {
+		return rejected(p)
+	}
+	if m.Outcome == outcomeCancelled {
+		if m.Error == nil {
+			m.Error = &taskError{Message: "stopped by a cancel"}
+		}
+		m.Error.Category = outcomeCancelled
+	}
+	problem, p := m.Error.proto()
+	if p != nil {
+		return rejected(p)
+	}
+	return report(w, r, h, a.workers.Fail, &lessorv1.FailRequest{
+		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
+		ReportId: m.ReportID, Error: problem, Metrics: m.Metrics, CompletedAt: stamp(m.CompletedAt),
+		CancelledDuringPhase: m.CancelledDuringPhase, PartialProgress: partial,
+	}, func(v *lessorv1.FailResponse) any { return m.accepted(v) })
+}
+
+func (m *completedRequest) accepted(v outcome) completedResponse {
+	return completedResponse{
+		committed: committedOf(v), FinalState: m.finalState(v.GetTaskState()), RetryAt: instantOf(v.GetRetryAt()), Replayed: v.GetReplayed(),
+	}
+}
+
+// finalState is how the attempt ended: as its task did, where that is over.
+func (m *completedRequest) finalState(s lessorv1.TaskState) string {
+	if s >= lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return contractState(s)
+	}
+	return m.Outcome
+}

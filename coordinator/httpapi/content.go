@@ -1,0 +1,34 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// bytesOf is what is stored of a value that came in as JSON or as base64: the text of the JSON without white space, or what the base64
+// stands for. A null is no value.
+func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem) {
+	if len(value) == 0 || string(value) == "null" {
+		return raw, nil
+	}
+	if raw != nil {
+		return nil, invalid(field, "is sent beside %sBase64; one of them is wanted", field)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, value); err != nil {
+		return nil, invalid(field, "is no JSON: %v", err)
+	}
+	return compact.Bytes(), nil
+}
+
+// shown is how bytes are shown: as JSON where they are JSON, else in base64.
+func shown(b []byte) (value json.RawMessage, raw []byte) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if json.Valid(b) && utf8.Valid(b) {
+		return b, nil
+	}
+	return nil, b
+}

@@ -1,0 +1,24 @@
+// Package httpapi is lessor.v1 in plain JSON, for workers without gRPC and people with curl. docs/http.md shows the whole conversation,
+// openapi.json has every field.
+//
+//	route                               file              who may
+//	POST /v1/tasks/{task_id}/started    started.go        the holder of the attempt, by its task token
+//	POST /v1/tasks/{task_id}/heartbeat  heartbeat.go      the same
+//	POST /v1/tasks/{task_id}/completed  completed.go      the same
+//	POST /v1/leases                     leases.go         a worker, by its credential
+//	POST /v1/tasks                      tasks_submit.go   a producer
+//	GET  /v1/tasks/{task_id}            tasks_get.go      a viewer
+//	POST /v1/tasks/{task_id}:cancel     tasks_cancel.go   a producer
+//	GET  /v1/tasks/{task_id}/events     events.go         a viewer
+//	GET  /openapi.json                  openapi.go        everyone
+//
+// # The path of a request
+//
+// A handler reads its JSON strictly (decode.go), makes the request of a gRPC call of it, and calls the services as any client would: so
+// it meets the same checks, the same engine and the same verdicts. What comes back becomes JSON again: a verdict by verdict.go (H2), an
+// error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
+//
+// Names are camelCase, states and reasons go without their prefix, instants are RFC 3339, spans are numbers of milliseconds and end in
+// Ms. What is bytes for gRPC (payload, output, checkpoint) is any JSON value here, stored as its text, or base64 under a name that ends in
+// Base64 (content.go).
+package httpapi

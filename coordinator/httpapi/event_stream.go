@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// lastWords is how long a stream that must end waits for a reader who does not read.
+const lastWords = 500 * time.Millisecond
+
+// readTimeout is how long an event waits for its reader, who comes back for it otherwise (S5).
+const readTimeout = 30 * time.Second
+
+// A comment is sent on a quiet stream, so that its reader knows soon that it is heard, and nobody on the way takes it for dead.
+const (
+	firstPing = time.Second
+	pingEvery = 15 * time.Second
+)
+
+// eventStream writes server-sent events. Its head goes out with the first of them, until when the answer may still become another one.
+type eventStream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+
+	mu   sync.Mutex // of two who write: the one who follows, and the pings
+	head bool       // is written
+
+	clock  sync.Mutex // never held while something is written
+	ending bool       // no event may wait for its reader any more
+}
+
+func newEventStream(w http.ResponseWriter) *eventStream {
+	patient(w)
+	return &eventStream{w: w, control: http.NewResponseController(w)}
+}
+
+// endsWith has the stream wait for its reader no longer once ctx has ended (X3). forget is for the end of the answer: the connection goes on.
+func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.waits(lastWords, true)
+	})
+	return func() {
+		if !stop() {
+			<-ended
+		}
+	}
+}
+
+// waits sets how long the reader is waited for.
+func (s *eventStream) waits(d time.Duration, ending bool) {
+	s.clock.Lock()
+	defer s.clock.Unlock()
+	if !s.ending {
+		_ = s.control.SetWriteDeadline(time.Now().Add(d)) // one that can not do it does not wait
+	}
+	s.ending = s.ending || ending
+}
+
+// begun reports whether the head is out.
+func (s *eventStream) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head
+}
+
+// begin writes the head, if it is not out.
+func (s *eventStream) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginLocked()
+}
+
+func (s *eventStream) beginLocked() {
+	if s.head {
+		return
+	}
+	s.head = true
+	s.w.Header().Set("Content-Type", "text/event-stream")
+	s.w.Header().Set("Cache-Control", "no-store")
+	s.w.Header().Set("X-Accel-Buffering", "no") // some proxies would wait for more
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// write sends a piece of the stream at once.
+func (s *eventStream) write(format string, args ...any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginLocked()
+	s.waits(readTimeout, false)
+	if _, err := fmt.Fprintf(s.w, format, args...); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// ping sends comments until its end, which the function that it returns waits for.
+func (s *eventStream) ping(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		wait := time.NewTimer(firstPing)
+		defer wait.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wait.C:
+				_ = s.write(": \n\n") // who follows learns of it
+				wait.Reset(pingEvery)
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// tell sends an event.
+func (s *eventStream) tell(m *lessorv1.WatchTaskResponse) error {
+	if c := m.GetChunk(); c != nil {
+		return s.send(eventDelta, 0, deltaEvent{
+			TaskID: m.GetTaskId(), State: stateName(m.GetTaskState()), Channel: c.GetChannel(), Index: c.GetIndex(),
+			MIMEType: c.GetMimeType(), Text: c.GetText(), Data: c.GetData(), Metadata: c.GetMetadata(),
+		})
+	}
+	e := stateEvent{TaskID: m.GetTaskId(), State: stateName(m.GetTaskState()), Progress: progressOf(m.GetProgress()), Deleted: m.GetDeleted() != nil}
+	if h := m.GetHistory(); h != nil {
+		shown := historyEventOf(h)
+		e.Event = &shown
+	}
+	if lost := m.GetMissed(); lost != nil {
+		e.Missed = &missed{Durable: lost.GetDurable(), Volatile: lost.GetVolatile()}
+	}
+	if m.GetSubSequence() != 0 { // not durable: the reader goes on after what it had before
+		return s.send(eventState, 0, e)
+	}
+	return s.send(eventState, m.GetSequence(), e)
+}
+
+// send writes an event; its id is left out where it is 0.
+func (s *eventStream) send(name string, id uint64, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return io.ErrUnexpectedEOF // a value that JSON does not have, such as NaN: no event has one
+	}
+	if id == 0 {
+		return s.write("event: %s\ndata: %s\n\n", name, text)
+	}
+	return s.write("event: %s\nid: %d\ndata: %s\n\n", name, id, text)
+}

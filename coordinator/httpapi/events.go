@@ -1,0 +1,116 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Names of server-sent events.
+const (
+	eventState = "node.state"        // what happened to the task, and how far it has come
+	eventDelta = "node.result.delta" // what its attempt printed
+)
+
+// stateEvent is the data of a node.state. One of Event, Progress, Missed and Deleted is set.
+type stateEvent struct {
+	TaskID   string        `json:"taskId"`
+	State    string        `json:"state,omitempty"`
+	Event    *historyEvent `json:"event,omitempty"`
+	Progress *progress     `json:"progress,omitempty"`
+	Missed   *missed       `json:"missed,omitempty"`
+	Deleted  bool          `json:"deleted,omitempty"`
+}
+
+// missed is how many events the reader does not see: it was too slow, or they are no longer kept.
+type missed struct {
+	Durable  uint64 `json:"durable,omitempty"`
+	Volatile uint64 `json:"volatile,omitempty"`
+}
+
+// deltaEvent is the data of a node.result.delta.
+type deltaEvent struct {
+	TaskID   string            `json:"taskId"`
+	State    string            `json:"state"`
+	Channel  string            `json:"channel"`
+	Index    uint64            `json:"index"`
+	MIMEType string            `json:"mimeType,omitempty"`
+	Text     string            `json:"text,omitempty"`
+	Data     []byte            `json:"dataBase64,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// events answers GET /v1/tasks/{task_id}/events: what has happened to the task, what happens, and the end once it is final. Events that are
+// durable have an id, after which Last-Event-ID goes on (S5).
+func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
+	after, p := lastEventID(r)
+	if p != nil {
+		return p
+	}
+	ctx, id := r.Context(), r.PathValue("task_id")
+	if over, err := a.over(ctx, id, after); err != nil {
+		return failed(err)
+	} else if over { // by which a browser knows that it need not ask again
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: after})
+	if err != nil {
+		return failed(err)
+	}
+	to := newEventStream(w)
+	if r.Method == http.MethodHead { // whose answer is the head alone
+		to.begin()
+		return nil
+	}
+	return follow(ctx, to, watch)
+}
+
+// over tells whether a task is final and the reader has had all of its events.
+func (a *api) over(ctx context.Context, id string, after uint64) (bool, error) {
+	found, err := a.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
+	if err != nil || after == 0 || found.GetTask().GetState() < lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return false, err
+	}
+	history := found.GetTask().GetHistory()
+	return len(history) > 0 && history[len(history)-1].GetSequence() <= after, nil
+}
+
+// follow passes events on until there are no more. An error that comes before the first of them can still be told.
+func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
+	defer to.endsWith(ctx)()
+	defer to.ping(ctx)()
+	for {
+		m, err := watch.Recv()
+		if err == nil {
+			err = to.tell(m)
+		}
+		switch {
+		case err == nil:
+		case !errors.Is(err, io.EOF) && !to.begun():
+			return failed(err)
+		default:
+			to.begin()
+			return nil // the stream says by its end that it is over
+		}
+	}
+}
+
+// lastEventID reads after which event a stream goes on; 0 is from the beginning.
+func lastEventID(r *http.Request) (uint64, *problem) {
+	sent := r.Header.Get("Last-Event-ID")
+	if sent == "" {
+		return 0, nil
+	}
+	after, err := strconv.ParseUint(sent, 10, 64)
+	if err != nil {
+		return 0, invalid("Last-Event-ID", "is %.40q, which is no id of an event", sent)
+	}
+	return after, nil
+}

@@ -1,0 +1,53 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// heartbeatRequest renews the lease. What it says of the progress is not durable; the checkpoint is.
+type heartbeatRequest struct {
+	claim
+	HeartbeatAt      instant            `json:"heartbeatAt"`
+	ProgressPct      float64            `json:"progressPct"`
+	Message          string             `json:"message"`
+	Stage            string             `json:"stage"`
+	Metrics          map[string]float64 `json:"metrics"`
+	Checkpoint       json.RawMessage    `json:"checkpoint"`
+	CheckpointBase64 []byte             `json:"checkpointBase64"`
+}
+
+// heartbeat answers POST /v1/tasks/{task_id}/heartbeat.
+func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *problem {
+	var m heartbeatRequest
+	if p := a.read(w, r, h, &m, &m.claim); p != nil {
+		return p
+	}
+	if m.ProgressPct < 0 || m.ProgressPct > 100 {
+		return rejected(invalid("progressPct", "is %v; the range is 0 to 100", m.ProgressPct))
+	}
+	checkpoint, p := bytesOf("checkpoint", m.Checkpoint, m.CheckpointBase64)
+	if p != nil {
+		return rejected(p)
+	}
+	return report(w, r, h, a.workers.Heartbeat, &lessorv1.HeartbeatRequest{
+		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
+		HeartbeatAt: stamp(m.HeartbeatAt), Progress: m.progress(), Metrics: m.Metrics, Checkpoint: checkpoint,
+	}, func(v *lessorv1.HeartbeatResponse) any {
+		return alive{
+			committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
+			ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
+			TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
+		}
+	})
+}
+
+// progress is nil where the heartbeat says nothing of it.
+func (m *heartbeatRequest) progress() *lessorv1.Progress {
+	if m.ProgressPct == 0 && m.Message == "" && m.Stage == "" {
+		return nil
+	}
+	return &lessorv1.Progress{Fraction: m.ProgressPct / 100, Message: m.Message, Stage: m.Stage}
+}

@@ -1,0 +1,136 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// leaseRequest asks for work.
+type leaseRequest struct {
+	WorkerID     string        `json:"workerId"`
+	WorkspaceID  string        `json:"workspaceId"`
+	Queues       []string      `json:"queues"`
+	MaxTasks     uint32        `json:"maxTasks"`
+	WaitMs       millis        `json:"waitMs"`
+	Capabilities *capabilities `json:"capabilities"`
+	RequestID    string        `json:"requestId"`
+}
+
+// capabilities is what the worker has.
+type capabilities struct {
+	Types        []string           `json:"types"`
+	Runtimes     []string           `json:"runtimes"`
+	Features     []string           `json:"features"`
+	Labels       map[string]string  `json:"labels"`
+	Resources    map[string]float64 `json:"resources"`
+	SingleFlight bool               `json:"singleFlight"`
+}
+
+// leaseResponse is what was granted.
+type leaseResponse struct {
+	Assignments []assignment `json:"assignments"`
+}
+
+// assignment is the TaskEnvelope of the worker contract: one granted task, with all that its worker needs.
+type assignment struct {
+	TaskID              string             `json:"taskId"`
+	RunID               string             `json:"runId"`
+	AssetID             string             `json:"assetId"`
+	TaskKey             string             `json:"taskKey"`
+	TenantID            string             `json:"tenantId"`
+	WorkspaceID         string             `json:"workspaceId"`
+	Attempt             uint32             `json:"attempt"`
+	Resources           map[string]float64 `json:"resources"`
+	EnqueuedAt          instant            `json:"enqueuedAt"`
+	Deadline            *instant           `json:"deadline"`
+	CallbackBaseURL     string             `json:"callbackBaseUrl"`
+	TaskToken           string             `json:"taskToken"`
+	TokenExpiresAt      instant            `json:"tokenExpiresAt"`
+	HeartbeatIntervalMs millis             `json:"heartbeatIntervalMs"`
+	HeartbeatTimeoutMs  millis             `json:"heartbeatTimeoutMs"`
+	CancelGracePeriodMs millis             `json:"cancelGracePeriodMs"`
+
+	AttemptID        string            `json:"attemptId"`
+	LeaseID          string            `json:"leaseId"`
+	FencingToken     uint64            `json:"fencingToken"`
+	RunSeq           uint64            `json:"runSeq,omitempty"`
+	ExpiresAt        instant           `json:"expiresAt"`
+	ExpiresInMs      millis            `json:"expiresInMs"`
+	ServerTime       instant           `json:"serverTime"`
+	Queue            string            `json:"queue"`
+	Type             string            `json:"type"`
+	Payload          json.RawMessage   `json:"payload,omitempty"`
+	PayloadBase64    []byte            `json:"payloadBase64,omitempty"`
+	Checkpoint       json.RawMessage   `json:"checkpoint,omitempty"`
+	CheckpointBase64 []byte            `json:"checkpointBase64,omitempty"`
+	Traceparent      string            `json:"traceparent,omitempty"`
+	Labels           map[string]string `json:"labels,omitempty"`
+	ResourceRefs     []resourceRef     `json:"resourceRefs,omitempty"`
+	TraceMeta        *traceMeta        `json:"traceMeta,omitempty"`
+}
+
+// lease answers POST /v1/leases. The response is the hand-over (W5).
+func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
+	var m leaseRequest
+	if p := a.decode(w, r, &m, strict); p != nil {
+		return p
+	}
+	patient(w)
+	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{
+		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
+		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
+	})
+	if err != nil {
+		return failed(err)
+	}
+	answer := leaseResponse{Assignments: make([]assignment, len(granted.GetAssignments()))}
+	for i, g := range granted.GetAssignments() {
+		answer.Assignments[i] = assignmentOf(g)
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// patient lifts the limits on how long a request may take. Who is gone is noticed all the same.
+func patient(w http.ResponseWriter) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // one that can not do it has no such limit
+	_ = control.SetWriteDeadline(time.Time{})
+}
+
+func (c *capabilities) proto() *lessorv1.Capabilities {
+	if c == nil {
+		return nil
+	}
+	return &lessorv1.Capabilities{
+		Types: c.Types, Runtimes: c.Runtimes, Features: c.Features, Labels: c.Labels, Resources: c.Resources,
+		Concurrency: &lessorv1.Concurrency{SingleFlight: c.SingleFlight},
+	}
+}
+
+func assignmentOf(m *lessorv1.Assignment) assignment {
+	t := specOf(m.GetTask().GetSpec())
+	g := assignment{
+		TaskID: m.GetTask().GetTaskId(), RunID: t.RunID, AssetID: t.AssetID, TaskKey: t.TaskKey, TenantID: m.GetTask().GetTenantId(),
+		WorkspaceID: t.WorkspaceID, Attempt: m.GetAttempt(), Resources: map[string]float64{},
+		EnqueuedAt: instantOf(m.GetTask().GetCreatedAt()), CallbackBaseURL: m.GetCallbackBaseUrl(),
+		TaskToken: m.GetTaskToken(), TokenExpiresAt: instantOf(m.GetTokenExpiresAt()),
+		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
+		CancelGracePeriodMs: millisOf(m.GetCancelGrace()),
+		AttemptID:           m.GetAttemptId(), LeaseID: m.GetLeaseId(), FencingToken: m.GetFencingToken(), RunSeq: m.GetRunSeq(),
+		ExpiresAt: instantOf(m.GetExpiresAt()), ExpiresInMs: millisOf(m.GetExpiresIn()), ServerTime: instantOf(m.GetServerTime()),
+		Queue: t.Queue, Type: t.Type, Payload: t.Payload, PayloadBase64: t.PayloadBase64, Traceparent: m.GetTraceparent(),
+		Labels: t.Labels, ResourceRefs: t.ResourceRefs, TraceMeta: t.TraceMeta,
+	}
+	if !t.Deadline.IsZero() {
+		g.Deadline = &t.Deadline
+	}
+	if t.Requirements != nil && t.Requirements.Resources != nil {
+		g.Resources = t.Requirements.Resources
+	}
+	g.Checkpoint, g.CheckpointBase64 = shown(m.GetCheckpoint())
+	return g
+}

@@ -1,0 +1,275 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write openapi.json anew")
+
+// operation describes a route for openapi.json.
+type operation struct {
+	summary  string
+	token    string // scheme of its credential; empty: none is needed
+	request  any    // struct of its body; nil: none
+	optional bool   // the body may be left out
+	answers  map[int]any
+	header   string // that it heeds
+}
+
+// Answers that routes have in common, by who asks.
+var (
+	unheard  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
+	verdicts = map[int]any{409: problemBody{}, 410: problemBody{}}
+	absent   = map[int]any{404: problemBody{}}
+	limited  = map[int]any{429: problemBody{}}
+)
+
+func answers(ok map[int]any, more ...map[int]any) map[int]any {
+	all := maps.Clone(ok)
+	for _, m := range more {
+		maps.Copy(all, m)
+	}
+	return all
+}
+
+var operations = map[string]operation{
+	"POST /v1/tasks/{task_id}/started": {
+		summary: "Tells that execution begins, and renews the lease.", token: "taskToken", request: startedRequest{},
+		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
+	},
+	"POST /v1/tasks/{task_id}/heartbeat": {
+		summary: "Renews the lease, and learns of a cancel.", token: "taskToken", request: heartbeatRequest{},
+		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
+	},
+	"POST /v1/tasks/{task_id}/completed": {
+		summary: "Reports how the attempt ended.", token: "taskToken", request: completedRequest{},
+		answers: answers(map[int]any{200: completedResponse{}}, unheard, verdicts),
+	},
+	"POST /v1/leases": {
+		summary: "Grants waiting tasks, waiting for the first up to waitMs.", token: "credential", request: leaseRequest{},
+		answers: answers(map[int]any{200: leaseResponse{}}, limited, unheard),
+	},
+	"POST /v1/tasks": {
+		summary: "Makes a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
+		answers: answers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, limited, unheard),
+	},
+	"GET /v1/tasks/{task_id}": {
+		summary: "Shows a task, whole.", token: "credential",
+		answers: answers(map[int]any{200: taskResponse{}}, limited, unheard, absent),
+	},
+	"POST /v1/tasks/{task_id}:cancel": {
+		summary: "Asks a task to end.", token: "credential", request: cancelRequest{}, optional: true,
+		answers: answers(map[int]any{200: taskResponse{}, 409: problemBody{}}, limited, unheard, absent),
+	},
+	"GET /v1/tasks/{task_id}/events": {
+		summary: "Streams what has happened to a task and what happens, until it is final: server-sent events node.state, with a StateEvent, " +
+			"and node.result.delta, with a DeltaEvent. 204: it is final, and the reader has had everything.",
+		token: "credential", header: "Last-Event-ID",
+		answers: answers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, limited, unheard, absent),
+	},
+	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
+}
+
+// mustSend are the fields of requests that can not be left out.
+var mustSend = map[string][]string{
+	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
+	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"},
+}
+
+type object = map[string]any
+
+// schemas collects the components of the document.
+type schemas map[string]object
+
+// of is the schema of a type.
+func (s schemas) of(t reflect.Type) object {
+	switch t {
+	case reflect.TypeFor[instant]():
+		return object{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[json.RawMessage]():
+		return object{"description": "any JSON value"}
+	case reflect.TypeFor[[]byte]():
+		return object{"type": "string", "contentEncoding": "base64"}
+	case reflect.TypeFor[millis]():
+		return object{"type": "integer", "minimum": 0, "description": "milliseconds"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Slice:
+		return object{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return object{"type": "object"}
+		}
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Struct:
+		return s.component(t)
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	}
+	return integer(t)
+}
+
+func integer(t reflect.Type) object {
+	o := object{"type": "integer"}
+	if t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64 {
+		o["minimum"] = 0
+	}
+	return o
+}
+
+func (s schemas) component(t reflect.Type) object {
+	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	ref := object{"$ref": "#/components/schemas/" + name}
+	if s[name] != nil {
+		return ref
+	}
+	properties, required := object{}, mustSend[name]
+	s[name] = object{"type": "object", "properties": properties}
+	for _, f := range reflect.VisibleFields(t) {
+		field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if field == "" {
+			continue
+		}
+		properties[field] = s.of(f.Type)
+		if options == "" && !strings.HasSuffix(name, "Request") && name != "Capabilities" {
+			required = append(required, field)
+		}
+	}
+	if name == "ProblemBody" {
+		properties["verdict"] = object{"type": []string{"string", "null"}}
+	}
+	if len(required) > 0 {
+		slices.Sort(required)
+		s[name]["required"] = slices.Compact(required)
+	}
+	return ref
+}
+
+// describe makes the whole document.
+func describe() object {
+	s := schemas{}
+	paths := object{}
+	for route, o := range operations {
+		method, path, _ := strings.Cut(route, " ")
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path].(object)[strings.ToLower(method)] = s.operation(path, o)
+	}
+	return object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "Lessor", "version": "v1",
+			"description": "Workers and producers without gRPC. Callbacks pass over fields that they do not know; the other requests refuse them.",
+		},
+		"paths": paths,
+		"components": object{
+			"schemas": s,
+			"securitySchemes": object{
+				"taskToken":  object{"type": "http", "scheme": "bearer", "description": "taskToken of an assignment, or the newest of a started or heartbeat"},
+				"credential": object{"type": "http", "scheme": "bearer", "description": "a credential of the tenant, where the coordinator asks for one"},
+			},
+		},
+	}
+}
+
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+
+func (s schemas) operation(path string, o operation) object {
+	out := object{"summary": o.summary, "responses": s.responses(o.answers)}
+	var parameters []object
+	for _, m := range pathParameter.FindAllStringSubmatch(path, -1) {
+		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+	}
+	if o.header != "" {
+		parameters = append(parameters, object{"name": o.header, "in": "header", "schema": object{"type": "string"}})
+	}
+	if parameters != nil {
+		out["parameters"] = parameters
+	}
+	if o.request != nil {
+		out["requestBody"] = object{"required": !o.optional, "content": asJSON(s.of(reflect.TypeOf(o.request)))}
+	}
+	switch o.token {
+	case "":
+		out["security"] = []object{}
+	case "credential": // a coordinator without credentials lets everyone in
+		out["security"] = []object{{o.token: []string{}}, {}}
+	default:
+		out["security"] = []object{{o.token: []string{}}}
+	}
+	return out
+}
+
+func asJSON(schema object) object { return object{"application/json": object{"schema": schema}} }
+
+var words = map[int]string{
+	200: "OK", 201: "A new task.", 204: "Nothing more will happen.", 400: "A field is wrong; it is named.",
+	401: "The token is missing, not good, or has ended.", 403: "The token is not for this.", 404: "There is no such task.",
+	408: "The body did not come in time.", 409: "The task has ended or is in another state, or a newer attempt has it.",
+	410: "The lease has ended.", 429: "A quota is used up: come back after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: say the same again, after Retry-After.",
+}
+
+func (s schemas) responses(all map[int]any) object {
+	out := object{}
+	for status, body := range all {
+		response := object{"description": words[status]}
+		switch body := body.(type) {
+		case nil:
+		case []any: // of events
+			response["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
+			for _, data := range body {
+				s.of(reflect.TypeOf(data))
+			}
+		default:
+			response["content"] = asJSON(s.of(reflect.TypeOf(body)))
+		}
+		out[strconv.Itoa(status)] = response
+	}
+	return out
+}
+
+// openapi.json describes the routes and structs as they are. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
+func TestOpenAPIDescribesTheHandlers(t *testing.T) {
+	t.Attr("rules", "H2")
+	want, err := json.MarshalIndent(describe(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *update {
+		if err := os.WriteFile("openapi.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(document, want) {
+		t.Error("openapi.json is not what the handlers are; write it anew with -update")
+	}
+}
+
+// Every route of the mux is described, and no other.
+func TestOpenAPIHasEveryRoute(t *testing.T) {
+	t.Attr("rules", "H2")
+	routes := slices.Sorted(maps.Keys((&api{}).routes()))
+	described := slices.Sorted(maps.Keys(operations))
+	if !slices.Equal(routes, described) {
+		t.Errorf("routes are\n%s\ndescribed are\n%s", strings.Join(routes, "\n"), strings.Join(described, "\n"))
+	}
+}

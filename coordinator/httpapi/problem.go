@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Codes that the API itself gives; those of the calls pass through. docs/http.md has the table.
+const (
+	codeInvalid   = "E.REQUEST.INVALID"
+	codeTooLarge  = "E.REQUEST.TOO_LARGE"
+	codeNoRoute   = "E.REQUEST.NO_ROUTE"
+	codeForbidden = "E.AUTH.FORBIDDEN"
+	codeDuplicate = "E.RESULT.DUPLICATE"
+	codeTimeout   = "E.TIMEOUT"
+	codeInternal  = "E.INTERNAL"
+)
+
+// problem is an answer that is not 200.
+type problem struct {
+	status int
+	body   problemBody
+	logged bool // by the call that answered with it
+}
+
+// problemBody is the body of every answer that is not 200. Verdict is null where there is none: nothing was decided about the report.
+type problemBody struct {
+	Error           string  `json:"error"`
+	Code            string  `json:"code,omitempty"`
+	Message         string  `json:"message"`
+	Field           string  `json:"field,omitempty"`
+	Verdict         *string `json:"verdict"`
+	Reason          string  `json:"reason"`
+	State           string  `json:"state,omitempty"`
+	TaskState       string  `json:"taskState,omitempty"`
+	CancelReason    string  `json:"cancelReason,omitempty"`
+	ExpectedAttempt uint32  `json:"expectedAttempt,omitempty"`
+	ReceivedAttempt uint32  `json:"receivedAttempt,omitempty"`
+	RetryAfterMs    int64   `json:"retryAfterMs,omitempty"`
+	ServerTime      instant `json:"serverTime,omitzero"`
+}
+
+// kind is one kind of problem: its status and the word for programs.
+type kind struct {
+	status int
+	word   string
+}
+
+// Kinds of problems that are no verdict.
+var (
+	kindInvalid     = kind{http.StatusBadRequest, "invalid_request"}
+	kindUnknown     = kind{http.StatusUnauthorized, "unauthorized"}
+	kindForbidden   = kind{http.StatusForbidden, "forbidden"}
+	kindNotFound    = kind{http.StatusNotFound, "not_found"}
+	kindNoMethod    = kind{http.StatusMethodNotAllowed, "method_not_allowed"}
+	kindTimeout     = kind{http.StatusRequestTimeout, "request_timeout"}
+	kindConflict    = kind{http.StatusConflict, "conflict"}
+	kindTooMany     = kind{http.StatusTooManyRequests, "too_many_requests"}
+	kindTooLarge    = kind{http.StatusRequestEntityTooLarge, "too_large"}
+	kindUnavailable = kind{http.StatusServiceUnavailable, "unavailable"}
+	kindInternal    = kind{http.StatusInternalServerError, "internal"}
+)
+
+// kinds are the kinds of error statuses. All others are internal.
+var kinds = map[codes.Code]kind{
+	codes.InvalidArgument:    kindInvalid,
+	codes.OutOfRange:         kindInvalid,
+	codes.Unauthenticated:    kindUnknown,
+	codes.PermissionDenied:   kindForbidden,
+	codes.NotFound:           kindNotFound,
+	codes.AlreadyExists:      kindConflict,
+	codes.FailedPrecondition: kindConflict,
+	codes.Aborted:            kindConflict,
+	codes.ResourceExhausted:  kindTooMany,
+	codes.Unavailable:        kindUnavailable,
+	codes.DeadlineExceeded:   kindUnavailable,
+	codes.Canceled:           kindUnavailable,
+}
+
+// Problems without a field.
+var (
+	errNoRoute     = newProblem(kindNotFound, codeNoRoute, "there is no such route; /openapi.json has all")
+	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not have this method")
+	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests of pages of another origin are refused")
+	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not come in time")
+	errOtherTask   = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
+)
+
+func newProblem(k kind, code, message string) *problem {
+	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: reasonOf(code)}}
+}
+
+// invalid is a request of which a field is bad, before it is a report.
+func invalid(field, format string, args ...any) *problem {
+	p := newProblem(kindInvalid, codeInvalid, fmt.Sprintf(format, args...))
+	if p.body.Field = field; field != "" {
+		p.body.Message = field + ": " + p.body.Message
+	}
+	return p
+}
+
+// failed is what an error status of a call becomes. Its reason, field and wait are in the details (S4).
+func failed(err error) *problem {
+	st := status.Convert(err)
+	k, known := kinds[st.Code()]
+	if !known {
+		k = kindInternal
+	}
+	p := newProblem(k, codeInternal, st.Message())
+	p.logged = true
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			p.body.Code, p.body.Reason = d.GetMetadata()["code"], d.GetReason()
+			p.body.TaskState = d.GetMetadata()["state"]
+			p.lacking()
+		case *errdetails.BadRequest:
+			p.violated(d.GetFieldViolations())
+		case *errdetails.RetryInfo:
+			p.body.RetryAfterMs = d.GetRetryDelay().AsDuration().Milliseconds()
+		}
+	}
+	return p
+}
+
+// lacking tells a coordinator that lacks something, its disk for instance, from a caller who has used up a limit of its own.
+func (p *problem) lacking() {
+	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
+		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
+	}
+}
+
+// violated names the field as the request has it.
+func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
+	if len(all) > 0 {
+		p.body.Field = jsonPath(all[0].GetField())
+		p.body.Message = p.body.Field + ": " + all[0].GetDescription()
+	}
+}
+
+// unlogged is a problem that comes from no call.
+func (p *problem) unlogged() *problem {
+	p.logged = false
+	return p
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	if p.body.RetryAfterMs > 0 { // whole seconds, so that a client that knows only them does not come too early
+		wait := time.Duration(p.body.RetryAfterMs) * time.Millisecond
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
+	if p.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSON(w, p.status, &p.body)
+}

@@ -1,0 +1,80 @@
+package httpapi
+
+import (
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// taskError is why an attempt failed.
+type taskError struct {
+	Category     string `json:"category,omitempty"`
+	Message      string `json:"message,omitempty"`
+	StackTrace   string `json:"stackTrace,omitempty"`
+	Retryable    *bool  `json:"retryable,omitempty"`
+	RetryAfterMs millis `json:"retryAfterMs,omitzero"`
+}
+
+// proto is nil for none, which the call refuses.
+func (e *taskError) proto() (*lessorv1.TaskError, *problem) {
+	if e == nil {
+		return nil, nil
+	}
+	category, p := categoryOf("error.category", e.Category)
+	return &lessorv1.TaskError{
+		Category: category, Message: e.Message, StackTrace: e.StackTrace, Retryable: e.Retryable, RetryAfter: e.RetryAfterMs.span(),
+	}, p
+}
+
+func taskErrorOf(m *lessorv1.TaskError) *taskError {
+	if m == nil {
+		return nil
+	}
+	return &taskError{
+		Category: enum(m.GetCategory(), "ERROR_CATEGORY_"), Message: m.GetMessage(), StackTrace: m.GetStackTrace(), Retryable: m.Retryable,
+		RetryAfterMs: millisOf(m.GetRetryAfter()),
+	}
+}
+
+// categoryOf reads a category; none is unspecified.
+func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
+	number, known := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
+	if name == "" {
+		return 0, nil
+	}
+	if !known || number == 0 {
+		return 0, invalid(field, "is %.20q, which is no category", name)
+	}
+	return lessorv1.ErrorCategory(number), nil
+}
+
+// artifact is a result that lies elsewhere.
+type artifact struct {
+	ResourceID string            `json:"resourceId"`
+	WorkerID   string            `json:"workerId,omitempty"`
+	Type       string            `json:"type,omitempty"`
+	SizeBytes  int64             `json:"sizeBytes,omitempty"`
+	ExpiresAt  instant           `json:"expiresAt,omitzero"`
+	Inline     bool              `json:"inline,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+}
+
+func artifactsOf(sent []artifact) []*lessorv1.Artifact {
+	all := make([]*lessorv1.Artifact, len(sent))
+	for i, a := range sent {
+		all[i] = &lessorv1.Artifact{
+			ResourceId: a.ResourceID, WorkerId: a.WorkerID, Type: a.Type, SizeBytes: a.SizeBytes, ExpiresAt: stamp(a.ExpiresAt),
+			Inline: a.Inline, Metadata: a.Metadata,
+		}
+	}
+	return all
+}
+
+func artifactsFrom(sent []*lessorv1.Artifact) []artifact {
+	var all []artifact
+	for _, m := range sent {
+		all = append(all, artifact{
+			ResourceID: m.GetResourceId(), WorkerID: m.GetWorkerId(), Type: m.GetType(), SizeBytes: m.GetSizeBytes(),
+			ExpiresAt: instantOf(m.GetExpiresAt()), Inline: m.GetInline(), Metadata: m.GetMetadata(),
+		})
+	}
+	return all
+}

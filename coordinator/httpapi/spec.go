@@ -1,0 +1,149 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// spec is what a producer asks for, as TaskSpec.
+type spec struct {
+	WorkspaceID         string            `json:"workspaceId,omitempty"`
+	Queue               string            `json:"queue"`
+	Type                string            `json:"type,omitempty"`
+	Payload             json.RawMessage   `json:"payload,omitempty"`
+	PayloadBase64       []byte            `json:"payloadBase64,omitempty"`
+	RunID               string            `json:"runId,omitempty"`
+	TaskKey             string            `json:"taskKey,omitempty"`
+	AssetID             string            `json:"assetId,omitempty"`
+	IdempotencyKey      string            `json:"idempotencyKey,omitempty"`
+	Priority            int32             `json:"priority,omitempty"`
+	RunAt               instant           `json:"runAt,omitzero"`
+	Deadline            instant           `json:"deadline,omitzero"`
+	AttemptTimeoutMs    millis            `json:"attemptTimeoutMs,omitzero"`
+	StartTimeoutMs      millis            `json:"startTimeoutMs,omitzero"`
+	RetryPolicy         *retryPolicy      `json:"retryPolicy,omitempty"`
+	HeartbeatIntervalMs millis            `json:"heartbeatIntervalMs,omitzero"`
+	HeartbeatTimeoutMs  millis            `json:"heartbeatTimeoutMs,omitzero"`
+	CancelGracePeriodMs millis            `json:"cancelGracePeriodMs,omitzero"`
+	RetentionMs         millis            `json:"retentionMs,omitzero"`
+	Labels              map[string]string `json:"labels,omitempty"`
+	Requirements        *requirements     `json:"requirements,omitempty"`
+	ResourceRefs        []resourceRef     `json:"resourceRefs,omitempty"`
+	Affinity            *affinity         `json:"affinity,omitempty"`
+	ConcurrencyKey      string            `json:"concurrencyKey,omitempty"`
+	ConcurrencyLimit    uint32            `json:"concurrencyLimit,omitempty"`
+	FairnessKey         string            `json:"fairnessKey,omitempty"`
+	TraceMeta           *traceMeta        `json:"traceMeta,omitempty"`
+}
+
+type retryPolicy struct {
+	MaxAttempts            uint32   `json:"maxAttempts,omitempty"`
+	MaxLosses              uint32   `json:"maxLosses,omitempty"`
+	InitialBackoffMs       millis   `json:"initialBackoffMs,omitzero"`
+	BackoffMultiplier      float64  `json:"backoffMultiplier,omitempty"`
+	MaxBackoffMs           millis   `json:"maxBackoffMs,omitzero"`
+	NonRetryableCategories []string `json:"nonRetryableCategories,omitempty"`
+}
+
+type requirements struct {
+	Runtimes  []string           `json:"runtimes,omitempty"`
+	Features  []string           `json:"features,omitempty"`
+	Labels    map[string]string  `json:"labels,omitempty"`
+	Resources map[string]float64 `json:"resources,omitempty"`
+}
+
+type resourceRef struct {
+	ResourceID string            `json:"resourceId"`
+	WorkerID   string            `json:"workerId"`
+	Type       string            `json:"type,omitempty"`
+	Scope      string            `json:"scope,omitempty"`
+	ExpiresAt  instant           `json:"expiresAt,omitzero"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+}
+
+type affinity struct {
+	Key   string `json:"key"`
+	Mode  string `json:"mode,omitempty"`
+	TTLMs millis `json:"ttlMs,omitzero"`
+}
+
+type traceMeta struct {
+	HostNodeID      string   `json:"hostNodeId,omitempty"`
+	MiddlewareChain []string `json:"middlewareChain,omitempty"`
+	ChainIndex      *uint32  `json:"chainIndex,omitempty"`
+}
+
+// proto reads a spec. What it may hold is checked by the call.
+func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
+	payload, p := bytesOf("payload", s.Payload, s.PayloadBase64)
+	if p != nil {
+		return nil, p
+	}
+	policy, p := s.RetryPolicy.proto()
+	if p != nil {
+		return nil, p
+	}
+	near, p := s.Affinity.proto()
+	if p != nil {
+		return nil, p
+	}
+	m := &lessorv1.TaskSpec{
+		WorkspaceId: s.WorkspaceID, Queue: s.Queue, Type: s.Type, Payload: payload, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, RunAt: stamp(s.RunAt), Deadline: stamp(s.Deadline),
+		AttemptTimeout: s.AttemptTimeoutMs.span(), StartTimeout: s.StartTimeoutMs.span(), RetryPolicy: policy,
+		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(), CancelGrace: s.CancelGracePeriodMs.span(),
+		Retention: s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,
+		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
+	}
+	for _, r := range s.ResourceRefs {
+		m.ResourceRefs = append(m.ResourceRefs, &lessorv1.ResourceRef{
+			ResourceId: r.ResourceID, WorkerId: r.WorkerID, Type: r.Type, Scope: r.Scope, ExpiresAt: stamp(r.ExpiresAt), Metadata: r.Metadata,
+		})
+	}
+	return m, nil
+}
+
+func (r *retryPolicy) proto() (*lessorv1.RetryPolicy, *problem) {
+	if r == nil {
+		return nil, nil
+	}
+	m := &lessorv1.RetryPolicy{
+		MaxAttempts: r.MaxAttempts, MaxLosses: r.MaxLosses, InitialBackoff: r.InitialBackoffMs.span(),
+		BackoffMultiplier: r.BackoffMultiplier, MaxBackoff: r.MaxBackoffMs.span(),
+	}
+	for i, name := range r.NonRetryableCategories {
+		category, p := categoryOf(fmt.Sprintf("retryPolicy.nonRetryableCategories[%d]", i), name)
+		if p != nil {
+			return nil, p
+		}
+		m.NonRetryableCategories = append(m.NonRetryableCategories, category)
+	}
+	return m, nil
+}
+
+func (r *requirements) proto() *lessorv1.Requirements {
+	if r == nil {
+		return nil
+	}
+	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources}
+}
+
+func (a *affinity) proto() (*lessorv1.Affinity, *problem) {
+	if a == nil {
+		return nil, nil
+	}
+	mode, known := lessorv1.AffinityMode_value["AFFINITY_MODE_"+a.Mode]
+	if a.Mode != "" && (!known || mode == 0) {
+		return nil, invalid("affinity.mode", "is %.20q; it is STICKY or PREFERRED", a.Mode)
+	}
+	return &lessorv1.Affinity{Key: a.Key, Mode: lessorv1.AffinityMode(mode), Ttl: a.TTLMs.span()}, nil
+}
+
+func (t *traceMeta) proto() *lessorv1.TraceMeta {
+	if t == nil {
+		return nil
+	}
+	return &lessorv1.TraceMeta{HostNodeId: t.HostNodeID, MiddlewareChain: t.MiddlewareChain, ChainIndex: t.ChainIndex}
+}

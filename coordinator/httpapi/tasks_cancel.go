@@ -1,0 +1,29 @@
+package httpapi
+
+import (
+	"net/http"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// cancelRequest asks a task to end. The body may be left out.
+type cancelRequest struct {
+	Reason    string `json:"reason"`
+	RequestID string `json:"requestId"`
+}
+
+// cancel answers POST /v1/tasks/{task_id}:cancel.
+func (a *api) cancel(w http.ResponseWriter, r *http.Request) *problem {
+	var m cancelRequest
+	if r.ContentLength != 0 {
+		if p := a.decode(w, r, &m, strict); p != nil {
+			return p
+		}
+	}
+	done, err := a.tasks.CancelTask(r.Context(), &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id"), Reason: m.Reason, RequestId: m.RequestID})
+	if err != nil {
+		return failed(err)
+	}
+	writeJSON(w, http.StatusOK, taskResponse{Task: taskOf(done.GetTask())})
+	return nil
+}

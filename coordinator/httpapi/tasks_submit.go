@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"net/http"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// submitRequest is a spec, and what correlates it with the log.
+type submitRequest struct {
+	spec
+	RequestID string `json:"requestId"`
+}
+
+// submitResponse is the task, durable. Created is false where the idempotencyKey had made it before.
+type submitResponse struct {
+	Task    task `json:"task"`
+	Created bool `json:"created"`
+}
+
+// submit answers POST /v1/tasks: 201 for a new task, 200 for one that was there.
+func (a *api) submit(w http.ResponseWriter, r *http.Request) *problem {
+	var m submitRequest
+	if p := a.decode(w, r, &m, strict); p != nil {
+		return p
+	}
+	asked, p := m.proto()
+	if p != nil {
+		return p
+	}
+	made, err := a.tasks.SubmitTask(r.Context(), &lessorv1.SubmitTaskRequest{Task: asked, RequestId: m.RequestID})
+	if err != nil {
+		return failed(err)
+	}
+	status := http.StatusOK
+	if made.GetCreated() {
+		status = http.StatusCreated
+		w.Header().Set("Location", "/v1/tasks/"+made.GetTask().GetTaskId())
+	}
+	writeJSON(w, status, submitResponse{Task: taskOf(made.GetTask()), Created: made.GetCreated()})
+	return nil
+}

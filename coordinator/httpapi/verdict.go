@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// verdict is what the answers to all reports, Start and Heartbeat have in common.
+type verdict interface {
+	GetVerdict() lessorv1.Verdict
+	GetReason() lessorv1.Reason
+	GetDetail() string
+	GetTaskState() lessorv1.TaskState
+	GetCurrentAttempt() uint32
+	GetServerTime() *timestamppb.Timestamp
+}
+
+// committed is what the bodies of all answers with 200 begin with.
+type committed struct {
+	Acknowledged bool    `json:"acknowledged"`
+	Verdict      string  `json:"verdict"`
+	Reason       string  `json:"reason"`
+	TaskState    string  `json:"taskState"`
+	ServerTime   instant `json:"serverTime"`
+}
+
+func committedOf(v verdict) committed {
+	return committed{
+		Acknowledged: true, Verdict: verdictName(v), Reason: reasonName(v), TaskState: stateName(v.GetTaskState()),
+		ServerTime: instantOf(v.GetServerTime()),
+	}
+}
+
+// alive is what else a Start or Heartbeat is told.
+type alive struct {
+	committed
+	ShouldCancel   bool    `json:"shouldCancel"`
+	CancelReason   string  `json:"cancelReason,omitempty"`
+	ExpiresAt      instant `json:"expiresAt"`
+	ExpiresInMs    millis  `json:"expiresInMs"`
+	TaskToken      string  `json:"taskToken"`
+	TokenExpiresAt instant `json:"tokenExpiresAt"`
+}
+
+// refused is the answer to a report that is not COMMITTED, by the table of H2; nil for one that is.
+func refused(v verdict, attempt uint32) *problem {
+	if v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
+		return nil
+	}
+	p := newProblem(kindOf(v.GetReason()), "", v.GetDetail())
+	p.logged = true
+	p.judged(verdictName(v), reasonName(v))
+	p.body.TaskState, p.body.ServerTime = stateName(v.GetTaskState()), instantOf(v.GetServerTime())
+	if c, ok := v.(interface{ GetCancelReason() string }); ok {
+		p.body.CancelReason = c.GetCancelReason()
+	}
+	switch p.body.Error {
+	case kindTerminal.word:
+		p.body.State = contractState(v.GetTaskState())
+	case kindMismatch.word:
+		p.body.ExpectedAttempt, p.body.ReceivedAttempt = v.GetCurrentAttempt(), attempt
+	case kindInvalid.word:
+		p.named()
+	}
+	return p
+}
+
+// Kinds of verdicts that are not COMMITTED.
+var (
+	kindTerminal = kind{http.StatusConflict, "task_already_terminal"}
+	kindMismatch = kind{http.StatusConflict, "attempt_mismatch"}
+	kindExpired  = kind{http.StatusGone, "task_expired"}
+)
+
+// kindOf is the table of H2.
+func kindOf(reason lessorv1.Reason) kind {
+	switch reason {
+	case lessorv1.Reason_REASON_TASK_CANCELLED, lessorv1.Reason_REASON_ALREADY_REPORTED, lessorv1.Reason_REASON_DUPLICATE_REPORT:
+		return kindTerminal
+	case lessorv1.Reason_REASON_SUPERSEDED:
+		return kindMismatch
+	case lessorv1.Reason_REASON_RESULT_TOO_LARGE:
+		return kindTooLarge
+	case lessorv1.Reason_REASON_INVALID_REQUEST, lessorv1.Reason_REASON_UNKNOWN_TASK, lessorv1.Reason_REASON_INVALID_LEASE:
+		return kindInvalid
+	}
+	return kindExpired
+}
+
+// codes of verdicts that are an error of the worker.
+var verdictCodes = map[string]string{
+	"INVALID_REQUEST": codeInvalid, "UNKNOWN_TASK": codeInvalid, "INVALID_LEASE": codeInvalid, "RESULT_TOO_LARGE": codeTooLarge,
+	"DUPLICATE_REPORT": codeDuplicate,
+}
+
+// judged says that there is a verdict.
+func (p *problem) judged(verdict, reason string) {
+	p.body.Verdict, p.body.Reason = &verdict, reason
+	p.body.Code = verdictCodes[reason]
+}
+
+// named puts the field that a detail begins with under its name here.
+func (p *problem) named() {
+	field, rest, ok := strings.Cut(p.body.Message, ": ")
+	if ok && !strings.Contains(field, " ") {
+		p.body.Field = jsonPath(field)
+		p.body.Message = p.body.Field + ": " + rest
+	}
+}
+
+// rejected makes the verdict on a report of a body that can not be read (V1).
+func rejected(p *problem) *problem {
+	if p.status == kindInvalid.status {
+		p.judged("REJECTED", "INVALID_REQUEST")
+	}
+	return p
+}
+
+func verdictName(v verdict) string { return enum(v.GetVerdict(), "VERDICT_") }
+func reasonName(v verdict) string  { return enum(v.GetReason(), "REASON_") }
+
+func stateName(s lessorv1.TaskState) string { return enum(s, "TASK_STATE_") }
+
+// contractState is a state in the words of the worker contract, which calls a task SUCCEEDED that is COMPLETED.
+func contractState(s lessorv1.TaskState) string {
+	if s == lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return outcomeSucceeded
+	}
+	return stateName(s)
+}

@@ -1,0 +1,60 @@
+package httpapi
+
+import (
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// The table of H2, for every reason that a verdict can have.
+func TestEveryReasonHasItsStatus(t *testing.T) {
+	t.Attr("rules", "H2")
+	want := map[lease.Reason]kind{
+		lease.TaskCancelled: {409, "task_already_terminal"}, lease.AlreadyReported: {409, "task_already_terminal"},
+		lease.DuplicateReport: {409, "task_already_terminal"}, lease.Superseded: {409, "attempt_mismatch"},
+		lease.LeaseExpired: {410, "task_expired"}, lease.DispatchUnacked: {410, "task_expired"}, lease.CoordinatorRecovered: {410, "task_expired"},
+		lease.TaskGone: {410, "task_expired"}, lease.CancelTimeout: {410, "task_expired"}, lease.DeadlineExceeded: {410, "task_expired"},
+		lease.Revoked: {410, "task_expired"}, lease.ResultTooLarge: {413, "too_large"},
+		lease.InvalidRequest: {400, "invalid_request"}, lease.UnknownTask: {400, "invalid_request"}, lease.InvalidLease: {400, "invalid_request"},
+	}
+	for number := range lessorv1.Reason_name {
+		reason := lease.Reason(number)
+		v := reason.Verdict()
+		if v == 0 || v == lease.VerdictCommitted {
+			continue
+		}
+		p := refused(&lessorv1.CompleteResponse{
+			Verdict: lessorv1.Verdict(v), Reason: lessorv1.Reason(number), TaskState: lessorv1.TaskState_TASK_STATE_COMPLETED, CurrentAttempt: 7,
+		}, 3)
+		if (kind{p.status, p.body.Error}) != want[reason] {
+			t.Errorf("%v is %d %s, want %v", reason, p.status, p.body.Error, want[reason])
+		}
+		if p.body.Verdict == nil || *p.body.Verdict != v.String() || p.body.Reason != reason.String() {
+			t.Errorf("%v is told as %+v", reason, p.body)
+		}
+		if mismatch := p.body.Error == "attempt_mismatch"; mismatch != (p.body.ExpectedAttempt == 7 && p.body.ReceivedAttempt == 3) {
+			t.Errorf("%v has attempts %d and %d", reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt)
+		}
+		if terminal := p.body.Error == "task_already_terminal"; terminal != (p.body.State == "SUCCEEDED") {
+			t.Errorf("%v has state %q", reason, p.body.State)
+		}
+	}
+	if refused(&lessorv1.CompleteResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED}, 1) != nil {
+		t.Error("COMMITTED is refused")
+	}
+}
+
+// Names of fields are those of the JSON, also where the protos call them otherwise.
+func TestFieldsHaveTheirNames(t *testing.T) {
+	t.Attr("rules", "H2 S4")
+	for path, want := range map[string]string{
+		"task.retry_policy.max_backoff": "retryPolicy.maxBackoffMs", "worker_id": "workerId", "progress.fraction": "progressPct",
+		"artifacts[3].resource_id": "artifacts[3].resourceId", "queues[0]": "queues[0]", "task.cancel_grace": "cancelGracePeriodMs",
+		"task": "task", "": "", "error.retry_after": "error.retryAfterMs", "task.affinity.ttl": "affinity.ttlMs",
+	} {
+		if got := jsonPath(path); got != want {
+			t.Errorf("%s is %s, want %s", path, got, want)
+		}
+	}
+}

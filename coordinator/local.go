@@ -1,0 +1,104 @@
+package coordinator
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// local connects to the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as one that
+// comes in over gRPC, so that nothing is judged twice or differently; only nothing is encoded.
+type local struct {
+	through chain
+	methods map[string]localMethod // by full name
+	streams map[string]localStream
+}
+
+type localMethod struct {
+	server any
+	handle grpc.MethodHandler
+}
+
+type localStream struct {
+	server any
+	handle grpc.StreamHandler
+}
+
+func newLocal(through chain) *local {
+	return &local{through: through, methods: map[string]localMethod{}, streams: map[string]localStream{}}
+}
+
+// RegisterService adds a service; see grpc.ServiceRegistrar.
+func (l *local) RegisterService(desc *grpc.ServiceDesc, server any) {
+	for _, m := range desc.Methods {
+		l.methods["/"+desc.ServiceName+"/"+m.MethodName] = localMethod{server, m.Handler}
+	}
+	for _, s := range desc.Streams {
+		if !s.ClientStreams {
+			l.streams["/"+desc.ServiceName+"/"+s.StreamName] = localStream{server, s.Handler}
+		}
+	}
+}
+
+// Invoke makes a unary call. The metadata and the peer of ctx are those of a call that comes in; see grpc.ClientConnInterface.
+func (l *local) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
+	m, ok := l.methods[method]
+	if !ok {
+		return unimplemented(method)
+	}
+	read := func(into any) error {
+		proto.Merge(into.(proto.Message), request.(proto.Message))
+		return nil
+	}
+	told, err := m.handle(m.server, ctx, read, l.through.callUnary)
+	if err != nil {
+		return asStatus(err)
+	}
+	proto.Merge(answer.(proto.Message), told.(proto.Message))
+	return nil
+}
+
+// NewStream makes a call whose answers are a stream; see grpc.ClientConnInterface.
+func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, ok := l.streams[method]
+	if !ok {
+		return nil, unimplemented(method)
+	}
+	info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
+	return newPipe(ctx, func(stream grpc.ServerStream) error {
+		return asStatus(l.through.callStream(s.server, stream, info, s.handle))
+	}), nil
+}
+
+func unimplemented(method string) error {
+	return status.Errorf(codes.Unimplemented, "%s can not be called from within", strings.TrimPrefix(method, "/"))
+}
+
+// asStatus is err as it would arrive.
+func asStatus(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}
+
+// callUnary passes a call through the chain.
+func (c chain) callUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	for i := len(c.unary) - 1; i >= 0; i-- {
+		next, link := handle, c.unary[i]
+		handle = func(ctx context.Context, request any) (any, error) { return link(ctx, request, info, next) }
+	}
+	return handle(ctx, request)
+}
+
+func (c chain) callStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	for i := len(c.stream) - 1; i >= 0; i-- {
+		next, link := handle, c.stream[i]
+		handle = func(server any, stream grpc.ServerStream) error { return link(server, stream, info, next) }
+	}
+	return handle(server, stream)
+}

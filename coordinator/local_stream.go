@@ -1,0 +1,93 @@
+package coordinator
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+)
+
+// pipe carries the answers of a local stream. The handler has a goroutine of its own from CloseSend on; it ends with its context at the latest.
+type pipe struct {
+	ctx     context.Context //nolint:containedctx // a stream has one
+	handle  func(grpc.ServerStream) error
+	request proto.Message
+	answers chan proto.Message // not buffered: the handler is as fast as who listens
+	ended   chan struct{}
+	err     error // of the handler, once ended is closed
+}
+
+func newPipe(ctx context.Context, handle func(grpc.ServerStream) error) *callerEnd {
+	return &callerEnd{&pipe{ctx: ctx, handle: handle, answers: make(chan proto.Message), ended: make(chan struct{})}}
+}
+
+// callerEnd is the stream of the caller; handlerEnd that of the handler.
+type (
+	callerEnd  struct{ *pipe }
+	handlerEnd struct{ *pipe }
+)
+
+// Context is that of the call, on either end.
+func (p *pipe) Context() context.Context { return p.ctx }
+
+// SendMsg takes the one request.
+func (e *callerEnd) SendMsg(m any) error {
+	e.request = m.(proto.Message)
+	return nil
+}
+
+// CloseSend lets the handler begin.
+func (e *callerEnd) CloseSend() error {
+	go func() {
+		defer close(e.ended)
+		e.err = e.handle(handlerEnd{e.pipe})
+	}()
+	return nil
+}
+
+// RecvMsg waits for the next answer, for io.EOF after the last, or for the error of the call.
+func (e *callerEnd) RecvMsg(m any) error {
+	select {
+	case answer := <-e.answers:
+		proto.Merge(m.(proto.Message), answer)
+		return nil
+	case <-e.ended:
+	}
+	if e.err != nil {
+		return e.err
+	}
+	return io.EOF
+}
+
+// Header is empty.
+func (e *callerEnd) Header() (metadata.MD, error) { return nil, nil }
+
+// Trailer is empty.
+func (e *callerEnd) Trailer() metadata.MD { return nil }
+
+// SendMsg hands an answer over.
+func (e handlerEnd) SendMsg(m any) error {
+	select {
+	case e.answers <- m.(proto.Message):
+		return nil
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
+}
+
+// RecvMsg returns the one request.
+func (e handlerEnd) RecvMsg(m any) error {
+	proto.Merge(m.(proto.Message), e.request)
+	return nil
+}
+
+// SetHeader does nothing: nobody reads headers.
+func (e handlerEnd) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader does nothing.
+func (e handlerEnd) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer does nothing.
+func (e handlerEnd) SetTrailer(metadata.MD) {}

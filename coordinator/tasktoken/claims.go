@@ -1,0 +1,77 @@
+package tasktoken
+
+import (
+	"encoding/binary"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// version of the claims. Another form gets another number.
+const version = 1
+
+// encode writes claims, every value with a length of its own, so that no two run together. There is room for the MAC behind them.
+func encode(c *Claims) []byte {
+	const numbers, mac = 64, 32
+	b := make([]byte, 0, numbers+len(c.Tenant)+len(c.Workspace)+len(c.Run)+mac)
+	b = append(b, version)
+	b = binary.BigEndian.AppendUint64(b, uint64(c.Expires))
+	b = binary.BigEndian.AppendUint64(b, c.Ticket.Nonce)
+	for _, n := range [...]uint64{uint64(c.Ticket.Epoch), uint64(c.Ticket.Task.Space), c.Ticket.Task.Seq, uint64(c.Ticket.Attempt)} {
+		b = binary.AppendUvarint(b, n)
+	}
+	for _, s := range [...]string{c.Tenant, c.Workspace, c.Run} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// decode reads what encode has written; ok is false for another version.
+func decode(b []byte) (c Claims, ok bool) {
+	if len(b) == 0 || b[0] != version {
+		return Claims{}, false
+	}
+	r := reader{rest: b[1:]}
+	c.Expires = lease.Instant(r.fixed())
+	c.Ticket.Nonce = r.fixed()
+	c.Ticket.Epoch = uint32(r.number())
+	c.Ticket.Task = lease.TaskID{Space: uint32(r.number()), Seq: r.number()}
+	c.Ticket.Attempt = uint32(r.number())
+	c.Tenant, c.Workspace, c.Run = r.text(), r.text(), r.text()
+	return c, !r.bad && len(r.rest) == 0
+}
+
+// reader reads values one by one and remembers whether one was missing.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.bad, r.rest = true, nil
+		return nil
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+func (r *reader) fixed() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) number() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *reader) text() string { return string(r.take(r.number())) }

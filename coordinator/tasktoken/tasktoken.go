@@ -1,0 +1,98 @@
+// Package tasktoken issues task tokens and recognises its own (H1). A task token lets its bearer report one attempt over HTTP: it names
+// the lease, and the lease decides. It is good for nothing else, and outlives its lease only so that its bearer is still told what has
+// become of it.
+//
+// A token is "lst_" and the base64 of claims and an HMAC-SHA256 over them. Its key is derived from the secret of the store, for this
+// purpose alone: a token is neither a lease id nor a credential, and both are no tokens.
+package tasktoken
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"hash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Bounds of the time for which a token is good.
+const (
+	DefaultTTL = time.Hour
+	MaxTTL     = 2 * time.Hour
+	MinTTL     = time.Second
+	// Margin is by how much a token outlives its lease at least, however long that is.
+	Margin = 10 * time.Minute
+)
+
+// Purpose of the key, for lease.Authority.Derive.
+const Purpose = "task token"
+
+const prefix = "lst_"
+
+// text is strict, so that a token has one form.
+var text = base64.RawURLEncoding.Strict()
+
+// Claims is what a token says.
+type Claims struct {
+	lease.Holding
+	// Expires is an instant of the serving clock, as that of a lease is: a token never ends while the coordinator is down and the lease does
+	// not, nor by a jump of the wall clock (A8, A9).
+	Expires lease.Instant
+}
+
+// Signer issues tokens. It is safe for concurrent use.
+type Signer struct {
+	ttl  time.Duration
+	macs sync.Pool // of hash.Hash, keyed
+}
+
+// New returns a signer of tokens that are good for ttl, 1 s to 2 h.
+func New(key []byte, ttl time.Duration) *Signer {
+	s := &Signer{ttl: ttl}
+	s.macs.New = func() any { return hmac.New(sha256.New, key) }
+	return s
+}
+
+// CheckTTL tells whether a signer may have this ttl.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("task token ttl is %v; the range is %v to %v", ttl, MinTTL, MaxTTL)
+	}
+	return nil
+}
+
+// Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token ends.
+func (s *Signer) Issue(now lease.Now, h lease.Holding, leaseEnds lease.Instant) (token string, expires lease.Instant) {
+	expires = max(now.Serving.Add(s.ttl), leaseEnds.Add(Margin))
+	raw := encode(&Claims{Holding: h, Expires: expires})
+	return prefix + text.EncodeToString(s.appendMAC(raw, raw)), expires
+}
+
+// Open returns what a token says; ok is false unless this store issued it and it has not ended.
+func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
+	body, ours := strings.CutPrefix(token, prefix)
+	raw, err := text.DecodeString(body)
+	if !ours || err != nil || len(raw) <= sha256.Size || len(body) != text.EncodedLen(len(raw)) { // the decoder skips line ends
+		return Claims{}, false
+	}
+	said, mac := raw[:len(raw)-sha256.Size], raw[len(raw)-sha256.Size:]
+	var space [sha256.Size]byte
+	if !hmac.Equal(mac, s.appendMAC(space[:0], said)) { // constant time
+		return Claims{}, false
+	}
+	c, ok = decode(said)
+	return c, ok && now.Serving < c.Expires
+}
+
+// appendMAC appends the MAC of what a token says to dst.
+func (s *Signer) appendMAC(dst, said []byte) []byte {
+	h := s.macs.Get().(hash.Hash)
+	defer s.macs.Put(h)
+	h.Reset()
+	h.Write(said)
+	return h.Sum(dst)
+}

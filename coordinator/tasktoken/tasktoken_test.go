@@ -1,0 +1,139 @@
+package tasktoken
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+var now = lease.Now{Serving: 5_000, Wall: 1_000_000}
+
+func testHolding() lease.Holding {
+	return lease.Holding{
+		Tenant: "acme", Workspace: "w", Run: "r",
+		Ticket: lease.Ticket{Epoch: 7, Task: lease.TaskID{Space: 3, Seq: 1 << 40}, Attempt: 2, Nonce: 1<<63 + 5},
+	}
+}
+
+// at is now, later.
+func at(i lease.Instant) lease.Now { return lease.Now{Serving: i, Wall: now.Wall} }
+
+// A token says of which tenant, workspace, run, task, attempt and epoch it is.
+func TestATokenSaysWhatItIsOf(t *testing.T) {
+	t.Attr("rules", "H1")
+	s := New([]byte("key"), DefaultTTL)
+	token, expires := s.Issue(now, testHolding(), now.Serving)
+	c, ok := s.Open(now, token)
+	if !ok || c.Holding != testHolding() || c.Expires != expires {
+		t.Errorf("opened as %+v (%v), want %+v until %v", c, ok, testHolding(), expires)
+	}
+}
+
+// It is good for the ttl, and for ten minutes longer than its lease, whichever is more; then no more.
+func TestATokenEnds(t *testing.T) {
+	t.Attr("rules", "H1")
+	s := New([]byte("key"), time.Hour)
+	for _, c := range []struct {
+		lease, want time.Duration
+	}{
+		{90 * time.Second, time.Hour},
+		{50 * time.Minute, time.Hour},
+		{24 * time.Hour, 24*time.Hour + 10*time.Minute},
+	} {
+		token, expires := s.Issue(now, testHolding(), now.Serving.Add(c.lease))
+		if got := expires.Sub(now.Serving); got != c.want {
+			t.Errorf("with a lease of %v a token is good for %v, want %v", c.lease, got, c.want)
+		}
+		if _, ok := s.Open(at(expires-1), token); !ok {
+			t.Errorf("with a lease of %v it ended before its time", c.lease)
+		}
+		if _, ok := s.Open(at(expires), token); ok {
+			t.Errorf("with a lease of %v it did not end", c.lease)
+		}
+	}
+}
+
+// What was not issued here, or was touched, is no token.
+func TestAForgedTokenIsNone(t *testing.T) {
+	t.Attr("rules", "H1")
+	key := []byte("key")
+	s := New(key, DefaultTTL)
+	token, _ := s.Issue(now, testHolding(), now.Serving)
+	another, _ := New([]byte("kez"), DefaultTTL).Issue(now, testHolding(), now.Serving)
+	forged := map[string]string{
+		"nothing": "", "prefix alone": prefix, "another key": another, "no prefix": strings.TrimPrefix(token, prefix),
+		"a line end": token[:20] + "\n" + token[20:], "more": token + "AAAA", "less": token[:len(token)-4],
+		"a lease id": lease.NewAuthority(7, key).Issue("acme", testHolding().Ticket),
+		"as one":     prefix + lease.NewAuthority(7, key).Issue("acme", testHolding().Ticket),
+	}
+	for i := len(prefix); i < len(token); i++ {
+		other := byte('A')
+		if token[i] == other {
+			other = 'B'
+		}
+		forged["letter "+token[:i]] = token[:i] + string(other) + token[i+1:]
+	}
+	for what, forgery := range forged {
+		if c, ok := s.Open(now, forgery); ok {
+			t.Errorf("%s: %q was taken, as %+v", what, forgery, c)
+		}
+	}
+}
+
+// The key is not that of lease ids, which would sign whatever has their length.
+func TestTheKeyIsDerivedForTokensAlone(t *testing.T) {
+	t.Attr("rules", "H1")
+	a := lease.NewAuthority(7, []byte("secret of the store"))
+	token, _ := New(a.Derive(Purpose), DefaultTTL).Issue(now, testHolding(), now.Serving)
+	if _, ok := New([]byte("secret of the store"), DefaultTTL).Open(now, token); ok {
+		t.Error("the secret of the store opens a token")
+	}
+	if _, ok := New(a.Derive("session token"), DefaultTTL).Open(now, token); ok {
+		t.Error("the key of another purpose opens a token")
+	}
+}
+
+// Ends of the range of a ttl.
+func TestTTLIsChecked(t *testing.T) {
+	t.Attr("rules", "H1")
+	for ttl, ok := range map[time.Duration]bool{0: false, MinTTL: true, MinTTL - 1: false, MaxTTL: true, MaxTTL + 1: false} {
+		if err := CheckTTL(ttl); (err == nil) != ok {
+			t.Errorf("%v: %v", ttl, err)
+		}
+	}
+}
+
+// Whatever the claims are, decode never panics and reads back only what encode wrote.
+func FuzzClaims(f *testing.F) {
+	f.Add(encode(&Claims{Holding: testHolding(), Expires: 5}))
+	f.Add([]byte{version})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, ok := decode(b)
+		if !ok {
+			return
+		}
+		if again, ok := decode(encode(&c)); !ok || again != c {
+			t.Errorf("%x: %+v becomes %+v", b, c, again)
+		}
+	})
+}
+
+func BenchmarkIssue(b *testing.B) {
+	s := New([]byte("key"), DefaultTTL)
+	h := testHolding()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Issue(now, h, now.Serving)
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	s := New([]byte("key"), DefaultTTL)
+	token, _ := s.Issue(now, testHolding(), now.Serving)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Open(now, token)
+	}
+}

@@ -1,0 +1,247 @@
+"""The worker against the real coordinator: build it first (make build). python3 -m unittest"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import unittest.mock
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import lessor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BINARY = os.path.join(HERE, "..", "..", "bin", "lessor")
+PATIENCE = 30  # seconds, for what must happen
+
+
+class Coordinator:
+    """A process of lessor serve, which may be killed and started again on the same data and port."""
+
+    def __init__(self):
+        self.data = tempfile.TemporaryDirectory(prefix="lessor-python-")
+        self.http = "127.0.0.1:0"
+        self.start()
+
+    def start(self):
+        args = ["serve", "--data", self.data.name, "--listen", "127.0.0.1:0", "--http", self.http, "--json", "--log-level", "error"]
+        self.process = subprocess.Popen([BINARY, *args], stdout=subprocess.PIPE)
+        self.http = json.loads(self.process.stdout.readline())["http"]
+        self.url = "http://" + self.http
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def close(self):
+        self.kill()
+        self.data.cleanup()
+
+    def submit(self, queue, payload, **more):
+        return lessor.post(self.url + "/v1/tasks", {"queue": queue, "payload": payload, **more})["task"]["taskId"]
+
+    def cancel(self, task):
+        return lessor.post(f"{self.url}/v1/tasks/{task}:cancel", {"reason": "not needed"})
+
+    def get(self, task):
+        with urllib.request.urlopen(f"{self.url}/v1/tasks/{task}") as answer:
+            return json.load(answer)["task"]
+
+    def until(self, task, accept):
+        """The events of the task up to the first that is accepted."""
+        with urllib.request.urlopen(f"{self.url}/v1/tasks/{task}/events", timeout=PATIENCE) as stream:
+            for line in stream:
+                if line.startswith(b"data: "):
+                    event = json.loads(line[6:])
+                    if accept(event):
+                        return event
+        raise AssertionError("the stream ended before")
+
+
+def became(state):
+    return lambda event: event.get("event") and event["state"] == state
+
+
+class Worker:
+    """A process of main.py, and what it says."""
+
+    def __init__(self, *args, stdin=None):
+        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "main.py"), "--poll-ms", "1000", *args],
+                                        stdin=subprocess.PIPE if stdin else None, stdout=subprocess.PIPE, text=True)
+        if stdin:
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+
+    def heard(self, event):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if said["event"] == event:
+                return said
+        raise AssertionError(f"it ended without {event}")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class WorkerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.coordinator = Coordinator()
+        cls.addClassCleanup(cls.coordinator.close)
+
+    def worker(self, *args, **more):
+        worker = Worker("--addr", self.coordinator.url, *args, **more)
+        self.addCleanup(worker.close)
+        return worker
+
+    def test_it_leases_heartbeats_and_completes(self):
+        task = self.coordinator.submit("q1", {"to": 12}, heartbeatIntervalMs=100, heartbeatTimeoutMs=600)
+        self.worker("--queue", "q1")
+        self.coordinator.until(task, became("COMPLETED"))
+        done = self.coordinator.get(task)
+        self.assertEqual((done["output"], done["attempt"]), ({"counted": 12, "from": 0}, 1))
+        self.assertIn("STARTED", [event["type"] for event in done["history"]])
+
+    def test_it_is_handed_its_envelope(self):
+        task = self.coordinator.submit("q2", {"to": 2})
+        envelope = lessor.lease(self.coordinator.url, "w", ["q2"], 0)
+        worker = self.worker("--envelope", "-", stdin=json.dumps(envelope))
+        self.assertEqual(worker.heard("ended")["state"], "SUCCEEDED")
+        self.assertEqual(worker.process.wait(PATIENCE), 0)
+        self.assertEqual(self.coordinator.get(task)["state"], "COMPLETED")
+
+    def test_should_cancel_stops_it(self):
+        task = self.coordinator.submit("q3", {"to": 10_000}, heartbeatIntervalMs=50)
+        worker = self.worker("--queue", "q3")
+        self.coordinator.until(task, became("RUNNING"))
+        self.coordinator.cancel(task)
+        self.assertEqual(worker.heard("ended")["state"], "CANCELLED")
+        self.assertEqual(self.coordinator.get(task)["partialProgress"].keys(), {"progressPct", "message"})
+
+    def test_409_before_the_start_begins_nothing(self):
+        task = self.coordinator.submit("q4", {"to": 10_000})
+        envelope = lessor.lease(self.coordinator.url, "w", ["q4"], 0)
+        self.coordinator.cancel(task)
+        self.assertIsNone(lessor.Attempt(envelope, "w").run(lambda _: self.fail("the handler ran")))
+        self.assertEqual(self.coordinator.get(task)["state"], "CANCELLED")
+
+    def test_410_stops_it_and_nothing_is_reported(self):
+        task = self.coordinator.submit("q5", {}, heartbeatIntervalMs=50, heartbeatTimeoutMs=200)
+        attempt = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q5"], 0), "w")
+
+        def pause(running):  # as a machine that slept: no heartbeat, and its own clock stood still
+            running._say = lambda verb, said: self.fail("it was reported") if verb == "completed" else say(verb, said)
+            with unittest.mock.patch.object(lessor, "post", side_effect=lessor.NoVerdict("asleep")):
+                self.coordinator.until(task, lambda event: event.get("event", {}).get("type") == "LEASE_ENDED")
+            running.expires = float("inf")
+            self.assertTrue(running.lost.wait(PATIENCE))
+            return "too late"
+
+        say = attempt._say
+        self.assertIsNone(attempt.run(pause))
+        self.assertEqual(self.coordinator.get(task)["attempt"], 1)
+
+    def test_a_lease_that_ran_out_by_its_own_clock_stops_it(self):
+        attempt = lessor.Attempt({"callbackBaseUrl": "", "taskId": "t", "taskToken": "", "expiresInMs": 0}, "w")
+        with self.assertRaises(lessor.Stopped):
+            attempt.progress(1)
+        self.assertTrue(attempt.lost.is_set())
+
+    def test_a_bad_payload_fails_for_good(self):
+        task = self.coordinator.submit("q6", {"to": "many"})
+        worker = self.worker("--queue", "q6")
+        self.assertEqual(worker.heard("ended")["state"], "FAILED")
+        failed = self.coordinator.get(task)
+        self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "DATA_QUALITY"))
+
+    def test_the_next_attempt_goes_on_from_the_checkpoint(self):
+        task = self.coordinator.submit("q7", {"to": 40}, heartbeatIntervalMs=50, heartbeatTimeoutMs=500)
+        first = self.worker("--queue", "q7")
+        self.coordinator.until(task, lambda event: event.get("progress", {}).get("progressPct", 0) > 0)
+        first.close()  # kill -9
+        self.worker("--queue", "q7")
+        self.coordinator.until(task, became("COMPLETED"))
+        done = self.coordinator.get(task)
+        self.assertEqual(done["attempt"], 2)
+        self.assertGreater(done["output"]["from"], 0)
+
+    def test_sigterm_finishes_what_runs(self):
+        task = self.coordinator.submit("q8", {"to": 10})
+        worker = self.worker("--queue", "q8")
+        self.coordinator.until(task, became("RUNNING"))
+        worker.process.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.heard("ended")["state"], "SUCCEEDED")
+        self.assertEqual(worker.process.wait(PATIENCE), 0)
+
+    def test_a_coordinator_that_is_killed_and_comes_back_is_a_blink(self):
+        coordinator = Coordinator()
+        self.addCleanup(coordinator.close)
+        task = coordinator.submit("q9", {"to": 20}, heartbeatIntervalMs=100, heartbeatTimeoutMs=10_000)
+        worker = Worker("--addr", coordinator.url, "--queue", "q9")
+        self.addCleanup(worker.close)
+        coordinator.until(task, became("RUNNING"))
+        coordinator.kill()
+        coordinator.start()
+        self.assertEqual(worker.heard("ended")["state"], "SUCCEEDED")
+        self.assertEqual(coordinator.get(task)["attempt"], 1)
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answers as the server's list says; a None hangs up without a word."""
+
+    def do_POST(self):
+        self.server.heard.append(self.rfile.read(int(self.headers["Content-Length"])))
+        status = self.server.answers.pop(0)
+        if status is None:
+            return
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps({"error": "scripted", "message": ""}).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+class InsistTest(unittest.TestCase):
+    """What has no verdict is repeated, unchanged, a bounded number of times; what has one is not."""
+
+    def setUp(self):
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+        self.server.heard = []
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.enterContext(unittest.mock.patch.object(time, "sleep"))
+
+    def say(self, *answers):
+        self.server.answers = list(answers)
+        return lessor.insist(lambda: lessor.post(f"http://127.0.0.1:{self.server.server_port}/", {"attempt": 1}))
+
+    def test_no_verdict_is_repeated_unchanged(self):
+        self.assertEqual(self.say(None, 503, 408, 500, 200)["error"], "scripted")
+        self.assertEqual(set(self.server.heard), {b'{"attempt": 1}'})
+        self.assertEqual(len(self.server.heard), 5)
+
+    def test_it_is_bounded(self):
+        with self.assertRaises(lessor.NoVerdict):
+            self.say(*[503] * 100)
+        self.assertEqual(len(self.server.heard), lessor.TRIES)
+
+    def test_a_verdict_is_final(self):
+        for status in (400, 401, 403, 409, 410, 413):
+            self.server.heard.clear()
+            with self.assertRaises(lessor.Refused) as refused:
+                self.say(status, 200)
+            self.assertEqual((refused.exception.lost, len(self.server.heard)), (status in (409, 410), 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

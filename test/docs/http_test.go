@@ -1,0 +1,157 @@
+//go:build faults
+
+package docs_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+const httpPage = "../../docs/http.md"
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// The page is typed into a bash, with a real curl and a real coordinator, and every answer is as the page shows it.
+func TestTheConversationByCurlIsAsThePageShowsIt(t *testing.T) {
+	t.Attr("rules", "H1 H2")
+	c := &curling{t: t}
+	for _, b := range readPage(t, httpPage) {
+		c.block = b
+		switch b.kind {
+		case "heading":
+			c.settled()
+			c.matcher = matcher{variables: map[string]string{}}
+		case "sh":
+			c.settled()
+			c.typed()
+		case "json":
+			c.answered(c.said)
+		case "text":
+			c.streamed()
+		default:
+			c.fail("the test does not know blocks of %q", b.kind)
+		}
+	}
+	c.settled()
+}
+
+// curling types blocks and keeps what they print until the page shows it.
+type curling struct {
+	t       *testing.T
+	addr    string // of the coordinator
+	prelude string // functions of the shell
+	block   block
+	matcher matcher
+	said    string
+}
+
+// pageAddr is where the coordinator of the page listens.
+const pageAddr = "127.0.0.1:7421"
+
+func (c *curling) fail(format string, args ...any) {
+	c.t.Helper()
+	c.t.Fatalf(httpPage+":"+strconv.Itoa(c.block.line)+": "+format, args...)
+}
+
+func (c *curling) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.fail("%v\n%s", err, c.said)
+	}
+}
+
+func (c *curling) settled() {
+	c.t.Helper()
+	if c.said != "" {
+		c.fail("the block above has an answer that the page does not show: %s", c.said)
+	}
+}
+
+func (c *curling) typed() {
+	switch text := c.block.text; {
+	case strings.HasPrefix(text, "lessor serve"):
+		c.addr = c.serve()
+	case strings.HasPrefix(text, "say()"):
+		c.prelude = text
+	default:
+		c.said = c.run(text)
+	}
+}
+
+// serve starts the coordinator, on a port of its own.
+func (c *curling) serve() string {
+	at := make(chan string, 1)
+	harness.Start(c.t, harness.Command{
+		Args: []string{"serve", "--json", "--data", c.t.TempDir(), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"},
+		Stdout: harness.Lines(func(line string) {
+			var listens struct{ HTTP string }
+			_ = json.Unmarshal([]byte(line), &listens) // then the address is empty, and curl says so
+			at <- listens.HTTP
+		}),
+	})
+	select {
+	case addr := <-at:
+		return addr
+	case <-time.After(harness.Patience):
+		c.fail("the coordinator did not start")
+		return ""
+	}
+}
+
+// run types a block; what has a value on the page has it in the shell.
+func (c *curling) run(text string) string {
+	cmd := exec.CommandContext(c.t.Context(), "bash", "-eu", "-c", c.prelude+strings.ReplaceAll(text, pageAddr, c.addr))
+	for name, value := range c.matcher.variables {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.Env = append(cmd.Environ(), cmd.Env...)
+	printed, err := cmd.Output()
+	if err != nil {
+		c.fail("%v", err)
+	}
+	return strings.ReplaceAll(string(printed), c.addr, pageAddr)
+}
+
+// answered compares documents.
+func (c *curling) answered(said string) {
+	want, err := readJSON(c.block.text)
+	c.check(err)
+	got, err := readJSON(said)
+	c.check(err)
+	if len(want) != len(got) {
+		c.fail("there are %d answers, the page shows %d: %s", len(got), len(want), said)
+	}
+	for i := range want {
+		c.check(c.matcher.match("answer", want[i], got[i]))
+	}
+	c.said = ""
+}
+
+// streamed compares server-sent events: the data as documents, the rest line by line.
+func (c *curling) streamed() {
+	want, got := strings.Split(c.block.text, "\n"), strings.Split(c.said, "\n")
+	if len(want) != len(got) {
+		c.fail("there are %d lines, the page shows %d: %s", len(got), len(want), c.said)
+	}
+	for i := range want {
+		shown, isData := strings.CutPrefix(want[i], "data: ")
+		if !isData {
+			if want[i] != got[i] {
+				c.fail("%q is shown, %q is told", want[i], got[i])
+			}
+			continue
+		}
+		a, err := readJSON(shown)
+		c.check(err)
+		b, err := readJSON(strings.TrimPrefix(got[i], "data: "))
+		c.check(err)
+		c.check(c.matcher.match("event", a[0], b[0]))
+	}
+	c.said = ""
+}
