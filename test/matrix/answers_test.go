@@ -1,0 +1,112 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	codev1 "google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// answer is what came back.
+type answer struct {
+	text  string   // all of it, in a form that can be compared
+	gist  []string // in a few words
+	err   error    // how the call ended
+	drawn []string // names by chance
+}
+
+// hear adds a message.
+func (a *answer) hear(m proto.Message) {
+	a.gist = append(a.gist, gistOf(m.ProtoReflect())...)
+	a.text += plainText(m) + "\n"
+	a.drawn = drawn(m.ProtoReflect(), a.drawn)
+}
+
+// end adds how a call ended; an error that is nil is the end of it in order.
+func (a *answer) end(err error) {
+	a.err = err
+	if err == nil {
+		a.gist = slices.Insert(a.gist, 0, "OK")
+		return
+	}
+	a.gist = slices.Insert(a.gist, 0, codev1.Code(status.Code(err)).String(), infoOf(err).GetMetadata()["code"])
+	a.text += plainText(status.Convert(err).Proto()) + "\n"
+}
+
+// infoOf is the ErrorInfo of a status; nil where it has none.
+func infoOf(err error) *errdetails.ErrorInfo {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info
+		}
+	}
+	return nil
+}
+
+// plainText is a message as text. Package prototext varies its white space on purpose.
+func plainText(m proto.Message) string {
+	return strings.Join(strings.Fields(prototext.MarshalOptions{Multiline: true}.Format(m)), " ")
+}
+
+// gistOf says what is most telling in an answer: the verdict, how many of what there are, what was done.
+func gistOf(m protoreflect.Message) (words []string) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		v := m.Get(f)
+		switch {
+		case !m.Has(f):
+		case f.Name() == "verdict" || f.Name() == "reason" && f.Enum() != nil || f.Name() == "code" && f.Kind() == protoreflect.StringKind:
+			words = append(words, lastWord(f, v))
+		case f.Name() == "result", f.Name() == "error", f.ContainingOneof() != nil && f.Message() != nil:
+			words = append(append(words, string(f.Name())), gistOf(v.Message())...)
+		case f.IsList() && (f.Name() == "verdicts" || f.Name() == "leases" || f.Name() == "results"):
+			words = append(append(words, fmt.Sprint(v.List().Len(), " ", f.Name())), gistOf(v.List().Get(0).Message())...)
+		case f.IsList():
+			words = append(words, fmt.Sprint(v.List().Len(), " ", f.Name()))
+		case f.Name() == "created", f.Name() == "resumed", f.Name() == "replayed":
+			words = append(words, string(f.Name()))
+		case f.Name() == "changed", f.Name() == "skipped", f.Name() == "leases", f.Name() == "sessions":
+			words = append(words, fmt.Sprint(v.Uint(), " ", f.Name()))
+		}
+	}
+	return words
+}
+
+// lastWord is the value of an enum without its prefix, or a text.
+func lastWord(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
+	if f.Enum() == nil {
+		return v.String()
+	}
+	name := string(f.Enum().Values().ByNumber(v.Enum()).Name())
+	return strings.TrimPrefix(strings.TrimPrefix(name, "VERDICT_"), "REASON_")
+}
+
+// drawnByChance are the fields of answers whose values differ each time, if they are new.
+var drawnByChance = map[protoreflect.Name]bool{
+	"lease_id": true, "session_id": true, "session_token": true, "token": true, "token_id": true, "key_id": true, "task_token": true,
+}
+
+func drawn(m protoreflect.Message, found []string) []string {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				found = drawn(v.List().Get(i).Message(), found)
+			}
+		case f.Message() != nil:
+			found = drawn(v.Message(), found)
+		case drawnByChance[f.Name()]:
+			found = append(found, v.String())
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,226 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	_ "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	_ "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// callRow declares a call: who may make it, and a good request.
+type callRow struct {
+	roles    auth.Role
+	whole    func(n names) proto.Message
+	fleeting bool
+}
+
+// Sets of roles.
+const (
+	working   = auth.Worker | auth.Operator
+	producing = auth.Producer | auth.Operator
+	looking   = auth.Producer | auth.Viewer | auth.Operator
+	watching  = auth.Viewer | auth.Operator
+	operating = auth.Operator
+)
+
+// calls has a row for each RPC of lessor.v1 but Session, whose frames have rows of their own.
+var calls = map[string]callRow{
+	"Lease": {roles: working, whole: func(n names) proto.Message {
+		return &lessorv1.LeaseRequest{WorkerId: n["worker"], Queues: []string{n["queue"]}, MaxTasks: 10}
+	}},
+	"Start": {roles: working, whole: func(n names) proto.Message {
+		return &lessorv1.StartRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Traceparent: n["trace"]}
+	}},
+	"Heartbeat": {roles: working, whole: func(n names) proto.Message {
+		return &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Checkpoint: []byte(checkpointMark)}
+	}},
+	"Complete": {roles: working, whole: func(n names) proto.Message { return complete(n) }},
+	"Fail":     {roles: working, whole: func(n names) proto.Message { return fail(n) }},
+	"Release":  {roles: working, whole: func(n names) proto.Message { return release(n) }},
+
+	"SubmitTask": {roles: producing, whole: func(n names) proto.Message { return &lessorv1.SubmitTaskRequest{Task: spec(n)} }},
+	"BatchSubmitTasks": {roles: producing, whole: func(n names) proto.Message {
+		return &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(n), spec(n)}}
+	}},
+	"SubmitStream": {roles: producing, whole: func(n names) proto.Message {
+		return &lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec(n), spec(n)}}
+	}},
+	"GetTask":     {roles: looking, whole: func(n names) proto.Message { return &lessorv1.GetTaskRequest{TaskId: n["task"]} }},
+	"ListTasks":   {roles: looking, whole: func(n names) proto.Message { return listTasks(n) }},
+	"ExplainTask": {roles: looking, whole: func(n names) proto.Message { return &lessorv1.ExplainTaskRequest{TaskId: n["task"]} }},
+	"WatchTask":   {roles: looking, whole: func(n names) proto.Message { return &lessorv1.WatchTaskRequest{RunId: n["run"]} }},
+	"CancelTask":  {roles: producing, whole: func(n names) proto.Message { return &lessorv1.CancelTaskRequest{TaskId: n["task"]} }},
+	"RetryTask":   {roles: producing, whole: func(n names) proto.Message { return &lessorv1.RetryTaskRequest{TaskId: n["task"]} }},
+	"DeleteTask": {roles: operating, whole: func(n names) proto.Message {
+		return &lessorv1.DeleteTaskRequest{TaskId: n["task"], Force: true}
+	}},
+	"AdoptResult": {roles: operating, whole: func(n names) proto.Message { return &lessorv1.AdoptResultRequest{TaskId: n["task"]} }},
+	"BatchCancelTasks": {roles: producing, whole: func(n names) proto.Message {
+		return &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}}
+	}},
+	"BatchRetryTasks": {roles: producing, whole: func(n names) proto.Message {
+		return &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}}
+	}},
+	"BatchDeleteTasks": {roles: operating, whole: func(n names) proto.Message {
+		return &lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}, Force: true}
+	}},
+
+	"ListQueues": {roles: watching, whole: func(names) proto.Message { return &lessorv1.ListQueuesRequest{PageSize: 1} }},
+	"GetQueue":   {roles: watching, whole: func(n names) proto.Message { return &lessorv1.GetQueueRequest{Name: n["queue"]} }},
+	"UpdateQueue": {roles: operating, whole: func(n names) proto.Message {
+		return &lessorv1.UpdateQueueRequest{Name: n["queue"], Paused: proto.Bool(true)}
+	}},
+	"PurgeQueue":  {roles: operating, whole: func(n names) proto.Message { return &lessorv1.PurgeQueueRequest{Name: n["queue"]} }},
+	"ListWorkers": {roles: watching, whole: func(names) proto.Message { return &lessorv1.ListWorkersRequest{} }},
+	"GetWorker":   {roles: watching, whole: func(n names) proto.Message { return &lessorv1.GetWorkerRequest{WorkerId: n["worker"]} }},
+	"DrainWorker": {roles: operating, fleeting: true, whole: func(n names) proto.Message {
+		return &lessorv1.DrainWorkerRequest{WorkerId: n["worker"]}
+	}},
+	"KickWorker": {roles: operating, fleeting: true, whole: func(n names) proto.Message {
+		return &lessorv1.KickWorkerRequest{WorkerId: n["worker"], Requeue: true}
+	}},
+	"ListAuditEvents": {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
+	"GetStatus":       {roles: auth.Everybody, whole: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
+
+	"CreateToken": {roles: operating, whole: func(names) proto.Message {
+		return &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "made"}
+	}},
+	"ListTokens":  {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListTokensRequest{PageSize: 1} }},
+	"RevokeToken": {roles: operating, whole: func(n names) proto.Message { return &lessorv1.RevokeTokenRequest{TokenId: n["token"]} }},
+	"RotateKey":   {roles: operating, whole: func(names) proto.Message { return &lessorv1.RotateKeyRequest{} }},
+	"ListKeys":    {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListKeysRequest{} }},
+}
+
+// complete reports the leased task of a tenant.
+func complete(n names) *lessorv1.CompleteRequest {
+	return &lessorv1.CompleteRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Output: []byte(outputMark)}
+}
+
+func fail(n names) *lessorv1.FailRequest {
+	final := &lessorv1.TaskError{Message: outputMark, Retryable: proto.Bool(false)} // the time of a retry would be drawn by chance
+	return &lessorv1.FailRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Error: final}
+}
+
+func release(n names) *lessorv1.ReleaseRequest {
+	return &lessorv1.ReleaseRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"]}
+}
+
+// gRPC's own services: health is for everybody, reflection for everybody with a credential.
+const (
+	healthService     = "grpc.health.v1"
+	reflectionService = "grpc.reflection."
+)
+
+// callPlaces are all calls of the protos that the coordinator serves.
+func callPlaces(t *testing.T) (places []*place) {
+	t.Helper()
+	used := map[string]bool{}
+	for _, m := range methods() {
+		name, service := string(m.Name()), string(m.ParentFile().Package())
+		row, declared := calls[name]
+		used[name] = true
+		switch {
+		case service == healthService || strings.HasPrefix(service, reflectionService):
+			row = callRow{roles: auth.Everybody, whole: func(names) proto.Message { return newMessage(m.Input()) }}
+		case name == "Session":
+			continue
+		case !declared:
+			t.Errorf("%s: declare in calls who may make it, with a good request", m.FullName())
+			continue
+		}
+		fields := fieldsOf(t, row.whole(names{}).ProtoReflect())
+		places = append(places, &place{
+			name: name, action: name, roles: row.roles, declarer: operator, unguarded: service == healthService, fleeting: row.fleeting,
+			whole:  func(n names) request { return message{row.whole(n)} },
+			fields: fields, together: together(fields, func(field) bool { return true }),
+			say: func(h *house, c credential, r request) answer { return h.call(c, m, r.(message).Message) },
+		})
+	}
+	for name := range calls {
+		if !used[name] {
+			t.Errorf("%s is no call", name)
+		}
+	}
+	return places
+}
+
+// methods are those of all services, in the order of their names.
+func methods() (all []protoreflect.MethodDescriptor) {
+	_ = healthv1.Health_ServiceDesc // of a package that is in the registry, as those of the coordinator are
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			for j := range f.Services().Get(i).Methods().Len() {
+				all = append(all, f.Services().Get(i).Methods().Get(j))
+			}
+		}
+		return true
+	})
+	slices.SortFunc(all, func(a, b protoreflect.MethodDescriptor) int {
+		return strings.Compare(string(a.FullName()), string(b.FullName()))
+	})
+	return all
+}
+
+func newMessage(d protoreflect.MessageDescriptor) proto.Message {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		panic(err) // the registry has the file, so it has the type
+	}
+	return kind.New().Interface()
+}
+
+// call makes a call of any kind with one message, and hears all that comes before time has to pass.
+func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Message) (a answer) {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.with(c.headers))
+	defer cancel()
+	name := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = stream.SendMsg(req) // what has become of it, RecvMsg tells
+		_ = stream.CloseSend()
+		for {
+			res := newMessage(m.Output())
+			if err = stream.RecvMsg(res); err != nil {
+				return
+			}
+			a.hear(res)
+		}
+	}()
+	synctest.Wait()
+	select {
+	case <-ended:
+		a.end(notEOF(err))
+	default:
+		cancel()
+		<-ended
+		a.gist = append(a.gist, "and goes on")
+	}
+	return a
+}
+
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

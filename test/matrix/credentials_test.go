@@ -1,0 +1,141 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// credential is what a cell comes with.
+type credential struct {
+	name    string
+	headers []string // authorization
+	tenant  string   // of a good one
+	role    auth.Role
+	problem auth.Problem // why it is refused; empty for a good one
+	owned   bool         // all the same the coordinator knows whose it is, and tells the owner by the audit
+	used    bool         // it is good at first, and ends while a stream uses it
+}
+
+// Names of credentials that are looked for.
+const (
+	operator = "operator"
+	stranger = "another tenant's"
+)
+
+// roles are the single roles.
+var roles = []auth.Role{auth.Worker, auth.Producer, auth.Operator, auth.Viewer}
+
+func bearer(token string) []string { return []string{"Bearer " + token} }
+
+// credentials are all that places are tried with but task tokens. Good ones of each role are among them, which are of a wrong role for some
+// places.
+func (e *estate) credentials() []credential {
+	all := []credential{
+		{name: "none", problem: auth.Missing},
+		{name: "malformed", headers: bearer("secret"), problem: auth.Malformed},
+		{name: "of another scheme", headers: []string{"Basic " + e.tokens["acme operator"]}, problem: auth.Malformed},
+		{name: "sent twice", headers: append(bearer(e.tokens["acme operator"]), bearer(e.tokens["evil operator"])...), problem: auth.Malformed},
+		{name: "expired", headers: bearer(e.tokens["expired"]), problem: auth.Expired, owned: true},
+		{name: "revoked", headers: bearer(e.tokens["revoked"]), problem: auth.Revoked, owned: true},
+		{name: "of another coordinator", headers: bearer(e.tokens["foreign"]), problem: auth.UnknownKey},
+		{name: "of a retired key", headers: bearer(e.tokens["retired"]), problem: auth.UnknownKey},
+		{name: "with another signature", headers: bearer(e.tokens["forged"]), problem: auth.BadSignature},
+		{name: "for another audience", headers: bearer(e.tokens["audience"]), problem: auth.BadAudience, owned: true},
+		{name: "that nobody knows", headers: bearer(e.tokens["unknown"]), problem: auth.Unknown, owned: true},
+		{name: stranger, headers: bearer(e.tokens["evil operator"]), tenant: evil, role: auth.Operator},
+	}
+	for _, role := range roles {
+		all = append(all, credential{name: role.String(), headers: bearer(e.tokens["acme "+role.String()]), tenant: acme, role: role})
+	}
+	return all
+}
+
+// ending are credentials of streams.
+var ending = []credential{
+	{name: "expired while it is used", problem: auth.Expired, used: true},
+	{name: "revoked while it is used", problem: auth.Revoked, used: true},
+}
+
+// mortal makes a credential that ends while it is used, and returns what ends it.
+func (h *house) mortal(c credential) (alive credential, end func()) {
+	h.t.Helper()
+	h.aged = true
+	ctx := h.as(h.tokens["acme operator"])
+	const life = 2 * time.Second
+	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{
+		Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-mortal", Ttl: durationpb.New(life),
+	}))(h.t)
+	h.secrets = append(h.secrets, secretsOf(made.GetToken())...)
+	c.headers, c.tenant = bearer(made.GetToken()), acme
+	return c, func() {
+		h.t.Helper()
+		if c.problem == auth.Expired {
+			time.Sleep(life)
+		} else {
+			must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(h.t)
+		}
+		synctest.Wait()
+		h.effects() // of that
+	}
+}
+
+// issue makes a token without a coordinator.
+func (e *estate) issue(t *testing.T, st store.Store, name string, r auth.Request) (id string) {
+	t.Helper()
+	audience := ""
+	if name == "audience" {
+		audience = "elsewhere"
+	}
+	made := must(coordinator.IssueToken(t.Context(), st, audience, r))(t)
+	e.tokens[name] = made.GetToken()
+	return made.GetInfo().GetTokenId()
+}
+
+// issueAll issues the good tokens of both tenants, and those that are bad from the beginning or will be in time.
+func (e *estate) issueAll(t *testing.T, st store.Store) {
+	t.Helper()
+	for _, tenant := range []string{acme, evil} {
+		for _, role := range roles {
+			name := tenant + " " + role.String()
+			e.parties[tenant]["token"] = e.issue(t, st, name, auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String()})
+		}
+	}
+	bad := auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"}
+	e.issue(t, st, "audience", bad)
+	e.issue(t, memstore.New(), "foreign", bad)
+	bad.Life = time.Minute
+	e.issue(t, st, "expired", bad)
+	good, other := e.tokens["acme operator"], e.tokens["acme viewer"]
+	e.tokens["forged"] = good[:strings.LastIndex(good, ".")] + other[strings.LastIndex(other, "."):]
+}
+
+// retire issues a token whose key is taken out of use. It comes before all others, which have a newer key.
+func (e *estate) retire(t *testing.T, st *memstore.Store) {
+	t.Helper()
+	e.issue(t, st, "retired", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
+	h := e.openOver(t, st)
+	defer h.close()
+	must(h.auth.RotateKey(h.as(e.tokens["retired"]), &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(0)}))(t)
+}
+
+// revoke issues a token and takes it back.
+func (e *estate) revoke(t *testing.T, h *house) {
+	t.Helper()
+	ctx := h.as(e.tokens["acme operator"])
+	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-bad"}))(t)
+	e.tokens["revoked"] = made.GetToken()
+	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
+}
+
+// secretsOf are the parts of a token that are secret by themselves: all but the id of its key.
+func secretsOf(token string) []string { return strings.Split(token, ".")[1:] }

@@ -1,0 +1,150 @@
+package matrix
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// contents is what a store holds. What belongs to no tenant (the key of the leases, the clock) is left out, and so is the audit.
+type contents map[record]string
+
+// record is where a value is kept, and whose it is.
+type record struct {
+	tenant string
+	space  store.Keyspace
+	key    string
+}
+
+// contents reads the whole store.
+func (h *house) contents() contents {
+	h.t.Helper()
+	all := contents{}
+	err := h.store.View(func(r store.Reader) error {
+		owners := map[uint32]string{}
+		if err := records.Spaces(r, func(s records.Space) error { owners[s.Number] = s.Tenant; return nil }); err != nil {
+			return err
+		}
+		for ks := store.Meta + 1; int(ks) < store.NumKeyspaces; ks++ {
+			if ks == store.Audit {
+				continue
+			}
+			err := r.Scan(ks, nil, nil, func(key, value []byte) bool {
+				all[record{owner(ks, key, owners), ks, string(key)}] = string(value)
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// owner is the tenant whose record has a key.
+func owner(ks store.Keyspace, key []byte, owners map[uint32]string) string {
+	switch ks {
+	case store.Space, store.SigningKey, store.Token:
+		tenant, _, _ := store.ParseTenantKey(ks, key) // empty where it is damaged, and then nobody's
+		return tenant
+	case store.Timer:
+		timer, _ := store.ParseTimerKey(key)
+		return owners[timer.Task.Space]
+	}
+	space, _, _ := store.ParseNameKey(ks, key) // what a task has begins with its space, too
+	return owners[space]
+}
+
+// effects are what a cell has changed in the store.
+type effects struct {
+	records map[string]string // by tenant: how many came, changed and went in each keyspace
+	entries []*records.Audit  // of the audit
+}
+
+// effects is what has changed since it was asked for last.
+func (h *house) effects() effects {
+	h.t.Helper()
+	if h.commits == 0 {
+		return effects{}
+	}
+	h.commits = 0
+	before, audited := h.kept, h.audited
+	h.kept, h.audited = h.contents(), h.audit()
+	return effects{difference(before, h.kept), h.audited[len(audited):]}
+}
+
+// audit reads all entries, of acme first.
+func (h *house) audit() (all []*records.Audit) {
+	h.t.Helper()
+	for _, tenant := range []string{acme, evil} {
+		err := h.store.View(func(r store.Reader) error {
+			return records.Audits(r, store.AuditKey{Tenant: tenant}, func(a *records.Audit) bool { all = append(all, a); return true })
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *records.Audit) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Serving, b.Serving))
+	})
+	return all
+}
+
+// difference counts records by tenant, in words.
+func difference(before, now contents) map[string]string {
+	type group struct {
+		tenant string
+		space  store.Keyspace
+		sign   string
+	}
+	counts := map[group]int{}
+	for r, value := range now {
+		if old, there := before[r]; !there {
+			counts[group{r.tenant, r.space, "+"}]++
+		} else if old != value {
+			counts[group{r.tenant, r.space, "~"}]++
+		}
+	}
+	for r := range before {
+		if _, there := now[r]; !there {
+			counts[group{r.tenant, r.space, "-"}]++
+		}
+	}
+	words := map[string][]string{}
+	for g, n := range counts {
+		words[g.tenant] = append(words[g.tenant], fmt.Sprintf("%v%s%d", g.space, g.sign, n))
+	}
+	told := map[string]string{}
+	for tenant, w := range words {
+		slices.Sort(w)
+		told[tenant] = strings.Join(w, " ")
+	}
+	return told
+}
+
+// entry checks an entry of the audit that a cell has left, and returns it in short, and whole: without what differs from house to house.
+func (h *house) entry(c cell, a *records.Audit) (gist, text string) {
+	h.t.Helper()
+	tenant, subject := c.tenant, c.tenant+"-"+c.role.String()
+	if c.problem != "" {
+		tenant, subject = acme, "acme-bad"
+	}
+	if a.Tenant != tenant || a.Action != c.action || a.Subject != subject || a.Credential == "" || a.Peer == "" {
+		h.t.Errorf("%v: the entry in the audit is %+v", c, a)
+	}
+	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail, a.Corr, a.Tasks)
+	for _, secret := range append(h.secrets, h.estate.secrets...) {
+		if strings.Contains(text, secret) {
+			h.t.Errorf("%v: the audit has the secret %s: %s", c, secret, text)
+		}
+	}
+	return "audit " + a.Action + " " + a.Outcome, text
+}

@@ -1,0 +1,158 @@
+package matrix
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// estate is what every house begins with: a store in which two tenants have the same things, and the credentials to come with.
+type estate struct {
+	store   []byte // a snapshot
+	parties map[string]names
+	tokens  map[string]string // good and bad ones, by the names that credentials_test.go gives them
+	secrets []string          // that no log may have
+}
+
+// Marks in what workers and producers say that is nobody else's business.
+const (
+	payloadMark    = "payload-mark"
+	outputMark     = "output-mark"
+	checkpointMark = "checkpoint-mark"
+)
+
+// opening is when houses open, each at the same instant of fake time, long after the estate was made.
+const opening = time.Hour
+
+// newEstate fills a store over the API.
+func newEstate(t *testing.T) *estate {
+	t.Helper()
+	e := &estate{
+		parties: map[string]names{acme: namesOf(acme), evil: namesOf(evil), void: nobodys(void), nemo: nobodys(nemo)},
+		tokens:  map[string]string{}, secrets: []string{payloadMark, outputMark, checkpointMark},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		st := memstore.New()
+		e.retire(t, st)
+		e.issueAll(t, st)
+		h := e.openOver(t, st)
+		defer h.close()
+		e.revoke(t, h)
+		for _, tenant := range []string{acme, evil} {
+			e.populate(t, h, tenant)
+		}
+		var kept bytes.Buffer
+		must(st.Snapshot(&kept))(t)
+		e.store = kept.Bytes()
+		// From now on, what is issued is not in the store of any house.
+		e.issue(t, e.copied(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
+	})
+	for _, token := range e.tokens {
+		e.secrets = append(e.secrets, secretsOf(token)...)
+	}
+	return e
+}
+
+// copied is a store like that of the estate.
+func (e *estate) copied(t *testing.T) *memstore.Store {
+	t.Helper()
+	return must(memstore.Restore(bytes.NewReader(e.store)))(t)
+}
+
+// must returns what a call has returned, if it went well.
+func must[M any](m M, err error) func(*testing.T) M {
+	return func(t *testing.T) M {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+}
+
+// spec of a task with all names of a tenant but the idempotency key, which would make it an old one.
+func spec(n names) *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		Queue: n["queue"], Type: n["type"], Payload: []byte(payloadMark), RunId: n["run"], TaskKey: n["node"], AssetId: n["asset"],
+		Labels: map[string]string{"label": n["label"]}, ConcurrencyKey: n["concurrency"], ConcurrencyLimit: 100, FairnessKey: n["fairness"],
+		HeartbeatInterval: durationpb.New(time.Hour), HeartbeatTimeout: durationpb.New(24 * time.Hour),
+		TraceMeta: &lessorv1.TraceMeta{HostNodeId: n["host"]},
+	}
+}
+
+// aside is a queue of either tenant that no cell takes from.
+const aside = "aside"
+
+// populate gives a tenant one of everything: tasks that wait, one that is leased, one that is cancelled, one with a result that came too
+// late.
+func (e *estate) populate(t *testing.T, h *house, tenant string) {
+	t.Helper()
+	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
+	submit := func(change func(*lessorv1.TaskSpec)) string {
+		s := spec(n)
+		change(s)
+		return must(h.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))(t).GetTask().GetTaskId()
+	}
+	lease := func(queue, request string) string {
+		taken := must(h.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: n["worker"], Queues: []string{queue}, RequestId: request}))(t)
+		id := taken.GetAssignments()[0].GetLeaseId()
+		e.secrets = append(e.secrets, id)
+		return id
+	}
+
+	n["task/RetryTask"] = submit(func(s *lessorv1.TaskSpec) { s.Queue = aside })
+	must(h.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: n["task/RetryTask"]}))(t)
+
+	n["task/AdoptResult"] = submit(func(s *lessorv1.TaskSpec) {
+		s.Queue, s.HeartbeatInterval, s.HeartbeatTimeout = aside, durationpb.New(time.Second), durationpb.New(2*time.Second)
+	})
+	old := lease(aside, "")
+	time.Sleep(3 * time.Second)
+	must(h.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: n["task/AdoptResult"], LeaseId: old, Output: []byte(outputMark)}))(t)
+
+	n["task"] = submit(func(*lessorv1.TaskSpec) {})
+	n["lease"] = lease(n["queue"], n["request"])
+	must(h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], Checkpoint: []byte(checkpointMark)}))(t)
+
+	for i := range 3 {
+		submit(func(s *lessorv1.TaskSpec) { s.IdempotencyKey = n["idempotency"] + fmt.Sprint(i) })
+	}
+	submit(func(s *lessorv1.TaskSpec) { s.IdempotencyKey = n["idempotency"] })
+	submit(func(s *lessorv1.TaskSpec) { s.WorkspaceId = n["workspace"] })
+	n["sequence"] = early
+	if tenant == evil {
+		for range 10 {
+			submit(func(s *lessorv1.TaskSpec) { s.Queue = aside })
+		}
+		n["sequence"] = late
+	}
+	e.pages(t, h, tenant)
+}
+
+// pages has a token for the next page of each list.
+func (e *estate) pages(t *testing.T, h *house, tenant string) {
+	t.Helper()
+	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
+	n["page"] = must(h.tasks.ListTasks(ctx, listTasks(n)))(t).GetNextPageToken()
+	n["page/ListQueues"] = must(h.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{PageSize: 1}))(t).GetNextPageToken()
+	n["page/ListAuditEvents"] = must(h.admin.ListAuditEvents(ctx, &lessorv1.ListAuditEventsRequest{PageSize: 1}))(t).GetNextPageToken()
+	n["page/ListTokens"] = must(h.auth.ListTokens(ctx, &lessorv1.ListTokensRequest{PageSize: 1}))(t).GetNextPageToken()
+	for k, v := range n {
+		if v == "" {
+			t.Fatalf("%s has no %s", tenant, k)
+		}
+	}
+}
+
+// listTasks asks for a short page of the tasks that a tenant's names select.
+func listTasks(n names) *lessorv1.ListTasksRequest {
+	return &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}, PageSize: 1}
+}

@@ -1,0 +1,109 @@
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// house is a coordinator in a bubble of fake time, and its clients.
+type house struct {
+	*estate
+	t       *testing.T
+	store   *memstore.Store
+	commits int // to the store; counted while nobody looks
+	kept    contents
+	audited []*records.Audit
+	conn    *grpc.ClientConn
+	tasks   lessorv1.TaskServiceClient
+	workers lessorv1.WorkerServiceClient
+	admin   lessorv1.AdminServiceClient
+	auth    lessorv1.AuthServiceClient
+	parties map[string]names // those of the estate, and the sessions
+	secrets []string         // that were issued in this house
+	streams int              // that cells have opened
+	accused map[string]bool  // credentials whose refusal is in the audit
+	aged    bool             // something was refused, or time has passed: neither is without consequence for the audit
+	spent   bool             // not what it was at first
+	log     bytes.Buffer
+	stop    context.CancelFunc
+	served  chan error
+}
+
+// inHouse opens a house with an open session of either tenant. It is called outside of a bubble.
+func (e *estate) inHouse(t *testing.T, do func(h *house)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(opening)
+		h := e.openOver(t, e.copied(t))
+		defer h.close()
+		for _, tenant := range []string{acme, evil} {
+			h.visit(tenant)
+		}
+		synctest.Wait()
+		h.kept, h.audited, h.commits = h.contents(), h.audit(), 0
+		do(h)
+	})
+}
+
+func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
+	t.Helper()
+	h := &house{estate: e, t: t, store: st, parties: map[string]names{}, accused: map[string]bool{}, served: make(chan error, 1)}
+	for tenant, n := range e.parties {
+		h.parties[tenant] = maps.Clone(n)
+	}
+	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error { h.commits++; apply(); return nil })
+	c := must(coordinator.New(st, coordinator.Config{
+		Version: "test", Auth: &coordinator.Auth{}, Logger: slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}))(t)
+	lis := bufconn.Listen(64 << 10)
+	ctx, stop := context.WithCancel(context.Background())
+	h.stop = stop
+	go func() { h.served <- c.Serve(ctx, lis, nil) }()
+	h.conn = must(grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })))(t)
+	h.tasks, h.workers = lessorv1.NewTaskServiceClient(h.conn), lessorv1.NewWorkerServiceClient(h.conn)
+	h.admin, h.auth = lessorv1.NewAdminServiceClient(h.conn), lessorv1.NewAuthServiceClient(h.conn)
+	return h
+}
+
+// close stops the coordinator and reads its log.
+func (h *house) close() {
+	h.t.Helper()
+	_ = h.conn.Close()
+	h.stop()
+	if err := <-h.served; err != nil {
+		h.t.Error(err)
+	}
+	for line := range strings.Lines(h.log.String()) {
+		for _, secret := range append(h.secrets, h.estate.secrets...) {
+			if strings.Contains(line, secret) {
+				h.t.Errorf("the log has the secret %s: %s", secret, line)
+			}
+		}
+	}
+}
+
+// as is a context whose calls carry a token.
+func (h *house) as(token string) context.Context { return h.with(bearer(token)) }
+
+func (h *house) with(authorization []string) context.Context {
+	return metadata.NewOutgoingContext(h.t.Context(), metadata.MD{"authorization": authorization})
+}

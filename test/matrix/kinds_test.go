@@ -1,0 +1,101 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// kind is what a field names; plain is a field that names nothing.
+type kind string
+
+const plain kind = "plain"
+
+// kinds says of each field of a request what it names, by its name or, where that is not enough, by its message, too. A text or a number
+// that is not here fails the test: whoever adds one decides whether it is a way to reach what is another's. Enums, flags, fractions and
+// times name nothing.
+var kinds = map[string]kind{
+	"task_id":              "task",
+	"lease_id":             "lease",
+	"worker_id":            "worker",
+	"session_id":           "session",
+	"session_token":        "resume",
+	"instance_id":          "instance",
+	"replaces_instance_id": "instance",
+	"token_id":             "token",
+	"tenant":               "tenant",
+	"workspace_id":         "workspace",
+	"queue":                "queue",
+	"queues":               "queue",
+	"type":                 "type",
+	"types":                "type",
+	"run_id":               "run",
+	"task_key":             "node",
+	"asset_id":             "asset",
+	"host_node_id":         "host",
+	"middleware_chain":     "node",
+	"idempotency_key":      "idempotency",
+	"concurrency_key":      "concurrency",
+	"fairness_key":         "fairness",
+	"fairness_weights":     "fairness",
+	"resource_id":          "resource",
+	"pool_id":              "pool",
+	"labels":               "label",
+	"page_token":           "page",
+	"after_sequence":       "sequence",
+	"request_id":           "request",
+	"report_id":            "report",
+	"traceparent":          "trace",
+
+	"Affinity.key":                   "affinity",
+	"ListAuditEventsRequest.subject": "subject",
+	"GetQueueRequest.name":           "queue",
+	"UpdateQueueRequest.name":        "queue",
+	"PurgeQueueRequest.name":         "queue",
+	"WorkerInfo.name":                "worker",
+	"Sender.id":                      "worker",
+	"SessionRequest.id":              "frame",
+	"SessionRequest.corr":            "frame",
+	"Ack.for":                        "frame",
+
+	// What is done, and how it went.
+	"payload": plain, "output": plain, "checkpoint": plain, "partial_progress": plain, "message": plain, "stage": plain, "reason": plain,
+	"stack_trace": plain, "cancelled_during_phase": plain, "metadata": plain, "metrics": plain, "FeedbackChunk.channel": plain,
+	"FeedbackChunk.mime_type": plain, "FeedbackChunk.text": plain, "FeedbackChunk.data": plain, "Error.code": plain,
+	"Error.remediation": plain, "Artifact.type": plain, "ResourceRef.type": plain, "ResourceRef.scope": plain, "subject": plain,
+	"action": plain, "outcome": plain, "Sender.role": plain, "flags": plain, "version": plain, "hostname": plain,
+	"runtimes": plain, "features": plain, "resources": plain,
+	"per_type_limits": plain,
+	// Numbers that count or bound something, or lie within what another field names.
+	"attempt": plain, "priority": plain, "size_bytes": plain, "max_attempts": plain, "max_losses": plain, "max_tasks": plain,
+	"max_parallel": plain, "max_bytes": plain, "max_inflight": plain, "burst": plain, "page_size": plain, "concurrency_limit": plain,
+	"chain_index": plain, "Handshake.protocol": plain, "FeedbackChunk.index": plain, "SessionRequest.seq": plain,
+	"Resume.last_seen_seq": plain, "Error.expected_seq": plain,
+	// Of the services that come with gRPC, which know no tenants.
+	"HealthCheckRequest.service": plain, "ServerReflectionRequest.host": plain, "file_by_filename": plain, "file_containing_symbol": plain,
+	"containing_type": plain, "extension_number": plain, "all_extension_numbers_of_type": plain, "list_services": plain,
+}
+
+// kindOf says what a field names.
+func kindOf(t *testing.T, f protoreflect.FieldDescriptor) kind {
+	t.Helper()
+	for _, name := range []string{string(f.Parent().Name()) + "." + string(f.Name()), string(f.Name())} {
+		if k, ok := kinds[name]; ok {
+			return k
+		}
+	}
+	if canName(f) {
+		t.Errorf("%s: say in kinds what it names", f.FullName())
+	}
+	return plain
+}
+
+// canName reports whether a field is of a type that can name something.
+func canName(f protoreflect.FieldDescriptor) bool {
+	switch f.Kind() {
+	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.FloatKind, protoreflect.DoubleKind:
+		return false
+	}
+	return !strings.HasPrefix(string(f.FullName()), "google.protobuf.")
+}

@@ -1,0 +1,63 @@
+package matrix
+
+import "strings"
+
+// The two tenants of every world, and two that are not there.
+const (
+	acme = "acme"
+	evil = "evil"
+	void = "void"
+	nemo = "nemo"
+)
+
+// names are the names of what a tenant has, by the kind; those that are only for some places by kind and place: "task/RetryTask".
+type names map[kind]string
+
+// namesOf makes the names that a tenant chooses itself. Nobody's have the same form and length. Nearly everything of either tenant lies in
+// its workspace "default", so that nothing but the tenant is between them; each has a little in another workspace.
+func namesOf(tenant string) names {
+	n := names{"tenant": tenant, "subject": tenant + "-operator"}
+	for _, k := range []kind{
+		"workspace", "worker", "queue", "type", "run", "node", "asset", "host", "idempotency", "concurrency", "fairness", "affinity", "resource",
+		"pool", "label", "request", "report", "frame", "instance",
+	} {
+		n[k] = tenant + "-" + string(k)
+	}
+	n["trace"] = "00-" + strings.Repeat(map[string]string{acme: "a", evil: "e", void: "d", nemo: "0"}[tenant], 32) + "-00f067aa0ba902b7-01"
+	return n
+}
+
+// early is the number of an event that each workspace with a few tasks has had, late of one that only evil's has had.
+const (
+	early = "4"
+	late  = "20"
+)
+
+// nobodys are names of nothing. The ids among them have a form that could be issued.
+func nobodys(nobody string) names {
+	n := namesOf(nobody)
+	digit := map[string]string{void: "8", nemo: "9"}[nobody]
+	n["task"] = "t0000" + digit + "00000000zzz"
+	n["lease"] = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7" + digit
+	n["session"] = "s0123456789abcde" + digit + "-aaaaaaaaaaaa"
+	n["resume"] = strings.Repeat(digit, 104)
+	n["token"] = "k000000000000000" + digit
+	n["page"] = strings.Repeat(digit, 24)
+	n["sequence"] = map[string]string{void: "1000000", nemo: early}[nobody]
+	return n
+}
+
+// at are the names for one place.
+func (n names) at(place string) names {
+	own := names{}
+	for k, v := range n {
+		if base, only, found := strings.Cut(string(k), "/"); !found {
+			if _, special := n[kind(base+"/"+place)]; !special {
+				own[k] = v
+			}
+		} else if only == place {
+			own[kind(base)] = v
+		}
+	}
+	return own
+}

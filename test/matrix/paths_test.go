@@ -1,0 +1,38 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// X2: a path that is not to the letter that of a call is no call, whoever makes it, and changes nothing.
+func TestPathsThatAreNearlyThoseOfCalls(t *testing.T) {
+	t.Attr("rules", "X2")
+	e := newEstate(t)
+	e.inHouse(t, func(h *house) {
+		const path = lessorv1.AuthService_RotateKey_FullMethodName
+		for _, trick := range []string{
+			path + "/", "/" + path, path + "?", path + "#", path + "%00", path + " ", path + ";x", strings.ToLower(path), strings.ToUpper(path),
+			strings.Replace(path, "/RotateKey", "//RotateKey", 1), strings.Replace(path, "/RotateKey", "/./RotateKey", 1),
+			strings.Replace(path, "/RotateKey", "%2FRotateKey", 1), strings.Replace(path, "/RotateKey", "/rotateKey", 1),
+			"/grpc.health.v1.Health/.." + path, "/grpc.health.v1.Health/Check" + path, "/AuthService/RotateKey", "/.lessor.v1.AuthService/RotateKey",
+			"/lessor.v1.AuthService", "/lessor.v1.AuthService/", "/", "//",
+		} {
+			for _, c := range []credential{{name: "none"}, {name: operator, headers: bearer(h.tokens["acme operator"])}} {
+				err := h.conn.Invoke(h.with(c.headers), trick, &emptypb.Empty{}, &emptypb.Empty{})
+				if status.Code(err) != codes.Unimplemented {
+					t.Errorf("%q, credential %s: %v, want UNIMPLEMENTED", trick, c.name, err)
+				}
+			}
+		}
+		if left := h.effects(); len(left.records) > 0 || len(left.entries) > 0 {
+			t.Errorf("the store has changed: %v", left)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package matrix
+
+import (
+	"context"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// stream is a session of a worker. What it has heard may be read after synctest.Wait.
+type stream struct {
+	h     *house
+	grpc  grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	cut   context.CancelFunc
+	heard []*lessorv1.SessionResponse
+	ended bool
+	err   error // why, then; nil for an end in order
+}
+
+func (h *house) stream(authorization []string) *stream {
+	h.t.Helper()
+	s := &stream{h: h}
+	var ctx context.Context
+	ctx, s.cut = context.WithCancel(h.with(authorization))
+	s.grpc = must(h.workers.Session(ctx))(h.t)
+	go func() {
+		for {
+			m, err := s.grpc.Recv()
+			if err != nil {
+				s.ended, s.err = true, notEOF(err)
+				return
+			}
+			s.heard = append(s.heard, m)
+		}
+	}()
+	return s
+}
+
+// say sends a frame. What has become of it where the stream has ended, the stream tells.
+func (s *stream) say(m *lessorv1.SessionRequest) {
+	_ = s.grpc.Send(m)
+	synctest.Wait()
+}
+
+// open opens a session that is offered no work.
+func (s *stream) open(tenant, worker, instance string) {
+	from := &lessorv1.Sender{Role: "worker", Id: worker}
+	s.say(&lessorv1.SessionRequest{
+		Id: "1", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Handshake{Handshake: handshake(worker, instance)},
+	})
+	s.say(&lessorv1.SessionRequest{
+		Id: "2", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Register{Register: registration("nothing")},
+	})
+}
+
+func handshake(worker, instance string) *lessorv1.Handshake {
+	return &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: worker, InstanceId: instance}}
+}
+
+func registration(queue string) *lessorv1.Register {
+	return &lessorv1.Register{
+		Queues: []string{queue}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: 10}},
+	}
+}
+
+// visit opens a session of a tenant's worker, which is there as long as the house.
+func (h *house) visit(tenant string) {
+	h.t.Helper()
+	n := h.parties[tenant]
+	s := h.stream(bearer(h.tokens[tenant+" worker"]))
+	s.open(tenant, n["worker"], n["instance"])
+	accept := s.heard[0].GetAccept()
+	n["session"], n["resume"] = accept.GetSessionId(), accept.GetSessionToken()
+	h.secrets = append(h.secrets, n["resume"])
+	h.t.Cleanup(s.cut)
+}
