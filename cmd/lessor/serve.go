@@ -87,7 +87,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	return withStore(c.Data, func(st store.Store) error {
 		cfg := c.config(log, sessions)
-		if st, cfg.DiskFull, err = c.reserve(st, log); err != nil {
+		if st, cfg.DiskFull, err = c.reserve(killable(st), log); err != nil {
 			return err
 		}
 		if err := c.Access.apply(&cfg); err != nil {

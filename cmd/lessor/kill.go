@@ -1,0 +1,8 @@
+//go:build !faults
+
+package main
+
+import "github.com/lessor-dev/lessor/store"
+
+// killable is for tests of crashes, see kill_faults.go.
+func killable(st store.Store) store.Store { return st }

@@ -1,0 +1,80 @@
+//go:build faults
+
+package crash
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// TestKillAtCommit: a coordinator that dies right before a commit, or right after it and before anybody is told, goes on with everything that was
+// acknowledged: at the start, a submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
+func TestKillAtCommit(t *testing.T) {
+	landed := 0
+	for _, when := range []string{"before", "after"} {
+		for _, what := range []string{"put meta 1", "put meta 2", "put spec 2", "put lease 2", "delete lease 1", "put output 2", "put timer 1", "delete task 1"} {
+			t.Run(when+" "+what, func(t *testing.T) {
+				w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
+				w.c.Env = []string{fmt.Sprintf("LESSOR_FAULT_KILL=%s %s", when, what)}
+				if w.c.Try() {
+					w.lives()
+				}
+				if !w.over() {
+					t.Fatal("nothing was committed that kills it")
+				}
+				if p := w.c.Process(); p.Wait() != -1 || !p.Killed() {
+					t.Fatalf("it was not killed: exit code %d\n%s", p.Wait(), p.Stderr())
+				}
+				landed++
+				w.c.Env = nil
+				w.goesOn()
+			})
+		}
+	}
+	t.Logf("%d kills", landed)
+}
+
+// lives is everything that can happen to a task, until the process dies.
+func (w *walker) lives() {
+	w.expire()
+	for len(w.ids) < 20 && !w.over() {
+		w.live()
+		w.remove()
+	}
+}
+
+// expire leases a task and lets the lease run out.
+func (w *walker) expire() {
+	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
+	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{
+		Task: &lessorv1.TaskSpec{Queue: shortQueue, HeartbeatTimeout: durationpb.New(time.Second)},
+	})
+	if err != nil {
+		return
+	}
+	w.ids = append(w.ids, made.GetTask().GetTaskId())
+	if _, err := workers.Lease(w.t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{shortQueue}}); err != nil {
+		return
+	}
+	for ready := lessorv1.TaskState_TASK_STATE_READY; ; time.Sleep(50 * time.Millisecond) {
+		got, err := tasks.GetTask(w.t.Context(), &lessorv1.GetTaskRequest{TaskId: made.GetTask().GetTaskId()})
+		if err != nil || got.GetTask().GetState() == ready {
+			return
+		}
+	}
+}
+
+// remove deletes a task that nobody else looks for.
+func (w *walker) remove() {
+	tasks := lessorv1.NewTaskServiceClient(w.c.Conn())
+	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: shortQueue}})
+	if err == nil {
+		_, _ = tasks.DeleteTask(w.t.Context(), &lessorv1.DeleteTaskRequest{TaskId: made.GetTask().GetTaskId(), Force: true})
+	}
+}
