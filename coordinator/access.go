@@ -14,6 +14,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -139,7 +140,7 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	if !inside {
 		var err error
 		if who, err = a.caller(ctx); err != nil {
-			return nil, who, toStatus(err)
+			return nil, who, a.attempts.failed(ctx, err)
 		}
 	}
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
@@ -149,11 +150,12 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	return as(ctx, who), who, nil
 }
 
-// gate lets calls in, and ends those under way whose credential ends.
+// gate lets calls in, within their quotas, and ends those under way whose credential ends.
 type gate struct {
 	*authenticator
-	vigil *vigil
-	trail *audit.Trail
+	vigil  *vigil
+	trail  *audit.Trail
+	quotas *quota.Book
 }
 
 // unary lets a call in. Of these only Lease waits for long.
@@ -163,6 +165,11 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 		return nil, g.turnAway(ctx, who, info.FullMethod, req, err)
 	}
 	ctx = admitted
+	end, err := g.count(who, info.FullMethod)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	defer end()
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
 		var done func()
 		ctx, done = g.vigil.watch(ctx, who)
@@ -176,6 +183,11 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if err != nil {
 		return g.turnAway(stream.Context(), who, info.FullMethod, nil, err)
 	}
+	end, err := g.count(who, info.FullMethod)
+	if err != nil {
+		return toStatus(err)
+	}
+	defer end()
 	ctx, done := g.vigil.watch(ctx, who)
 	defer done()
 	err = next(srv, &admitted{ServerStream: stream, ctx: ctx})

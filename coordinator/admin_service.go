@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -25,6 +26,8 @@ type census interface {
 	Live(context.Context) (int, error)
 	// LiveOf is how many a tenant has.
 	LiveOf(ctx context.Context, tenant string) (int, error)
+	// Unended is how many tasks a tenant has that have not ended.
+	Unended(ctx context.Context, tenant string) (uint64, error)
 	// Holdings is how many each session holds.
 	Holdings(context.Context) (map[string]int, error)
 	// Holding is which tasks one session holds, oldest first.
@@ -69,14 +72,31 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 
 // GetStatus shows the coordinator itself.
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
-	tenant := identify(ctx).Tenant
+	who := identify(ctx)
+	tenant := who.Tenant
 	live, err := s.census.LiveOf(ctx, tenant)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	unended, err := s.census.Unended(ctx, tenant)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: stamp(s.started), ServerTime: stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
-		Open: !s.asks,
+		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.caller()), unended),
 	}, nil
+}
+
+// quotasProto shows limits; unended is how many tasks the tenant has.
+func quotasProto(all []quota.Use, unended uint64) []*lessorv1.Quota {
+	shown := make([]*lessorv1.Quota, len(all))
+	for i, u := range all {
+		shown[i] = &lessorv1.Quota{Limit: u.Limit.String(), Of: u.Of, Value: u.Most, Used: uint64(u.Used)}
+		if u.Limit == quota.Tasks {
+			shown[i].Used = unended
+		}
+	}
+	return shown
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -69,6 +70,9 @@ func (g *gate) refused(a records.Audit, err error) {
 // it was; the log has those.
 func (g *gate) turnAway(ctx context.Context, who identity, method string, req any, err error) error {
 	if who.Tenant != "" {
+		if over := g.quotas.Spend(who.caller(), quota.Calls, 1); over != nil {
+			return toStatus(over)
+		}
 		g.refused(newEntry(ctx, who, method, req), err)
 	}
 	return err

@@ -27,8 +27,9 @@ var errNoCertificate = errors.New("a client certificate is required")
 
 // authenticator tells who calls, by what the caller shows.
 type authenticator struct {
-	keyring *auth.Keyring // nil: everyone may come in
-	rules   Auth
+	keyring  *auth.Keyring // nil: everyone may come in
+	rules    Auth
+	attempts attempts
 }
 
 // open reports whether no credentials are asked for.

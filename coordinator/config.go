@@ -8,6 +8,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -33,6 +34,10 @@ type Config struct {
 	DiskFull func() bool
 	// AuditRetention is how long entries of the audit are kept (X4); 0: audit.DefaultRetention, at least audit.MinRetention.
 	AuditRetention time.Duration
+	// Quotas say what tenants and their credentials may use (X5). The zero value never comes into the way of a single user.
+	Quotas quota.Config
+	// Connections bounds what is open before anybody has said who calls (X5).
+	Connections Connections
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
 	Pprof bool
 }
@@ -53,6 +58,7 @@ func (c *Config) fill() {
 	}
 	c.Sessions.fill()
 	c.Callbacks.fill()
+	c.Connections.fill()
 	d := lease.DefaultLimits()
 	for _, f := range []struct {
 		field *int
@@ -98,6 +104,12 @@ func (c *Config) validate() error {
 		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
 	}
 	if err := c.Callbacks.validate(); err != nil {
+		return err
+	}
+	if err := c.Quotas.Validate(); err != nil {
+		return err
+	}
+	if err := c.Connections.validate(); err != nil {
 		return err
 	}
 	return c.Sessions.validate()

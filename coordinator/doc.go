@@ -33,6 +33,8 @@
 //	server.go config.go config_*.go           the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         what operators read
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
+//	listener.go attempts.go                   connections, and calls without a good credential (X5)
+//	quotas.go                                 what calls may use, and which are spared (X5); package quota counts
 //	vigil.go                                  ends calls under way with their credential (X3)
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
@@ -53,6 +55,7 @@
 //	session_frames.go session_codec.go        one frame: envelope, order, payload
 //	session_open.go                           handshake: a new session, resume, replaced instance (W8)
 //	session_token.go session_dialog.go        resume tokens; sessions that wait for their worker
+//	session_quota.go session_fines.go         whether there is a place for it; what is wrong costs time (X5)
 //	session_register.go                       register, capacity, drain: what the engine may give it
 //	session_beat.go session_pace.go           heartbeats, one after the other (W4, W11)
 //	session_health.go                         who misses them, who is full (W9)

@@ -7,6 +7,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -23,6 +24,8 @@ type edge struct {
 	callbackURL string // set before anything is served
 	// stopping ends when the coordinator begins to stop, so that streams end and unary requests that wait for work come back.
 	stopping context.Context
+	quotas   *quota.Book
+	rejects  rejects
 }
 
 func (e *edge) fields() *fields { return &fields{limits: e.cfg.Limits} }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -41,6 +42,23 @@ const (
 	codeNoToken     = "E.AUTH.NOT_FOUND"
 )
 
+// Codes of what is more than a tenant or a credential may use (X5): nothing was changed, and a repeat helps after the wait that is told.
+const (
+	codeQuotaCalls    = "E.QUOTA.CALLS"
+	codeQuotaSubmits  = "E.QUOTA.SUBMITS"
+	codeQuotaFrames   = "E.QUOTA.FRAMES"
+	codeQuotaSessions = "E.QUOTA.SESSIONS"
+	codeQuotaStreams  = "E.QUOTA.STREAMS"
+	codeQuotaWatches  = "E.QUOTA.WATCHES"
+	codeQuotaTasks    = "E.QUOTA.TASKS"
+	codeQuotaAttempts = "E.QUOTA.ATTEMPTS"
+)
+
+var quotaCodes = [...]string{
+	quota.Calls: codeQuotaCalls, quota.Submits: codeQuotaSubmits, quota.Frames: codeQuotaFrames, quota.Sessions: codeQuotaSessions,
+	quota.Streams: codeQuotaStreams, quota.Watches: codeQuotaWatches, quota.Tasks: codeQuotaTasks,
+}
+
 // Waits that help, told with RetryInfo.
 const (
 	retryStopped    = time.Second
@@ -63,10 +81,14 @@ func toStatus(err error) error {
 		field  *lease.FieldError
 		state  *lease.StateError
 		exists *lease.ExistsError
+		over   *quota.Error
 	)
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &over):
+		return newStatus(codes.ResourceExhausted, quotaCodes[over.Limit], over.Error(),
+			map[string]string{"limit": over.Limit.String(), "of": over.Of, "value": over.Most}, retryIn(over.Wait))
 	case isOfAuth(err):
 		return authStatus(err)
 	case errors.As(err, &field):

@@ -45,7 +45,9 @@ func (d *httpDoor) Admit(ctx context.Context, route string) (in context.Context,
 	case rule.everyone:
 		return ctx, func() {}, nil
 	case rule.holder:
-		in, err = d.holder(ctx)
+		if in, err = d.holder(ctx); err != nil {
+			err = d.attempts.failed(ctx, err)
+		}
 		return in, func() {}, err
 	}
 	in, who, err := d.admit(ctx, rule.call)

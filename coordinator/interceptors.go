@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -50,11 +51,23 @@ func newChain(log *slog.Logger, under *calls, g *gate) chain {
 	}
 }
 
-// callLogger writes to slog; the levels are the same numbers.
+// callLogger writes to slog; the levels are the same numbers. Of what a quota refuses the book tells (see newQuotas): a flood would fill the log.
 func callLogger(log *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
+		if refusedByQuota(fields) {
+			level = logging.LevelDebug
+		}
 		log.Log(ctx, slog.Level(level), msg, fields...)
 	})
+}
+
+func refusedByQuota(fields []any) bool {
+	i := slices.Index(fields, any("code"))
+	if i < 0 || i+1 == len(fields) {
+		return false
+	}
+	code, _ := fields[i+1].(string)
+	return slices.Contains(quotaCodes[:], code)
 }
 
 // callLogOptions give every call one line, with the fields of section 10 of the contract; handlers add theirs with note. Payloads

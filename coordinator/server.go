@@ -24,6 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
@@ -57,6 +58,7 @@ type Coordinator struct {
 	http    *http.Server
 	door    *authenticator
 	trail   *audit.Trail
+	doors   *doorkeeper
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
 }
@@ -68,8 +70,11 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	m := newMetrics()
+	quotas, refusals := newQuotas(&cfg)
+	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(), DiskFull: cfg.DiskFull,
+		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
 		return nil, err
@@ -79,9 +84,12 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	open := newSessions()
 	m.watch(open, eng, st, cfg.DiskFull)
-	c := &Coordinator{cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{}}
-	c.trail = audit.New(eng, st, cfg.AuditRetention, cfg.Logger)
-	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail}
+	c := &Coordinator{
+		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts()},
+		doors: newDoorkeeper(cfg.Connections), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
+	}
+	m.registry.MustRegister(c.doors.turnedAway)
+	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas}
 	if cfg.Auth != nil {
 		c.door.rules = *cfg.Auth
 		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, keeper(eng), g.vigil.changed); err != nil {
@@ -91,9 +99,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
 	through := newChain(cfg.Logger, c.calls, g)
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through), grpc.StatsHandler(m.frames))...)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames))...)
 	c.edge = &edge{
-		engine: eng, store: st, cfg: cfg, stopping: stopping,
+		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: newRejects(),
 		taskTokens: taskTokens{tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)},
 	}
 	inside := newLocal(through)
@@ -118,9 +126,9 @@ func (c *Coordinator) register(e *edge, open *sessions, inside *local) {
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config, through chain) []grpc.ServerOption {
+func serverOptions(cfg *Config, through chain, doors *doorkeeper) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(transport(cfg.TLS)),
+		grpc.Creds(transport(cfg.TLS, doors)),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -142,11 +150,11 @@ func serverOptions(cfg *Config, through chain) []grpc.ServerOption {
 }
 
 // transport is that of the listener; plain text without a configuration of TLS.
-func transport(cfg *tls.Config) credentials.TransportCredentials {
+func transport(cfg *tls.Config, doors *doorkeeper) credentials.TransportCredentials {
 	if cfg == nil {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(speaking(cfg, "h2"))
+	return handshakes{credentials.NewTLS(speaking(cfg, "h2")), doors}
 }
 
 // speaking is cfg for a protocol above TLS; one configuration serves both listeners.
@@ -188,6 +196,10 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if c.door.open() {
 		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+DefaultTenant,
 			"listen", grpcLis.Addr().String())
+	}
+	grpcLis = c.doors.listener(grpcLis)
+	if httpLis != nil {
+		httpLis = c.doors.listener(httpLis)
 	}
 	c.edge.callbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {

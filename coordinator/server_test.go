@@ -202,7 +202,8 @@ func TestLogOfACall(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), &gate{authenticator: &authenticator{}, vigil: newVigil(nil)})
+		g := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
+		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), g)
 		s := grpc.NewServer(grpc.ChainUnaryInterceptor(through.unary...))
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
 		lis := bufconn.Listen(1 << 10)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -65,6 +66,7 @@ type session struct {
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // frames that the reader has sent itself
 
+	fines  fines       // for what was refused
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
 	opened time.Time
@@ -115,6 +117,11 @@ func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
 
 // serve is one worker's stream from its first frame to its end; see the proto for its frames.
 func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
+	leave, err := s.quotas.Enter(identify(stream.Context()).caller(), quota.Sessions, true)
+	if err != nil {
+		return toStatus(err)
+	}
+	defer leave()
 	ss := &session{
 		c: s, log: s.cfg.Logger, stream: stream, who: identify(stream.Context()),
 		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
@@ -286,7 +293,7 @@ func (ss *session) read() {
 		}
 		ss.heard.Store(int64(time.Since(ss.opened)))
 		ss.busy.Store(true)
-		goOn := ss.take(&f)
+		goOn := ss.atone() && ss.take(&f)
 		ss.busy.Store(false)
 		if !goOn {
 			ss.end(nil)

@@ -12,7 +12,7 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	}
 	f := fields{limits: ss.c.cfg.Limits}
 	if parseMetrics(&f, m.GetMetrics()); f.err != nil {
-		ss.out.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
+		ss.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
 		return
 	}
 	ss.awaitHeartbeat()

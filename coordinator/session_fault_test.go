@@ -117,8 +117,8 @@ func withoutEngine(t *testing.T) *rig {
 	if err := eng.Run(stopped); err != nil {
 		t.Fatal(err)
 	}
-	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx}
-	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil)}
+	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx, quotas: noQuotas()}
+	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})
 	go func() { _ = s.Serve(lis) }()

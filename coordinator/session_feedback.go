@@ -36,6 +36,10 @@ type feedbackQueue struct {
 
 // feedback passes volatile news of running attempts on.
 func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
+	if !ss.mayPass(corr) {
+		ss.c.open.dropped.Add(float64(len(m.GetItems())))
+		return
+	}
 	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
 		return
 	}
@@ -43,7 +47,7 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 	for i, item := range m.GetItems() {
 		feed, err := parseFeedback(item, ss.c.cfg.Limits)
 		if err != nil {
-			ss.out.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
+			ss.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
 			continue
 		}
 		feeds = append(feeds, feed)

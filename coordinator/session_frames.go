@@ -13,6 +13,7 @@ import (
 func (ss *session) take(f *frame) bool {
 	ss.size = f.size
 	m := f.msg
+	ss.charge(kindOf(m))
 	if problem := ss.unnamed(f); problem != "" {
 		return ss.refuse(m.GetId(), codeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
@@ -122,7 +123,7 @@ func (ss *session) envelope(f *frame) string {
 // refuse answers a bad frame, by which nothing was changed, and goes on.
 func (ss *session) refuse(corr, code, message, remediation string) bool {
 	if ss.dialog != nil {
-		ss.out.fail(corr, code, message, remediation)
+		ss.fail(corr, code, message, remediation)
 		ss.out.proceed()
 		return true
 	}

@@ -35,19 +35,24 @@ func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	return goOn && ss.accept(m, a, w, h.GetResume() != nil)
 }
 
-// admit finds the session that a handshake asks for, or makes one.
+// admit finds the session that a handshake asks for, or makes one. Where it is refused nothing was changed.
 func (ss *session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
-	w, now := h.GetWorker(), ss.c.engine.Now().Wall
-	if old := h.GetReplacesInstanceId(); old != "" {
-		ss.c.replace(ss.who.Tenant, w.GetName(), old)
-	}
-	if h.GetResume() == nil {
-		id := engine.NewSessionID(ss.who.Tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
-		return ss.c.dialogs.begin(ss, id, ss.logFor(w, id), now), true
-	}
-	k, ok := ss.ticket(h, now)
-	if !ok {
+	w, now, tenant := h.GetWorker(), ss.c.engine.Now().Wall, ss.who.Tenant
+	k, resumes := ticket{}, h.GetResume() != nil
+	if !resumes {
+		k.session = engine.NewSessionID(tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
+	} else if k, ok = ss.ticket(h, now); !ok {
 		return admission{}, ss.invalidToken(corr)
+	}
+	old := h.GetReplacesInstanceId()
+	if !ss.hasPlace(corr, lease.InstanceOf(k.session), engine.Instance(tenant, w.GetName(), old)) {
+		return admission{}, false
+	}
+	if old != "" {
+		ss.c.replace(tenant, w.GetName(), old)
+	}
+	if !resumes {
+		return ss.c.dialogs.begin(ss, k.session, ss.logFor(w, k.session), now), true
 	}
 	a, err := ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
 	if err != nil {

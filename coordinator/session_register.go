@@ -26,7 +26,7 @@ func (ss *session) register(corr string, m *lessorv1.Register, next sessionState
 		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)
 	}
 	if f.err != nil {
-		ss.out.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
+		ss.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
 		return
 	}
 	ss.mu.Lock()
@@ -110,7 +110,7 @@ func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
 	}
 	limits := f.typeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
 	if f.err != nil {
-		ss.out.fail(corr, codeInvalid, f.err.Error(), "")
+		ss.fail(corr, codeInvalid, f.err.Error(), "")
 		return
 	}
 	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it

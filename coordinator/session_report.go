@@ -23,6 +23,7 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 	}
 	ss.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
+		ss.fines.add(rejected(answers)) // heartbeats have a pace of their own
 		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
 	})
 }
@@ -43,7 +44,7 @@ func (ss *session) fits(corr, field string, n int) bool {
 	if n <= ss.c.cfg.Limits.Batch {
 		return true
 	}
-	ss.out.fail(corr, codeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
+	ss.fail(corr, codeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
 	return false
 }
 
@@ -59,6 +60,16 @@ func (ss *session) post(reports []*lease.Report, after func(bytes int, answers [
 		judged(nil, err)
 	}
 	return true
+}
+
+// rejected counts the verdicts on what no worker that obeys the protocol says.
+func rejected(answers []lease.Answer) (n int) {
+	for i := range answers {
+		if answers[i].Verdict == lease.VerdictRejected {
+			n++
+		}
+	}
+	return n
 }
 
 // acknowledged takes the ack of a frame, and of all before it. That of a dispatch counts for its leases (W5).

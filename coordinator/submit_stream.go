@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -100,12 +101,17 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
 	all, at := s.submissions(ctx, req, res)
-	err := s.engine.SubmitEach(identify(ctx).Tenant, all, func(fates []engine.Fate, err error) {
-		for i := range fates {
-			res.Results[at[i]] = submitResult(&fates[i], err)
-		}
-		answer <- submitAnswer{response: res}
-	})
+	who := identify(ctx)
+	err := s.quotas.Spend(who.caller(), quota.Submits, len(all))
+	if err == nil {
+		err = s.engine.SubmitEach(who.Tenant, all, func(fates []engine.Fate, err error) {
+			for i := range fates {
+				fates[i].Err = s.ifFull(who, fates[i].Err)
+				res.Results[at[i]] = submitResult(&fates[i], err)
+			}
+			answer <- submitAnswer{response: res}
+		})
+	}
 	if err != nil {
 		for _, i := range at {
 			res.Results[i] = &lessorv1.SubmitResult{Error: submitError(err)}

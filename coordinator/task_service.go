@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -65,6 +66,9 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	if err != nil {
 		return nil, err
 	}
+	if err := s.quotas.Spend(identify(ctx).caller(), quota.Submits, len(sub.specs)); err != nil {
+		return nil, err
+	}
 	trace := traceparent(ctx)
 	for _, spec := range sub.specs {
 		spec.Traceparent = trace
@@ -72,7 +76,7 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: sub.workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.specs, sub.digests)
 	if err != nil {
-		return nil, under(path(at), err)
+		return nil, under(path(at), s.ifFull(identify(ctx), err))
 	}
 	return done, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -23,6 +24,11 @@ type identity struct {
 
 // everyone is who calls where no credentials are asked for.
 var everyone = identity{Identity: auth.Identity{Tenant: DefaultTenant, Role: auth.Everybody, Subject: anonymous}}
+
+// caller is whose quotas count (X5).
+func (who identity) caller() quota.Caller {
+	return quota.Caller{Tenant: who.Tenant, Credential: who.Credential}
+}
 
 type identityKey struct{}
 

@@ -106,10 +106,12 @@ func clip(s string, most int) string {
 }
 
 // malformed answers a request that could not be read: with a response, or a status.
-type malformed func(err *lease.FieldError) (any, error)
+type malformed func(ctx context.Context, err *lease.FieldError) (any, error)
 
 // refuseMalformed is malformed for everything but reports.
-func refuseMalformed(err *lease.FieldError) (any, error) { return nil, toStatus(err) }
+func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
+	return nil, toStatus(err)
+}
 
 // guarded returns desc with every unary handler wrapped; answers has the methods whose answer is not an error.
 func guarded(desc *grpc.ServiceDesc, answers map[string]malformed) *grpc.ServiceDesc {
@@ -135,7 +137,7 @@ func guard(next grpc.MethodHandler, answer malformed) grpc.MethodHandler {
 		// Who may not come in is not told what is wrong with the request: the interceptors come first.
 		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			if r.bad != nil {
-				handle = func(context.Context, any) (any, error) { return answer(r.bad) }
+				handle = func(ctx context.Context, _ any) (any, error) { return answer(ctx, r.bad) }
 			}
 			return chain(ctx, request, info, handle)
 		}

@@ -78,7 +78,7 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 // V1: a report with a bad field is REJECTED, which ends the matter; an error would be repeated (K5).
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
-	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}}))
+	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}, rejects: newRejects()}))
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message

@@ -102,6 +102,9 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 		return nil, toStatus(err)
 	}
 	a := &answers[0]
+	if a.Verdict == lease.VerdictRejected {
+		e.rejects.answer(ctx)
+	}
 	note(ctx, "verdict", a.Verdict.String(), "reason", a.Reason.String())
 	return form(e.engine.Now(), a), nil
 }
@@ -129,7 +132,8 @@ func malformedReports(e *edge) map[string]malformed {
 
 // rejecting is V1, which comes before anything that the engine knows.
 func rejecting[Res any](e *edge, form func(lease.Now, *lease.Answer) *Res) malformed {
-	return func(err *lease.FieldError) (any, error) {
+	return func(ctx context.Context, err *lease.FieldError) (any, error) {
+		e.rejects.answer(ctx)
 		a := &lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest, Detail: err.Error()}
 		return form(e.engine.Now(), a), nil
 	}

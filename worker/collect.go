@@ -40,7 +40,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
-	if len(reports) == 0 {
+	if len(reports) == 0 && !now.Before(s.quietUntil) {
 		frames = append(frames, s.feedbackLocked()...)
 	}
 	out.last = w.drained.Err() != nil

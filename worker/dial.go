@@ -28,7 +28,8 @@ var connectParams = grpc.ConnectParams{
 }
 
 // Dial makes a connection with settings that suit a worker: keepalive, short waits before connecting again, and TLS with
-// the system's certificates unless the target is on this machine. Options given here win. Like grpc.NewClient it does not connect yet; the caller closes the
+// the system's certificates unless the target is on this machine. Unary calls that are refused with a wait, since a quota is used up, are made again after
+// it, at most ten times and as long as their context allows. Options given here win. Like grpc.NewClient it does not connect yet; the caller closes the
 // connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
@@ -39,6 +40,7 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithKeepaliveParams(keepaliveParams),
 		grpc.WithConnectParams(connectParams),
+		grpc.WithChainUnaryInterceptor(repeatRefused),
 	}, opts...)...)
 }
 

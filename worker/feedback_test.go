@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -59,6 +60,41 @@ func TestProgressAndMetrics(t *testing.T) {
 		if got := report.GetFail().GetMetrics(); !maps.Equal(got, want) {
 			t.Errorf("metrics of the outcome = %v, want %v", got, want)
 		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// X5, W14: feedback for which there are no frames left is held back for as long as the coordinator asks, and then the newest is sent.
+func TestFeedbackIsHeldBack(t *testing.T) {
+	t.Attr("rules", "X5 W14")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		step := make(chan string)
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			for message := range step {
+				task.Message(message)
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		step <- "one"
+		f := s.next("feedback", isFeedback)
+		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{
+			Error: &lessorv1.Error{Code: "E.QUOTA.FRAMES", Message: "none left", RetryAfter: durationpb.New(7 * time.Second)},
+		}})
+		synctest.Wait()
+		held := time.Now()
+		step <- "two"
+		step <- "three"
+		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
+		if took := time.Since(held); took < 7*time.Second || item.GetMessage() != "three" {
+			t.Errorf("%v after %v, want the newest after 7 s", item, took)
+		}
+		close(step)
+		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()
 	})

@@ -10,6 +10,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// codeQuotaFrames: feedback was dropped, as there are no frames left for it.
+const codeQuotaFrames = "E.QUOTA.FRAMES"
+
 // codeUnknown: the frame means nothing in this state, or to this version.
 const codeUnknown = "E.CMD.UNKNOWN"
 
@@ -161,6 +164,9 @@ func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
 	switch {
 	case e.GetCode() == codeSeqGap:
 		return nil // the envelope's affair
+	case e.GetCode() == codeQuotaFrames:
+		s.holdFeedback(e)
+		return nil
 	case corr == s.registration:
 		return err
 	}
@@ -172,6 +178,16 @@ func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
 	s.w.retryFrameLocked(f, err.Error(), again)
 	s.w.retryBeatsLocked(f, again)
 	return nil
+}
+
+// holdFeedback sends none for as long as the coordinator asks: there are no frames left for it (X5). It waits where it is kept, the newest of it.
+func (s *session) holdFeedback(e *lessorv1.Error) {
+	w, wait := s.w, e.GetRetryAfter().AsDuration()
+	w.log.Warn("feedback is held back", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
+	w.lock()
+	defer w.unlock()
+	s.quietUntil = time.Now().Add(wait)
+	w.laterLocked(wait, w.kick)
 }
 
 // verdicts settles the reports of the frame that is answered, item by item in their order (W3).

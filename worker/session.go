@@ -54,6 +54,8 @@ type session struct {
 	heard time.Time
 	// sent holds, by id, the frames that must be answered.
 	sent map[string]*sentFrame
+	// quietUntil is when feedback may be sent again.
+	quietUntil time.Time
 	// control is what goes out first: acknowledgements and errors.
 	control []*lessorv1.SessionRequest
 }

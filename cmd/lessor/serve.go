@@ -34,6 +34,8 @@ type serveCmd struct {
 	Limit    limits       `embed:"" prefix:"limit-"`
 	Session  sessionFlags `embed:"" prefix:"session-"`
 	Health   healthFlags  `embed:"" prefix:"health-"`
+	Quotas   quotaFlags   `embed:""`
+	Max      maxFlags     `embed:"" prefix:"max-"`
 
 	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where workers that report over HTTP find this coordinator (http:// and the address of --http)."`
 	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is good, at most 2h (1h); always ten minutes longer than its lease."`
@@ -73,6 +75,10 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	quotas, err := c.Quotas.read()
+	if err != nil {
+		return err
+	}
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err
@@ -93,6 +99,7 @@ func (c serveCmd) Run(a *app) error {
 		if err := c.Access.apply(&cfg); err != nil {
 			return err
 		}
+		cfg.Quotas, cfg.Connections = quotas, c.Max.connections()
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return newError(c.Data, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -31,8 +32,22 @@ func (c statusCmd) Run(a *app) error {
 			d.add("disk", "nearly full: no tasks are taken in until there is room")
 		}
 		d.add("access", accessText(s.GetOpen()))
+		for _, q := range s.GetQuotas() {
+			d.add("quota of "+q.GetLimit()+", "+q.GetOf(), quotaText(q))
+		}
 		return d.flush()
 	})
+}
+
+// quotaText tells what is used of a limit; empty where there is none, and nothing to tell.
+func quotaText(q *lessorv1.Quota) string {
+	switch {
+	case q.GetValue() == "none":
+		return ""
+	case strings.Contains(q.GetValue(), "/"):
+		return q.GetValue()
+	}
+	return fmt.Sprintf("%d of %s", q.GetUsed(), q.GetValue())
 }
 
 func accessText(open bool) string {

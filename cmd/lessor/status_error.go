@@ -37,6 +37,9 @@ func explainStatus(err error) *failure {
 		return fail(exitUnavailable, waitHint(s, `is the coordinator running? start one with "lessor serve", or name another with --addr`),
 			"cannot reach the coordinator: %s", dialProblem(s.Message()))
 	case codes.ResourceExhausted:
+		if quotaUsedUp(s) {
+			return fail(exitUnavailable, waitHint(s, "try again later")+"; \"lessor status\" shows the quotas", "%s", s.Message())
+		}
 		return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is overloaded: %s", s.Message())
 	case codes.DeadlineExceeded:
 		return fail(exitUnavailable, "the coordinator may have done it all the same; look before you repeat", "no answer in time")
@@ -48,6 +51,16 @@ func explainStatus(err error) *failure {
 		return fail(exitFailed, `compare "lessor version" with "lessor status"`, "the coordinator does not know this call: %s", s.Message())
 	}
 	return fail(exitFailed, "", "%s", s.Message())
+}
+
+// quotaUsedUp tells what a quota refuses from overload.
+func quotaUsedUp(s *status.Status) bool {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && strings.HasPrefix(info.GetReason(), "QUOTA_") {
+			return true
+		}
+	}
+	return false
 }
 
 // violations lists the bad fields, one a line.

@@ -20,6 +20,9 @@ var (
 	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: no tasks are taken in until there is room; those that are there go on")
 )
 
+// ErrFull refuses a submit by which the tenant would have more tasks than Config.MaxTasks. Nothing was changed.
+var ErrFull = errors.New("the tenant has as many tasks as it may have")
+
 // Space names a workspace of a tenant, the unit that everything atomic or counted together lies in.
 type Space struct {
 	Tenant    string
@@ -85,7 +88,7 @@ type Member struct {
 // Calls lists what the engine offers to the edge. Every call returns after its effect is durable.
 type Calls interface {
 	// Submit makes tasks of one space, all or none. On refusal the error is a *lease.FieldError or *lease.ExistsError, and the int the
-	// index of the spec that it is about.
+	// index of the spec that it is about; or it is ErrFull.
 	Submit(ctx context.Context, space Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error)
 	// SubmitEach makes tasks that are independent of each other. It does not wait: after gets the fates, in order, on the committer, or the
 	// error that means that nobody knows. It must not block.

@@ -39,6 +39,7 @@ func (e *Engine) recount(c *lease.Change) {
 		return
 	}
 	q := e.queueOf(c)
+	e.populate(q.space.name.Tenant, before, after)
 	if before != uncounted {
 		q.counts[before]--
 	}

@@ -30,6 +30,9 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: err}
 	}
 	e.settleKeys(s.number, specs)
+	if e.crowded(s, specs) {
+		return lease.Step{Err: ErrFull}
+	}
 	return e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 }
 

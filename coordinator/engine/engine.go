@@ -28,6 +28,8 @@ type Config struct {
 	ResourceWait time.Duration
 	// DiskFull reports whether the disk is so full that no tasks should be made. nil: it never is.
 	DiskFull func() bool
+	// MaxTasks is how many tasks a tenant may have that have not ended; a submit of more is ErrFull. nil: as many as there are (X5).
+	MaxTasks func(tenant string) int
 }
 
 // Recovery says what becomes of the leases of before a start.
@@ -73,7 +75,8 @@ type Engine struct {
 	set       *workset
 	spaces    map[uint32]*space
 	byName    map[Space]*space
-	lastSpace uint32 // highest number of a space
+	unended   map[string]uint64 // tasks that have not ended, by tenant
+	lastSpace uint32            // highest number of a space
 	serving   *timeline
 	wall      *timeline
 	holders   map[lease.TaskID]*taker
@@ -119,7 +122,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{},
+		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},

@@ -86,6 +86,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		made.createdAt = q.CreatedAt
 		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
 		made.parked = q.Parked
+		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
 		made.bucket = lease.UsedUp(e.now.Serving)
 		return nil
 	})
@@ -130,6 +131,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.remember(t)
 		space := e.spaces[t.ID.Space]
 		e.queue(space, t.Spec.Queue).counts[countLeased]++
+		e.unended[t.Tenant]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -39,6 +40,13 @@ func (e *Engine) Join(m *Member) error {
 		}
 		e.attend(t)
 	}})
+}
+
+// Knows reports whether one of the instances has a stream or a live lease: who comes then takes a place that it has.
+func (e *Engine) Knows(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
+	return ask(ctx, e, tenant, func() (bool, error) {
+		return slices.ContainsFunc(instances, func(i string) bool { return e.current[i] != "" || len(e.orphans[i]) > 0 }), nil
+	})
 }
 
 // redeliver hands a lease over again that its holder never acknowledged, as nobody knows whether he has heard of it (W8).

@@ -35,7 +35,9 @@ var arrows = map[string][]string{
 	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
 	// Who may come in is decided without a word of the wire, so that every listener can ask.
-	"coordinator/auth":   {"lease", "store"},
+	"coordinator/auth": {"lease", "store"},
+	// What somebody uses is counted without a word of what it is.
+	"coordinator/quota":  {},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},

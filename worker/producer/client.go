@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker/internal/again"
 )
 
 // Bounds of a frame: specs, and their bytes, well below the largest message that a coordinator takes.
@@ -37,6 +39,7 @@ type call struct {
 	ctx   context.Context //nolint:containedctx // a call that has ended is not sent any more
 	spec  *lessorv1.TaskSpec
 	size  int
+	again int        // how often it was sent again since it was refused for a while
 	reply chan reply // holds one
 }
 
@@ -69,6 +72,18 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 		return r.result, r.err
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-c.done:
+		return one.last()
+	}
+}
+
+// last is what became of a call when the client was closed.
+func (c *call) last() (*lessorv1.SubmitResult, error) {
+	select {
+	case r := <-c.reply:
+		return r.result, r.err
+	default:
+		return nil, errClosed
 	}
 }
 
@@ -107,6 +122,17 @@ func (c *Client) put(all ...*call) bool {
 	}
 	c.waiting = append(c.waiting, all...)
 	c.poke()
+	return true
+}
+
+// later sends a call again, after the wait, that was refused since a quota is used up; false: it is not worth it (X5).
+func (c *Client) later(one *call, err error) bool {
+	wait, ok := again.Wait(err, one.again)
+	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
+		return false
+	}
+	one.again++
+	time.AfterFunc(wait, func() { c.put(one) }) // a client that is closed by then has answered it
 	return true
 }
 

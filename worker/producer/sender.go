@@ -54,7 +54,7 @@ func (s *sender) sendNext(ctx context.Context) {
 		return
 	}
 	if s.stream == nil {
-		opened, err := openStream(ctx, s.client.tasks)
+		opened, err := openStream(ctx, s.client)
 		if err != nil {
 			s.giveBack(frame, err)
 			s.rest(ctx)
@@ -88,6 +88,9 @@ func (s *sender) giveBack(frame []*call, err error) {
 			again = append(again, one)
 			continue
 		}
+		if s.client.later(one, err) { // the stream was refused before anything was read of it
+			continue
+		}
 		one.reply <- reply{err: err}
 	}
 	if len(again) > 0 {
@@ -111,6 +114,7 @@ func (s *sender) rest(ctx context.Context) {
 
 // stream is one stream with the frames that wait for their answers.
 type stream struct {
+	later  func(*call, error) bool // sends a refused call again
 	frames grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
 	cancel context.CancelFunc
 	// unanswered holds the frames in the order of their answers. The receiver takes the first when its answer comes; once ended is closed
@@ -122,15 +126,15 @@ type stream struct {
 	useful     bool          // a frame was answered; valid once ended is closed
 }
 
-func openStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (*stream, error) {
+func openStream(ctx context.Context, c *Client) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	frames, err := tasks.SubmitStream(ctx)
+	frames, err := c.tasks.SubmitStream(ctx)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	s := &stream{
-		frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
+		later: c.later, frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	go s.receive()
 	return s, nil
@@ -189,7 +193,9 @@ func (s *stream) receive() {
 			return
 		}
 		for i, one := range frame {
-			one.reply <- replyOf(res.GetResults()[i])
+			if r := replyOf(res.GetResults()[i]); !s.later(one, r.err) {
+				one.reply <- r
+			}
 		}
 		s.useful = true
 		select {

@@ -1572,7 +1572,9 @@ type GetStatusResponse struct {
 	// No credentials are asked for: everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
 	// The disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
-	DiskFull      bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
+	DiskFull bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
+	// What the tenant may use, and then what the credential of the call may (X5); the latter only where there is a credential.
+	Quotas        []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1668,6 +1670,87 @@ func (x *GetStatusResponse) GetDiskFull() bool {
 		return x.DiskFull
 	}
 	return false
+}
+
+func (x *GetStatusResponse) GetQuotas() []*Quota {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// Quota is a limit of what a tenant or a credential may use (X5). What is more is refused with RESOURCE_EXHAUSTED and the reason QUOTA_ with the
+// limit in capitals.
+type Quota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// calls, submits and frames are rates; sessions, streams, watches and tasks are counts.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Whose it is: tenant or credential.
+	Of string `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
+	// As the configuration has it: 50/s, 50/s:200 with a burst of its own, 1000, or none.
+	Value string `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// Of a count: how much is used at present. 0 for rates.
+	Used          uint64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Quota) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *Quota) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
+}
+
+func (x *Quota) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Quota) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
 }
 
 var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
@@ -1793,7 +1876,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xc1\x02\n" +
+	"\x10GetStatusRequest\"\xeb\x02\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -1807,7 +1890,13 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"storeBytes\x12\x12\n" +
 	"\x04open\x18\b \x01(\bR\x04open\x12\x1b\n" +
 	"\tdisk_full\x18\n" +
-	" \x01(\bR\bdiskFull*\xa0\x01\n" +
+	" \x01(\bR\bdiskFull\x12(\n" +
+	"\x06quotas\x18\v \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"W\n" +
+	"\x05Quota\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x0e\n" +
+	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x04R\x04used*\xa0\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +
@@ -1850,7 +1939,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),               // 1: lessor.v1.WorkerHealth
@@ -1875,72 +1964,74 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*ListWorkersResponse)(nil),     // 20: lessor.v1.ListWorkersResponse
 	(*GetStatusRequest)(nil),        // 21: lessor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),       // 22: lessor.v1.GetStatusResponse
-	nil,                             // 23: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                             // 24: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                             // 25: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),             // 27: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),             // 28: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),              // 29: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),            // 30: lessor.v1.Capabilities
-	(*Drain)(nil),                   // 31: lessor.v1.Drain
-	(*durationpb.Duration)(nil),     // 32: google.protobuf.Duration
-	(*ListAuditEventsRequest)(nil),  // 33: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 34: lessor.v1.ListAuditEventsResponse
+	(*Quota)(nil),                   // 23: lessor.v1.Quota
+	nil,                             // 24: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                             // 25: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                             // 26: lessor.v1.Worker.MetricsEntry
+	(*timestamppb.Timestamp)(nil),   // 27: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),             // 28: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),             // 29: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),              // 30: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),            // 31: lessor.v1.Capabilities
+	(*Drain)(nil),                   // 32: lessor.v1.Drain
+	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
+	(*ListAuditEventsRequest)(nil),  // 34: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 35: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	26, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	27, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	27, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	23, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	28, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	24, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	27, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	24, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	28, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	25, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	28, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	29, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	29, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	30, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	30, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	26, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	26, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	25, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	31, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	27, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	27, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	26, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	31, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	32, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
 	12, // 19: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	26, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	27, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 21: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	32, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	33, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 23: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
 	12, // 24: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	26, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	26, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	10, // 27: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 28: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 29: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 30: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	19, // 31: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 32: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 33: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 34: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	33, // 35: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	21, // 36: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	11, // 37: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 38: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 39: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 40: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	20, // 41: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 42: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 43: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 44: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	34, // 45: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	22, // 46: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	27, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	27, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	23, // 27: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	10, // 28: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 29: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 30: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 31: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	19, // 32: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 33: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 34: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 35: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	34, // 36: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	21, // 37: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	11, // 38: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 39: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 40: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 41: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	20, // 42: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 43: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 44: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 45: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	35, // 46: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	22, // 47: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	38, // [38:48] is the sub-list for method output_type
+	28, // [28:38] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -1960,7 +2051,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,17 @@
+//go:build unix
+
+package main
+
+import (
+	"math"
+	"syscall"
+)
+
+// openFiles is how many files the process may have open; the runtime has raised that as far as it may. 0: nobody knows.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32))
+}

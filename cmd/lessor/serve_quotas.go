@@ -1,0 +1,120 @@
+package main
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+)
+
+// quotaFlags say what tenants and their credentials may use (X5).
+type quotaFlags struct {
+	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"What each tenant may use: calls, submits or frames in time, such as calls=500/s, or 500/s:2000 with a burst of its own; sessions, streams, watches or tasks at once, such as tasks=100000; none. Repeatable."`
+	QuotaCredential map[string]string `placeholder:"LIMIT=VALUE" help:"What each credential of a tenant may use beside that; all but tasks. Repeatable."`
+	QuotaTenant     map[string]string `placeholder:"TENANT.LIMIT=VALUE" help:"The same for one tenant: acme.calls=50/s, or acme.credential.calls=5/s for each of its credentials. Repeatable."`
+}
+
+// maxFlags bound what is open before anybody has said who calls (X5).
+type maxFlags struct {
+	Connections          int `type:"positive" placeholder:"N" help:"Connections to both listeners at once (50000, or what the process may open less 500)."`
+	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Of these from one address (half of them)."`
+}
+
+// keptBack are the files that connections leave to the store and the rest of the process.
+const keptBack = 500
+
+func (f maxFlags) connections() coordinator.Connections {
+	c := coordinator.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
+	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < coordinator.DefaultConnections {
+		c.Most = may
+	}
+	return c
+}
+
+// credentialKey stands between the tenant and the limit of one of its credentials.
+const credentialKey = ".credential"
+
+func (f quotaFlags) read() (c quota.Config, err error) {
+	if c.Tenant, err = readQuotas("quota", f.Quota); err != nil {
+		return c, err
+	}
+	if c.Credential, err = readQuotas("quota-credential", f.QuotaCredential); err != nil {
+		return c, err
+	}
+	c.Tenants, c.Credentials = map[string]quota.Limits{}, map[string]quota.Limits{}
+	for name, value := range f.QuotaTenant {
+		at := strings.LastIndexByte(name, '.')
+		if at < 1 {
+			return c, fail(exitUsage, "TENANT.calls, for example", "--quota-tenant: %q is not TENANT.LIMIT", name)
+		}
+		of := c.Tenants
+		tenant, each := strings.CutSuffix(name[:at], credentialKey)
+		if each {
+			of = c.Credentials
+		}
+		l := of[tenant]
+		if err := setQuota(&l, name[at+1:], value); err != nil {
+			return c, fail(exitUsage, "", "--quota-tenant: %s=%s: %v", name, value, err)
+		}
+		of[tenant] = l
+	}
+	return c, nil
+}
+
+func readQuotas(flag string, from map[string]string) (l quota.Limits, err error) {
+	for name, value := range from {
+		if err := setQuota(&l, name, value); err != nil {
+			return l, fail(exitUsage, "", "--%s: %s=%s: %v", flag, name, value, err)
+		}
+	}
+	return l, nil
+}
+
+func setQuota(l *quota.Limits, name, value string) error {
+	var names []string
+	for _, which := range quota.All() {
+		if which.String() == name {
+			return setLimit(l, which, value)
+		}
+		names = append(names, which.String())
+	}
+	return fail(exitUsage, "", "the limits are %s", strings.Join(names, ", "))
+}
+
+func setLimit(l *quota.Limits, which quota.Limit, value string) error {
+	switch {
+	case value == "none":
+		l.Set(which, quota.Rate{PerSecond: math.Inf(1)}, quota.Unlimited)
+	case which.IsRate():
+		r, ok := readRate(value)
+		if !ok {
+			return fail(exitUsage, "", "%q is not a rate such as 500/s or 300/m, or 500/s:2000 with a burst", value)
+		}
+		l.Set(which, r, 0)
+	default:
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return fail(exitUsage, "", "%q is not a whole number above 0", value)
+		}
+		l.Set(which, quota.Rate{}, n)
+	}
+	return nil
+}
+
+// readRate reads a rate, with a burst of its own or without.
+func readRate(value string) (r quota.Rate, ok bool) {
+	text, burst, bursts := strings.Cut(value, ":")
+	var perSecond rate
+	if perSecond.UnmarshalText([]byte(text)) != nil || perSecond == 0 {
+		return r, false
+	}
+	r.PerSecond = float64(perSecond)
+	if !bursts {
+		return r, true
+	}
+	n, err := strconv.ParseUint(burst, 10, 32)
+	r.Burst = uint32(n)
+	return r, err == nil && n > 0
+}

@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// X5: failed attempts of an address are answered at their pace, and those that would wait too long are refused with the time after which one is heard;
+// a good credential, also from that address, and other addresses do not wait.
+func TestFailedAttemptsArePaced(t *testing.T) {
+	t.Attr("rules", "X5")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Viewer)
+		try := func(ip, token string) error {
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711}})
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
+			_, _, err := r.door.admit(ctx, lessorv1.AdminService_GetStatus_FullMethodName)
+			return err
+		}
+		const evil, held = "2001:db8::1", 200 // 100 a second, for two seconds
+		begin := time.Now()
+		for range attemptPace.Burst {
+			if code := status.Code(try(evil, "guess")); code != codes.Unauthenticated {
+				t.Fatal(code)
+			}
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Fatalf("the burst took %v", took)
+		}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		answered := map[codes.Code]int{}
+		for range 3 * held {
+			wg.Go(func() {
+				err := try(evil, "guess")
+				mu.Lock()
+				defer mu.Unlock()
+				answered[status.Code(err)]++
+			})
+		}
+		synctest.Wait()
+		if n := answered[codes.ResourceExhausted]; n != 2*held || len(answered) != 1 {
+			t.Errorf("%v, want %d refused at once", answered, 2*held)
+		}
+		for ip, token := range map[string]string{evil: token, "2001:db8::2": token, "192.0.2.1": token, "2001:db8:0:1::1": "guess", "192.0.2.2": "guess"} {
+			if err := try(ip, token); (err != nil) != (token == "guess") || time.Since(begin) != 0 {
+				t.Errorf("%s: %v after %v", ip, err, time.Since(begin))
+			}
+		}
+		st := status.Convert(try("2001:db8::ffff", "guess")) // the same network
+		if info, ok := st.Details()[0].(*errdetails.ErrorInfo); !ok || info.GetMetadata()["code"] != codeQuotaAttempts || info.GetReason() != "QUOTA_ATTEMPTS" {
+			t.Errorf("%v, want %s", st.Details(), codeQuotaAttempts)
+		}
+		if wait, ok := st.Details()[1].(*errdetails.RetryInfo); !ok || wait.GetRetryDelay().AsDuration() <= longestAttempt {
+			t.Errorf("%v, want a wait of more than %v", st.Details(), longestAttempt)
+		}
+		wg.Wait()
+		if n := answered[codes.Unauthenticated]; n != held || time.Since(begin) != longestAttempt {
+			t.Errorf("%d answered within %v, want %d within %v", n, time.Since(begin), held, longestAttempt)
+		}
+	})
+}
+
+// X5: a waiting attempt ends with its call.
+func TestAttemptEndsWithItsCall(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		pause(ctx, time.Hour)
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// X5: reports that no worker says that obeys the protocol are answered at a pace, also those that can not be read; others' and good ones do not wait.
+func TestRejectedReportsArePaced(t *testing.T) {
+	t.Attr("rules", "X5")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		ctx, other := r.with(t, "acme"), r.with(t, "other")
+		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+			t.Fatal(err)
+		}
+		given, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := func(ctx context.Context, taskID, leaseID string, want lessorv1.Verdict) time.Duration {
+			begin := time.Now()
+			res, err := r.workers.Start(ctx, &lessorv1.StartRequest{TaskId: taskID, LeaseId: leaseID})
+			if err != nil || res.GetVerdict() != want {
+				t.Fatalf("%v (%v), want %v", res, err, want)
+			}
+			return time.Since(begin)
+		}
+		for i := range rejectPace.Burst + 5 {
+			want := time.Duration(0)
+			if i >= rejectPace.Burst {
+				want = time.Second / 100
+			}
+			if d := took(ctx, "nobody's", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != want {
+				t.Fatalf("report %d took %v, want %v", i, d, want)
+			}
+		}
+		a := given.GetAssignments()[0]
+		if d := took(ctx, a.GetTask().GetTaskId(), a.GetLeaseId(), lessorv1.Verdict_VERDICT_COMMITTED); d != 0 {
+			t.Errorf("a good report took %v", d)
+		}
+		if d := took(other, "nobody's", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != 0 {
+			t.Errorf("another's took %v", d)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package coordinator
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// X5: a connection tells how many streams it may have, and one that pings more often than it may is closed with a word on why.
+func TestKeepaliveAbuse(t *testing.T) {
+	t.Attr("rules", "X5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		conn, err := r.listener.DialContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			t.Fatal(err)
+		}
+		line := http2.NewFramer(conn, conn)
+		if err := line.WriteSettings(); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 { // three come too early, which is one more than is borne
+			if err := line.WritePing(false, [8]byte{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		streams, why := uint32(0), ""
+		for {
+			frame, err := line.ReadFrame()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					t.Error(err)
+				}
+				break
+			}
+			switch f := frame.(type) {
+			case *http2.SettingsFrame:
+				if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok {
+					streams = n
+				}
+			case *http2.GoAwayFrame:
+				why = f.ErrCode.String() + " " + string(f.DebugData())
+			}
+		}
+		if want := "ENHANCE_YOUR_CALM too_many_pings"; why != want || streams != maxStreams {
+			t.Errorf("%d streams and the end %q, want %d and %q", streams, why, maxStreams, want)
+		}
+	})
+}

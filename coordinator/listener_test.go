@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// comingFrom is a connection from an address; the other end shows what becomes of it.
+func comingFrom(t *testing.T, ip string) (conn, other net.Conn) {
+	t.Helper()
+	conn, other = net.Pipe()
+	t.Cleanup(func() { _, _ = conn.Close(), other.Close() })
+	return from{conn, &net.TCPAddr{IP: net.ParseIP(ip)}}, other
+}
+
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c from) RemoteAddr() net.Addr { return c.addr }
+
+// line is a listener to which connections come in the order of the channel.
+type line chan net.Conn
+
+func (l line) Accept() (net.Conn, error) {
+	if conn, ok := <-l; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (line) Close() error   { return nil }
+func (line) Addr() net.Addr { return nil }
+
+// X5: no more connections are open than may be, in all and of one address; one that is closed, twice too, makes room for one.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Attr("rules", "X5")
+	d := newDoorkeeper(Connections{Most: 3, MostOfPeer: 2})
+	for _, step := range []struct {
+		from []string // in the order in which they come
+		in   int      // which of them gets in
+	}{
+		{[]string{"192.0.2.1"}, 0},
+		{[]string{"192.0.2.1"}, 0},
+		{[]string{"192.0.2.1", "192.0.2.1", "2001:db8::1"}, 2},
+	} {
+		lis := make(line, len(step.from))
+		var others []net.Conn
+		for _, ip := range step.from {
+			conn, other := comingFrom(t, ip)
+			lis <- conn
+			others = append(others, other)
+		}
+		if _, err := d.listener(lis).Accept(); err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range others[:step.in] {
+			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("one too many reads %v, want the end", err)
+			}
+		}
+	}
+	full := make(line, 3)
+	first, _ := comingFrom(t, "198.51.100.1")
+	full <- first
+	close(full)
+	if _, err := d.listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a fourth of three: %v", err)
+	}
+
+	d = newDoorkeeper(Connections{Most: 1, MostOfPeer: 1})
+	for range 3 {
+		lis := make(line, 1)
+		conn, _ := comingFrom(t, "192.0.2.1")
+		lis <- conn
+		in, err := d.listener(lis).Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = in.Close(), in.Close()
+	}
+	if d.open != 0 || len(d.ofPeer) != 0 {
+		t.Errorf("%d open, %v", d.open, d.ofPeer)
+	}
+}
+
+// slowHandshake is one that takes its time.
+type slowHandshake struct {
+	credentials.TransportCredentials
+	end chan struct{}
+}
+
+func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	<-s.end
+	return conn, nil, nil
+}
+
+// X5: of one address only so many handshakes are under way; those of others are not held up.
+func TestHandshakesAreBounded(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000})
+		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
+		done := make(chan error, 3*mostHandshakes)
+		begin := func(ip string) {
+			conn, _ := comingFrom(t, ip)
+			go func() {
+				_, _, err := slow.ServerHandshake(conn)
+				done <- err
+			}()
+		}
+		for range mostHandshakes + 7 {
+			begin("192.0.2.1")
+		}
+		begin("192.0.2.2")
+		synctest.Wait()
+		if len(done) != 7 {
+			t.Fatalf("%d were refused, want 7", len(done))
+		}
+		for range 7 {
+			if err := <-done; !errors.Is(err, errHandshakes) {
+				t.Error(err)
+			}
+		}
+		close(slow.TransportCredentials.(slowHandshake).end)
+		synctest.Wait()
+		if len(done) != mostHandshakes+1 || len(d.handshakes) != 0 {
+			t.Errorf("%d ended, %v under way", len(done), d.handshakes)
+		}
+	})
+}

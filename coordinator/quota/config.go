@@ -1,0 +1,76 @@
+package quota
+
+import "fmt"
+
+// Config says what tenants and credentials may use. The zero value limits what no single user comes near to.
+type Config struct {
+	// Tenant are the limits of each tenant, and Credential those of each credential, beside its tenant's.
+	Tenant, Credential Limits
+	// Tenants and Credentials have others for single tenants and for the credentials of single tenants, by tenant.
+	Tenants, Credentials map[string]Limits
+}
+
+// Validate names the first limit that is out of range.
+func (c *Config) Validate() error {
+	if c.Credential.Tasks != 0 {
+		return fmt.Errorf("the quota of tasks is one of tenants, not of credentials")
+	}
+	for _, l := range []*Limits{&c.Tenant, &c.Credential} {
+		if err := l.validate(); err != nil {
+			return err
+		}
+	}
+	for tenant, l := range c.Tenants {
+		if err := l.validate(); err != nil {
+			return fmt.Errorf("tenant %q: %w", tenant, err)
+		}
+	}
+	for tenant, l := range c.Credentials {
+		if l.Tasks != 0 {
+			return fmt.Errorf("tenant %q: the quota of tasks is one of tenants, not of credentials", tenant)
+		}
+		if err := l.validate(); err != nil {
+			return fmt.Errorf("credentials of tenant %q: %w", tenant, err)
+		}
+	}
+	return nil
+}
+
+var (
+	tenantDefaults = Limits{
+		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Tasks: Unlimited,
+	}
+	credentialDefaults = Limits{Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Tasks: Unlimited}
+)
+
+// resolved are the limits in force.
+type resolved struct {
+	tenant, credential   *Limits
+	tenants, credentials map[string]*Limits // of those with limits of their own
+}
+
+func (c *Config) resolve() resolved {
+	r := resolved{
+		tenant: c.Tenant.or(&tenantDefaults), credential: c.Credential.or(&credentialDefaults),
+		tenants: map[string]*Limits{}, credentials: map[string]*Limits{},
+	}
+	for tenant, l := range c.Tenants {
+		r.tenants[tenant] = l.or(r.tenant)
+	}
+	for tenant, l := range c.Credentials {
+		r.credentials[tenant] = l.or(r.credential)
+	}
+	return r
+}
+
+// of are the limits of a tenant, or of a credential where the caller names one.
+func (r *resolved) of(who Caller) *Limits {
+	own, others := r.tenants[who.Tenant], r.tenant
+	if who.Credential != "" {
+		own, others = r.credentials[who.Tenant], r.credential
+	}
+	if own != nil {
+		return own
+	}
+	return others
+}

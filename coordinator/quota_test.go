@@ -1,0 +1,337 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// noQuotas is a book that refuses nothing that a test does.
+func noQuotas() *quota.Book {
+	return quota.New(quota.Config{}, func(quota.Caller, *quota.Error, bool) {})
+}
+
+// within is a coordinator with quotas for every tenant.
+func within(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	cfg := noHeartbeats
+	cfg.Quotas = quota.Config{Tenant: l}
+	serveWith(t, nil, cfg, test)
+}
+
+// overQuota checks the refusal by a limit whole, and returns the wait that it tells.
+func overQuota(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
+	t.Helper()
+	st := status.Convert(err)
+	var info *errdetails.ErrorInfo
+	var wait time.Duration
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			info = d
+		case *errdetails.RetryInfo:
+			wait = d.GetRetryDelay().AsDuration()
+		}
+	}
+	name := strings.ToUpper(l.String())
+	want := map[string]string{"code": "E.QUOTA." + name, "limit": l.String(), "of": of, "value": value}
+	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name || !maps.Equal(info.GetMetadata(), want) || wait <= 0 {
+		t.Fatalf("%v (%v, wait %v), want a refusal with %v", err, info, wait, want)
+	}
+	return wait
+}
+
+// X5: every call is either counted or spared, and spared are those alone by which leases live and things are stopped.
+func TestWhatIsSpared(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
+		var never []string
+		_ = r.invoke(t.Context(), lessorv1.AdminService_GetStatus_FullMethodName)
+		for _, method := range r.methods() {
+			err := r.invoke(t.Context(), method)
+			if status.Code(err) != codes.ResourceExhausted {
+				never = append(never, method[strings.LastIndexByte(method, '/')+1:])
+				continue
+			}
+			overQuota(t, err, quota.Calls, "tenant", "0.0002777777777777778/s")
+		}
+		slices.Sort(never)
+		want := []string{
+			"BatchCancelTasks", "CancelTask", "Check", "Complete", "DrainWorker", "Fail", "Heartbeat", "KickWorker", "List", "Release", "RevokeToken",
+			"RotateKey", "Session", "Start", "UpdateQueue", "Watch",
+		}
+		// The calls of AuthService are for nobody here, which is said before quotas are looked at.
+		never = slices.DeleteFunc(never, func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
+		if !slices.Equal(never, want) {
+			t.Errorf("never refused:\n%q\nwant\n%q", never, want)
+		}
+	})
+}
+
+// X5: calls over the rate are refused with the time after which the next one is taken; those that a lease lives by are not, and other tenants' are
+// not.
+func TestQuotaOfCalls(t *testing.T) {
+	t.Attr("rules", "X5")
+	cfg := Config{Auth: &Auth{}, Quotas: quota.Config{
+		Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}}, Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
+	}}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		ctx := r.with(t, "acme")
+		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+			t.Fatal(err)
+		}
+		given, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+		if err != nil || len(given.GetAssignments()) != 1 {
+			t.Fatal(given, err)
+		}
+		a := given.GetAssignments()[0]
+		look := func(ctx context.Context) error {
+			_, err := r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+			return err
+		}
+		for range 2 {
+			if err := look(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wait := overQuota(t, look(ctx), quota.Calls, "credential", "1/s:4")
+		for range 100 {
+			res, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+				t.Fatalf("heartbeat: %v (%v)", res, err)
+			}
+		}
+		if err := look(r.with(t, "other")); err == nil || status.Code(err) != codes.NotFound {
+			t.Errorf("another tenant's call: %v, want NOT_FOUND", err)
+		}
+		second := r.with(t, "acme")
+		for range 2 {
+			if err := look(second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		overQuota(t, look(second), quota.Calls, "tenant", "2/s:6")
+		time.Sleep(wait)
+		if err := look(ctx); err != nil {
+			t.Errorf("after the wait that was told: %v", err)
+		}
+		res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("complete: %v (%v)", res, err)
+		}
+	})
+}
+
+// with is a context with a new operator's token of a tenant.
+func (r *rig) with(t *testing.T, tenant string) context.Context {
+	t.Helper()
+	token, _ := r.issue(t, tenant, auth.Operator)
+	return bearing(t.Context(), token)
+}
+
+// X5: tasks over the rate are refused, a batch whole and a stream's frame item by item, and none of them is made.
+func TestQuotaOfSubmits(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
+		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, 15)
+		if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
+		if wait := overQuota(t, err, quota.Submits, "tenant", "10/s:20"); wait != time.Second {
+			t.Errorf("wait %v, want 1 s", wait)
+		}
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame := func() *lessorv1.SubmitStreamResponse {
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: specs}) // Recv tells
+			res, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		for _, one := range frame().GetResults() {
+			if e := one.GetError(); e.GetCode() != "E.QUOTA.SUBMITS" || e.GetRetryAfter().AsDuration() != time.Second {
+				t.Fatalf("%v, want a refusal with a wait of 1 s", one)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, one := range frame().GetResults() {
+			if !one.GetCreated() {
+				t.Fatalf("after the wait that was told: %v", one)
+			}
+		}
+		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		if err != nil || q.GetQueue().GetReady() != 30 {
+			t.Errorf("%v (%v), want 30 tasks", q, err)
+		}
+	})
+}
+
+// X5: streams and watches are counted while they are open, however they end; one too many is refused, and takes no place itself.
+func TestQuotaOfStreams(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
+		task := r.submit(t, nil)
+		watch := func() (context.CancelFunc, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: task.GetTaskId()})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return cancel, err
+		}
+		for range 3 { // each time all places are free again
+			var open []context.CancelFunc
+			for range 2 {
+				cancel, err := watch()
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, cancel)
+			}
+			for range 3 {
+				cancel, err := watch()
+				overQuota(t, err, quota.Watches, "tenant", "2")
+				cancel()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			if _, err := r.tasks.SubmitStream(ctx); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"empty"}})
+			overQuota(t, err, quota.Streams, "tenant", "3")
+			for _, end := range append(open, cancel) {
+				end()
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// X5: one session too many is refused on its stream, and its worker may come back; one that goes on with its session, or holds a lease, is not.
+func TestQuotaOfSessions(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
+		r.submitAll(t, 1)
+		holder := r.work(t, "holder", 1)
+		held := holder.given(1)
+		idle := r.talk(t, "idle")
+		accepted := idle.shake()
+		idle.say(registration(1))
+		more := r.talk(t, "more")
+		more.refused(more.say(hello("more")), "E.QUOTA.SESSIONS", "sessions")
+		overQuota(t, more.over(), quota.Sessions, "tenant", "2")
+
+		holder.cut()
+		synctest.Wait()
+		r.work(t, "more", 1)
+		back := r.work(t, "holder", 1) // its lease is live
+		if ack := back.beat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("the lease of who came back: %v", ack)
+		}
+		again := r.talk(t, "idle") // in the place of its other stream
+		h := hello("idle")
+		h.Resume = &lessorv1.Resume{SessionId: accepted.GetSessionId(), SessionToken: accepted.GetSessionToken()}
+		again.say(h)
+		if !hear[*lessorv1.Accept](again).GetResumed() {
+			t.Error("a session did not go on")
+		}
+	})
+}
+
+// X5: streams that never say who they are take no more than twice the places, and give them back.
+func TestStreamsBeforeTheirHandshake(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
+		var silent []*talker
+		for range 4 {
+			silent = append(silent, r.talk(t, "silent"))
+			synctest.Wait()
+		}
+		overQuota(t, r.talk(t, "late").over(), quota.Sessions, "tenant", "2")
+		for _, tk := range silent {
+			tk.cut()
+		}
+		synctest.Wait()
+		r.talk(t, "late").shake()
+	})
+}
+
+// X5: a tenant has no more tasks that have not ended than it may, whichever way they are submitted and also after a restart. What is submitted again
+// is told, not refused, and each task that ends or goes makes room.
+func TestQuotaOfTasks(t *testing.T) {
+	t.Attr("rules", "X5")
+	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
+	st := memstore.New()
+	serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+		spec := func(key string) *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key} }
+		batch := func(r *rig, keys ...string) error {
+			req := &lessorv1.BatchSubmitTasksRequest{}
+			for _, key := range keys {
+				req.Tasks = append(req.Tasks, spec(key))
+			}
+			_, err := r.tasks.BatchSubmitTasks(t.Context(), req)
+			return err
+		}
+		full := func(r *rig) {
+			t.Helper()
+			overQuota(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
+			stream, err := r.tasks.SubmitStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec("a"), spec("")}}) // Recv tells
+			res, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError().GetCode() != "E.QUOTA.TASKS" {
+				t.Errorf("%v, want the known task and a refusal", res)
+			}
+		}
+		overQuota(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
+		if err := batch(r, "a", "b", "c"); err != nil {
+			t.Fatal(err)
+		}
+		full(r)
+		r.complete(t, r.lease(t), "")
+		id := r.submit(t, nil).GetTaskId()
+		full(r)
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		r.submit(t, nil)
+		r.lease(t)
+		full(r)
+
+		r.close(t)
+		next := newRigWith(t, st, cfg)
+		defer next.close(t)
+		full(next)
+		if _, err := next.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := batch(next, "e", "f"); err != nil { // one is leased
+			t.Error(err)
+		}
+		full(next)
+	})
+}

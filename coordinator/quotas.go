@@ -1,0 +1,91 @@
+package coordinator
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// spared are the calls that no quota refuses (X5): what a lease lives by and ends with, since a worker that is not heard loses its work, and what
+// stops something, since whoever is flooded has to be able to. docs/decisions/0016-quotas.md has the reasons.
+var spared = map[string]bool{
+	lessorv1.WorkerService_Start_FullMethodName:     true,
+	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
+	lessorv1.WorkerService_Complete_FullMethodName:  true,
+	lessorv1.WorkerService_Fail_FullMethodName:      true,
+	lessorv1.WorkerService_Release_FullMethodName:   true,
+	lessorv1.WorkerService_Session_FullMethodName:   true, // see session_quota.go
+
+	lessorv1.TaskService_CancelTask_FullMethodName:       true,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,
+	lessorv1.AdminService_UpdateQueue_FullMethodName:     true,
+	lessorv1.AdminService_DrainWorker_FullMethodName:     true,
+	lessorv1.AdminService_KickWorker_FullMethodName:      true,
+	lessorv1.AuthService_RevokeToken_FullMethodName:      true,
+	lessorv1.AuthService_RotateKey_FullMethodName:        true,
+}
+
+// counted are the calls that last, other than sessions, with the counts that they belong to.
+var counted = map[string][]quota.Limit{
+	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
+	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
+	lessorv1.TaskService_WatchTask_FullMethodName:                          {quota.Streams, quota.Watches},
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {quota.Streams},
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {quota.Streams},
+}
+
+// count takes a call out of its quotas, or refuses it. end must be called at the end of the call.
+func (g *gate) count(who identity, method string) (end func(), err error) {
+	if unguarded[method] || spared[method] {
+		return func() {}, nil
+	}
+	if err := g.quotas.Spend(who.caller(), quota.Calls, 1); err != nil {
+		return nil, err
+	}
+	var leave []func()
+	end = func() {
+		for _, one := range leave {
+			one()
+		}
+	}
+	for _, l := range counted[method] {
+		one, err := g.quotas.Enter(who.caller(), l, false)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		leave = append(leave, one)
+	}
+	return end, nil
+}
+
+// ifFull names the quota of tasks where it is what the engine refuses.
+func (e *edge) ifFull(who identity, err error) error {
+	if errors.Is(err, engine.ErrFull) {
+		return e.quotas.Refuse(who.caller(), quota.Tasks)
+	}
+	return err
+}
+
+// newQuotas makes the book of a coordinator. Of refusals there is a number, and a line in the log once a minute: a flood must not fill it.
+func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
+	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lessor_quota_refusals_total", Help: "What was refused since a quota was used up, by the limit and by whose it was.",
+	}, []string{"limit", "of"})
+	for _, l := range quota.All() {
+		refusals.WithLabelValues(l.String(), "tenant")
+	}
+	return quota.New(cfg.Quotas, func(who quota.Caller, e *quota.Error, news bool) {
+		refusals.WithLabelValues(e.Limit.String(), e.Of).Inc()
+		if news {
+			cfg.Logger.Warn("quota used up",
+				"tenant", who.Tenant, "credential", who.Credential, "limit", e.Limit.String(), "of", e.Of, "value", e.Most, "code", quotaCodes[e.Limit])
+		}
+	}), refusals
+}

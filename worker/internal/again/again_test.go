@@ -1,0 +1,51 @@
+package again
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+func refusal(t *testing.T, code codes.Code, wait time.Duration) error {
+	t.Helper()
+	st, err := status.New(code, "no").WithDetails(
+		&errdetails.ErrorInfo{Reason: "QUOTA_CALLS", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Err()
+}
+
+// X5: a refusal with a wait is repeated after that wait and some jitter, a bounded number of times; nothing else is.
+func TestWait(t *testing.T) {
+	t.Attr("rules", "X5")
+	for name, err := range map[string]error{
+		"no status": errors.New("no"), "no wait": status.Error(codes.ResourceExhausted, "no"), "no refusal": refusal(t, codes.Unavailable, time.Second),
+		"no error": nil,
+	} {
+		if _, ok := Wait(err, 0); ok {
+			t.Errorf("%s: repeated", name)
+		}
+	}
+	drawn := map[time.Duration]bool{}
+	for repeats := range most {
+		for range 100 {
+			wait, ok := Wait(refusal(t, codes.ResourceExhausted, 3*time.Second), repeats)
+			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(leastJitter<<repeats, mostJitter) {
+				t.Fatalf("repeat %d after %v (%v)", repeats, wait, ok)
+			}
+			drawn[wait] = true
+		}
+	}
+	if len(drawn) < most {
+		t.Errorf("%d different waits: no jitter", len(drawn))
+	}
+	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), most); ok {
+		t.Error("repeated for ever")
+	}
+}

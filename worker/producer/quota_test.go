@@ -1,0 +1,131 @@
+package producer_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/producer"
+)
+
+// within runs a test against a coordinator with quotas, in a bubble.
+func within(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		co, err := coordinator.New(memstore.New(), coordinator.Config{Logger: slog.New(slog.DiscardHandler), Quotas: quota.Config{Tenant: l}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lis := bufconn.Listen(1 << 20)
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- co.Serve(ctx, lis, nil) }()
+		conn, err := worker.Dial("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, conn)
+		_ = conn.Close()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// X5: what is refused for a while is sent again after the wait, from many goroutines at once, and each task is made once.
+func TestQuotasAreWaitedFor(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 100}}, func(t *testing.T, conn *grpc.ClientConn) {
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		begin := time.Now()
+		for range 4 {
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		if took := time.Since(begin); took < 2*time.Second {
+			t.Errorf("400 tasks took %v, with 100 a second", took)
+		}
+		q, err := lessorv1.NewAdminServiceClient(conn).GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		if err != nil || q.GetQueue().GetReady() != 400 {
+			t.Errorf("%v (%v), want 400 tasks", q, err)
+		}
+	})
+}
+
+// X5: a caller who can not wait for so long is told at once, with the wait; so is one who waits when the client is closed.
+func TestQuotaThatIsNotWaitedFor(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
+		p := producer.New(conn)
+		submit := func(ctx context.Context) error {
+			_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q"})
+			return err
+		}
+		if err := submit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		st := status.Convert(submit(ctx))
+		told := false
+		for _, d := range st.Details() {
+			wait, ok := d.(*errdetails.RetryInfo)
+			told = told || ok && wait.GetRetryDelay().AsDuration() == time.Minute
+		}
+		if st.Code() != codes.ResourceExhausted || !told || time.Since(begin) != 0 {
+			t.Errorf("%v after %v, want a refusal with a wait of a minute at once", st, time.Since(begin))
+		}
+		waiting := make(chan error)
+		go func() { waiting <- submit(t.Context()) }()
+		synctest.Wait()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if code := status.Code(<-waiting); code != codes.Canceled || time.Since(begin) != 0 {
+			t.Errorf("%v after %v, want CANCELLED at once", code, time.Since(begin))
+		}
+	})
+}
+
+// X5: a stream that may not be opened is opened later.
+func TestStreamThatIsRefused(t *testing.T) {
+	t.Attr("rules", "X5")
+	within(t, quota.Limits{Streams: 1}, func(t *testing.T, conn *grpc.ClientConn) {
+		first, second := producer.New(conn), producer.New(conn)
+		defer func() { _ = second.Close() }()
+		if _, err := first.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(5*time.Second, func() { _ = first.Close() })
+		if _, err := second.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+			t.Error(err)
+		}
+	})
+}
