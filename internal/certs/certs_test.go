@@ -57,7 +57,7 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 		failed <- err
 	}()
 	c := tls.Server(here, server)
-	_ = here.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = here.SetDeadline(time.Now().Add(time.Minute))
 	err := c.Handshake()
 	if err == nil {
 		_, err = c.Write([]byte{1})
