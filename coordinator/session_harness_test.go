@@ -241,7 +241,7 @@ func payload(m *lessorv1.SessionResponse) proto.Message {
 	return r.Get(f).Message().Interface()
 }
 
-// given is the next assignments, which must be so many, in however many frames they come; they are acknowledged.
+// given is the next assignments, which must be so many, in however many frames they come; it returns when their acknowledgement was taken.
 func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
 	tk.t.Helper()
 	for len(all) < n {
@@ -252,6 +252,7 @@ func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
 	if len(all) != n {
 		tk.t.Fatalf("%s: %d assignments, want %d", tk.name, len(all), n)
 	}
+	synctest.Wait()
 	return all
 }
 
