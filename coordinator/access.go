@@ -61,6 +61,7 @@ var access = map[string]auth.Role{
 	lessorv1.AdminService_DrainWorker_FullMethodName:     operating,
 	lessorv1.AdminService_KickWorker_FullMethodName:      operating,
 	lessorv1.AdminService_ListAuditEvents_FullMethodName: operating,
+	lessorv1.AdminService_Backup_FullMethodName:          operating, // of the owner alone: see admit
 	lessorv1.AdminService_GetStatus_FullMethodName:       auth.Everybody,
 
 	lessorv1.AuthService_CreateToken_FullMethodName: operating,
@@ -128,6 +129,13 @@ func (e *roleError) Error() string {
 	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.what, e.asks, e.has)
 }
 
+// ownerError refuses the operator of a tenant that does not own the coordinator (X2).
+type ownerError struct{ owner string }
+
+func (e *ownerError) Error() string {
+	return fmt.Sprintf("a backup has what is every tenant's; it is for operators of tenant %q", e.owner)
+}
+
 // admit lets a call in, or says why not. The context that it returns knows who calls.
 func (a *authenticator) admit(ctx context.Context, method string) (context.Context, identity, error) {
 	if unguarded[method] {
@@ -146,6 +154,9 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, toStatus(&roleError{what: path.Base(method), has: who.Role, asks: asks})
+	}
+	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != a.owner {
+		return nil, who, toStatus(&ownerError{a.owner})
 	}
 	return as(ctx, who), who, nil
 }

@@ -26,7 +26,7 @@ import (
 // guardedBy is a coordinator that asks for credentials.
 func guardedBy(t *testing.T, rules Auth, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	serveWith(t, nil, Config{Auth: &rules}, test)
+	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
 }
 
 // issue makes a token that is good for an hour.

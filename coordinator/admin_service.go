@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -16,7 +17,8 @@ type adminService struct {
 	census  census
 	revoker revoker
 	open    *sessions
-	asks    bool // for credentials
+	asks    bool        // for credentials
+	backup  atomic.Bool // one is under way
 	started lease.Wall
 }
 

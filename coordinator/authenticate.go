@@ -30,6 +30,7 @@ type authenticator struct {
 	keyring  *auth.Keyring // nil: everyone may come in
 	rules    Auth
 	attempts attempts
+	owner    string // tenant that may have what is every tenant's
 }
 
 // open reports whether no credentials are asked for.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,6 +27,8 @@ type Config struct {
 	Callbacks Callbacks
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
 	Recovery engine.Recovery
+	// Backup governs AdminService.Backup.
+	Backup Backup
 	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is DefaultTenant and may do everything.
 	Auth *Auth
 	// TLS is the transport of both listeners, client certificates included. nil: plain text.
@@ -59,6 +62,7 @@ func (c *Config) fill() {
 	c.Sessions.fill()
 	c.Callbacks.fill()
 	c.Connections.fill()
+	c.Backup.fill()
 	d := lease.DefaultLimits()
 	for _, f := range []struct {
 		field *int
@@ -103,16 +107,7 @@ func (c *Config) validate() error {
 	if c.AuditRetention < audit.MinRetention {
 		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
 	}
-	if err := c.Callbacks.validate(); err != nil {
-		return err
-	}
-	if err := c.Quotas.Validate(); err != nil {
-		return err
-	}
-	if err := c.Connections.validate(); err != nil {
-		return err
-	}
-	return c.Sessions.validate()
+	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.validate(), c.Sessions.validate())
 }
 
 // minMessage is the largest message where the limits ask for no larger one (S7).

@@ -46,7 +46,7 @@
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go its streams of events
 //	worker_service.go                         WorkerService, its unary calls; the session_ files are its stream
-//	admin_service.go queue_service.go         AdminService
+//	admin_service.go queue_service.go         AdminService; backup.go its copy of the store
 //	auth_service.go                           AuthService: tokens and keys, which package auth keeps
 //	worker_admin.go                           AdminService on workers: get, drain, kick
 //

@@ -34,6 +34,8 @@ const (
 	codeStore      = "E.STORE.FAILED"
 	codeDiskFull   = "E.STORE.DISK_FULL"
 	codeInternal   = "E.INTERNAL"
+	codeBackupBusy = "E.BACKUP.BUSY"
+	codeBackupLate = "E.BACKUP.TIMEOUT"
 
 	codeCertificate = "E.AUTH.MTLS_REQUIRED"
 	codeForbidden   = "E.AUTH.FORBIDDEN"
@@ -64,6 +66,7 @@ const (
 	retryStopped    = time.Second
 	retryOverloaded = 200 * time.Millisecond
 	retryDiskFull   = 5 * time.Second
+	retryBackup     = 10 * time.Second
 )
 
 // Refusals of calls on what does not exist.
@@ -112,6 +115,10 @@ func toStatus(err error) error {
 		return newStatus(codes.ResourceExhausted, codeDiskFull, err.Error(), nil, retryIn(retryDiskFull))
 	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
 		return newStatus(codes.Unavailable, codeStore, engine.ErrStore.Error(), nil, retryIn(retryStopped))
+	case errors.Is(err, errBackupBusy):
+		return newStatus(codes.ResourceExhausted, codeBackupBusy, err.Error(), nil, retryIn(retryBackup))
+	case errors.Is(err, errBackupLate), errors.Is(err, errBackupStall):
+		return newStatus(codes.Aborted, codeBackupLate, err.Error(), nil)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -126,9 +133,10 @@ func isOfAuth(err error) bool {
 	var (
 		bad   *auth.Error
 		role  *roleError
+		owner *ownerError
 		limit *auth.LimitError
 	)
-	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &limit) || errors.Is(err, errNoCertificate) ||
+	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &owner) || errors.As(err, &limit) || errors.Is(err, errNoCertificate) ||
 		errors.Is(err, errOpen) || errors.Is(err, auth.ErrNotFound)
 }
 
@@ -137,6 +145,7 @@ func authStatus(err error) error {
 	var (
 		bad   *auth.Error
 		role  *roleError
+		owner *ownerError
 		limit *auth.LimitError
 	)
 	switch {
@@ -144,6 +153,8 @@ func authStatus(err error) error {
 		return newStatus(codes.Unauthenticated, codeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
 	case errors.As(err, &role):
 		return newStatus(codes.PermissionDenied, codeForbidden, role.Error(), map[string]string{"role": role.has.String()})
+	case errors.As(err, &owner):
+		return newStatus(codes.PermissionDenied, codeForbidden, owner.Error(), nil)
 	case errors.As(err, &limit):
 		return newStatus(codes.ResourceExhausted, codeAuthLimit, limit.Error(), nil)
 	case errors.Is(err, errNoCertificate):

@@ -85,7 +85,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	open := newSessions()
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{
-		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts()},
+		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts(), owner: cfg.Backup.Tenant},
 		doors: newDoorkeeper(cfg.Connections), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
 	m.registry.MustRegister(c.doors.turnedAway)

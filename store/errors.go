@@ -64,6 +64,26 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
+// UnfinishedError means that a restore into the directory did not come to its end.
+type UnfinishedError struct {
+	Dir  string
+	Name string // of what it left there
+}
+
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("a restore into %s did not come to its end: it left %s there, and no store", e.Dir, e.Name)
+}
+
+// NotEmptyError means that a store was to be restored where there is something.
+type NotEmptyError struct {
+	Dir  string
+	Name string // of what is there, among others
+}
+
+func (e *NotEmptyError) Error() string {
+	return fmt.Sprintf("%s is not empty: %s is in it", e.Dir, e.Name)
+}
+
 // NewerFormatError means that a newer version of Lessor wrote the store. It was not changed.
 type NewerFormatError struct {
 	Have uint32 // format of the store

@@ -29,6 +29,9 @@ type cli struct {
 	Cert    certCmd    `cmd:"" help:"Make certificates for development."`
 	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
+	Backup  backupCmd  `cmd:"" help:"Take a copy of the store of a coordinator that serves."`
+	Restore restoreCmd `cmd:"" help:"Make a store of a backup."`
+	Compact compactCmd `cmd:"" help:"Give back the room that a store does not use any more."`
 	Verify  verifyCmd  `cmd:"" help:"Look through a store that is not served for anything that is wrong."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 }

@@ -36,6 +36,7 @@ type serveCmd struct {
 	Health   healthFlags  `embed:"" prefix:"health-"`
 	Quotas   quotaFlags   `embed:""`
 	Max      maxFlags     `embed:"" prefix:"max-"`
+	Backup   backupFlags  `embed:"" prefix:"backup-"`
 
 	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where workers that report over HTTP find this coordinator (http:// and the address of --http)."`
 	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is good, at most 2h (1h); always ten minutes longer than its lease."`
@@ -49,6 +50,13 @@ second stops it at once, which loses nothing that was acknowledged. The log goes
 Examples:
   lessor serve --data /var/lib/lessor
   LESSOR_DATA=./data lessor serve --listen 127.0.0.1:0 --json`
+}
+
+// backupFlags bound AdminService.Backup.
+type backupFlags struct {
+	Tenant  string        `default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which have what is every tenant's."`
+	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while it lasts, the file of the store grows with what is written."`
+	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup may stand still."`
 }
 
 // limits are the sizes that an operator may set (S7).
@@ -125,6 +133,7 @@ func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordi
 		Callbacks: coordinator.Callbacks{
 			URL: c.CallbackURL, TokenTTL: c.TaskTokenTTL,
 		},
+		Backup: coordinator.Backup(c.Backup),
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},
@@ -209,31 +218,6 @@ func withStore(dir string, use func(store.Store) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	return use(st)
-}
-
-// storeError explains why a store cannot be opened.
-func storeError(dir string, err error) error {
-	var (
-		inUse   *store.InUseError
-		newer   *store.NewerFormatError
-		damaged *store.DamagedError
-		corrupt *store.CorruptError
-	)
-	switch {
-	case errors.As(err, &inUse):
-		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
-	case errors.As(err, &newer):
-		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
-	case errors.As(err, &damaged), errors.As(err, &corrupt):
-		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
-	case errors.Is(err, syscall.ENOSPC):
-		return fail(exitCannotStart, "make room on its disk", "no room on the disk of data directory %s", dir)
-	case errors.Is(err, fs.ErrPermission):
-		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
-	}
-	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
 }
 
 // newError explains why a coordinator cannot be made: its store fails, or its configuration is wrong.

@@ -41,6 +41,8 @@ func explainStatus(err error) *failure {
 			return fail(exitUnavailable, waitHint(s, "try again later")+"; \"lessor status\" shows the quotas", "%s", s.Message())
 		}
 		return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is overloaded: %s", s.Message())
+	case codes.Aborted:
+		return fail(exitUnavailable, "try again", "%s", s.Message())
 	case codes.DeadlineExceeded:
 		return fail(exitUnavailable, "the coordinator may have done it all the same; look before you repeat", "no answer in time")
 	case codes.Internal, codes.Unknown, codes.DataLoss:

@@ -96,8 +96,13 @@ func verifyStore(path string, v *verdict, found func(finding) error) (err error)
 		return storeError(path, err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	return lookThrough(st, v, found)
+}
+
+// lookThrough calls found with all that is wrong in an open store, until that fails.
+func lookThrough(st store.Store, v *verdict, found func(finding) error) error {
 	var printing error
-	err = st.View(func(r store.Reader) error {
+	err := st.View(func(r store.Reader) (err error) {
 		if v.Format, err = store.ReadFormat(r); err != nil {
 			return err
 		}
@@ -126,7 +131,7 @@ func brokenStore(err error) (f finding, broken bool) {
 	var corrupt *store.CorruptError
 	switch {
 	case errors.As(err, &damaged):
-		return finding{Problem: damaged.Error()}, true
+		return finding{Problem: "damaged or not a Lessor store: " + damaged.Problem}, true
 	case errors.As(err, &corrupt):
 		return findingOf(verify.Finding{Keyspace: corrupt.Keyspace, Key: corrupt.Key, Problem: corrupt.Problem}), true
 	}

@@ -62,15 +62,17 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// removeTemps clears away what first boots left that did not get to their end.
+// removeTemps clears away what first boots and copies left that did not get to their end.
 func removeTemps(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, tempNames))
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, pattern := range []string{tempNames, compactNames} {
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
 			return err
+		}
+		for _, name := range names {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return nil

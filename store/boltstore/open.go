@@ -16,9 +16,11 @@ import (
 
 // Names within the directory of a store.
 const (
-	fileName  = "lessor.db"
-	tempNames = fileName + ".new-*" // first boots that were cut off
-	ownerName = "lessor.owner"
+	fileName      = "lessor.db"
+	tempNames     = fileName + ".new-*"     // first boots that were cut off
+	compactNames  = fileName + ".compact-*" // copies of Compact that were
+	restoringName = fileName + ".restoring" // a store that Restore has not finished
+	ownerName     = "lessor.owner"
 )
 
 // Options are the choices of who opens a store. The zero Options are right for most.
@@ -50,13 +52,16 @@ func (o Options) withDefaults() Options {
 // Open opens the store in dir, and makes both if they are not there. All pages with keys are read, to check them and to find
 // the free ones: 0.4 s for a million tasks in the page cache, more from a cold disk.
 //
-// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError and *store.CorruptError;
+// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError and *store.UnfinishedError;
 // others come from the operating system and name the directory or the file.
 func Open(dir string, opts Options) (*Store, error) {
 	return open(dir, opts.withDefaults(), store.Current())
 }
 
 func open(dir string, opts Options, migrations store.Migrations) (*Store, error) {
+	if err := refuseUnfinished(dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, fileName)
 	if err := makeStore(dir, path, migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
@@ -76,6 +81,9 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 // upgraded; no process may have it open for more. A Commit fails. The errors are those of Open, and fs.ErrNotExist where there is no store.
 func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if err := refuseUnfinished(path); err != nil {
+			return nil, err
+		}
 		path = filepath.Join(path, fileName)
 	}
 	opts = opts.withDefaults()

@@ -1753,6 +1753,275 @@ func (x *Quota) GetUsed() uint64 {
 	return 0
 }
 
+// BackupRequest asks for everything.
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{22}
+}
+
+// BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
+type BackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this part is.
+	//
+	// Types that are valid to be assigned to Part:
+	//
+	//	*BackupResponse_Begin
+	//	*BackupResponse_Data
+	//	*BackupResponse_End
+	Part          isBackupResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *BackupResponse) GetPart() isBackupResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetBegin() *BackupBegin {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetEnd() *BackupEnd {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isBackupResponse_Part interface {
+	isBackupResponse_Part()
+}
+
+type BackupResponse_Begin struct {
+	// First.
+	Begin *BackupBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type BackupResponse_Data struct {
+	// The next bytes of the file.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+type BackupResponse_End struct {
+	// Last.
+	End *BackupEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+func (*BackupResponse_Begin) isBackupResponse_Part() {}
+
+func (*BackupResponse_Data) isBackupResponse_Part() {}
+
+func (*BackupResponse_End) isBackupResponse_Part() {}
+
+// BackupBegin says of what the copy is.
+type BackupBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Format of the store: what a program must be able to read.
+	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	// Epoch of the store. A restore begins a later one.
+	Epoch uint32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// When the copy was begun.
+	TakenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
+	// About as many bytes are to come.
+	StoreBytes    uint64 `protobuf:"varint,4,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupBegin) Reset() {
+	*x = BackupBegin{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupBegin) ProtoMessage() {}
+
+func (x *BackupBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
+func (*BackupBegin) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BackupBegin) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *BackupBegin) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *BackupBegin) GetTakenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TakenAt
+	}
+	return nil
+}
+
+func (x *BackupBegin) GetStoreBytes() uint64 {
+	if x != nil {
+		return x.StoreBytes
+	}
+	return 0
+}
+
+// BackupEnd says what the whole must be.
+type BackupEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of all data.
+	Bytes uint64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// SHA-256 of all data.
+	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupEnd) Reset() {
+	*x = BackupEnd{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupEnd) ProtoMessage() {}
+
+func (x *BackupEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupEnd.ProtoReflect.Descriptor instead.
+func (*BackupEnd) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BackupEnd) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupEnd) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
 var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
@@ -1896,7 +2165,22 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\tR\x05value\x12\x12\n" +
-	"\x04used\x18\x04 \x01(\x04R\x04used*\xa0\x01\n" +
+	"\x04used\x18\x04 \x01(\x04R\x04used\"\x0f\n" +
+	"\rBackupRequest\"\x88\x01\n" +
+	"\x0eBackupResponse\x12.\n" +
+	"\x05begin\x18\x01 \x01(\v2\x16.lessor.v1.BackupBeginH\x00R\x05begin\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12(\n" +
+	"\x03end\x18\x03 \x01(\v2\x14.lessor.v1.BackupEndH\x00R\x03endB\x06\n" +
+	"\x04part\"\x93\x01\n" +
+	"\vBackupBegin\x12\x16\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x125\n" +
+	"\btaken_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\atakenAt\x12\x1f\n" +
+	"\vstore_bytes\x18\x04 \x01(\x04R\n" +
+	"storeBytes\"9\n" +
+	"\tBackupEnd\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256*\xa0\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +
@@ -1910,7 +2194,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\x88\x06\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xc9\x06\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -1924,7 +2208,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12X\n" +
 	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
-	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponseB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
+	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_admin_service_proto_rawDescOnce sync.Once
@@ -1939,7 +2224,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),               // 1: lessor.v1.WorkerHealth
@@ -1965,73 +2250,82 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),        // 21: lessor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),       // 22: lessor.v1.GetStatusResponse
 	(*Quota)(nil),                   // 23: lessor.v1.Quota
-	nil,                             // 24: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                             // 25: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                             // 26: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil),   // 27: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),             // 28: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),             // 29: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),              // 30: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),            // 31: lessor.v1.Capabilities
-	(*Drain)(nil),                   // 32: lessor.v1.Drain
-	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
-	(*ListAuditEventsRequest)(nil),  // 34: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 35: lessor.v1.ListAuditEventsResponse
+	(*BackupRequest)(nil),           // 24: lessor.v1.BackupRequest
+	(*BackupResponse)(nil),          // 25: lessor.v1.BackupResponse
+	(*BackupBegin)(nil),             // 26: lessor.v1.BackupBegin
+	(*BackupEnd)(nil),               // 27: lessor.v1.BackupEnd
+	nil,                             // 28: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                             // 29: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                             // 30: lessor.v1.Worker.MetricsEntry
+	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),             // 32: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),             // 33: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),              // 34: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),            // 35: lessor.v1.Capabilities
+	(*Drain)(nil),                   // 36: lessor.v1.Drain
+	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
+	(*ListAuditEventsRequest)(nil),  // 38: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 39: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	27, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	31, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	28, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	24, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	32, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	28, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	28, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	25, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	32, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	29, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	29, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	33, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	30, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	34, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	31, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	27, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	27, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	26, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	35, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	31, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	31, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	30, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	32, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	36, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
 	12, // 19: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	27, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	31, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 21: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	33, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	37, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 23: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
 	12, // 24: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	27, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	27, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	31, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	31, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
 	23, // 27: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	10, // 28: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 29: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 30: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 31: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	19, // 32: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 33: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 34: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 35: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	34, // 36: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	21, // 37: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	11, // 38: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 39: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 40: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 41: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	20, // 42: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 43: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 44: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 45: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	35, // 46: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	22, // 47: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	38, // [38:48] is the sub-list for method output_type
-	28, // [28:38] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	26, // 28: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	27, // 29: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	31, // 30: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	10, // 31: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 32: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 33: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 34: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	19, // 35: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 36: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 37: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 38: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	38, // 39: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	21, // 40: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	24, // 41: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	11, // 42: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 43: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 44: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 45: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	20, // 46: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 47: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 48: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 49: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	39, // 50: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	22, // 51: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	25, // 52: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	42, // [42:53] is the sub-list for method output_type
+	31, // [31:42] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -2045,13 +2339,18 @@ func file_lessor_v1_admin_service_proto_init() {
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_lessor_v1_admin_service_proto_msgTypes[23].OneofWrappers = []any{
+		(*BackupResponse_Begin)(nil),
+		(*BackupResponse_Data)(nil),
+		(*BackupResponse_End)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

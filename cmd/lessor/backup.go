@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/boltstore"
+)
+
+// backupCmd is lessor backup.
+type backupCmd struct {
+	server `embed:""`
+
+	File  string `type:"bytes" arg:"" placeholder:"FILE" help:"Where to write the backup."`
+	Force bool   `help:"Replace FILE if it is there."`
+}
+
+// Help is shown below the flags.
+func (backupCmd) Help() string {
+	return `Takes a copy of the whole store of a coordinator while it serves: everything that was acknowledged before, and nothing in halves. The file gets its
+name when it is complete, on the disk, and was verified; until then it lies beside under FILE.partial-*. It holds the tasks of all tenants and the keys
+that sign leases and tokens: it is as secret as the store. lessor restore makes a store of it.
+
+Examples:
+  lessor backup /backups/lessor-$(date +%F).db
+  lessor backup --token-file ann.token --json lessor.backup`
+}
+
+// taken is what lessor backup --json prints.
+type taken struct {
+	File    string    `json:"file"`
+	Bytes   uint64    `json:"bytes"`
+	SHA256  string    `json:"sha256"`
+	Format  uint32    `json:"format"`
+	Epoch   uint32    `json:"epoch"`
+	Tasks   uint64    `json:"tasks"`
+	TakenAt time.Time `json:"taken_at"`
+}
+
+func (t taken) String() string {
+	return fmt.Sprintf("%s: %s, %d tasks, epoch %d, taken at %s, sha256 %s", t.File, bytesText(t.Bytes), t.Tasks, t.Epoch,
+		t.TakenAt.Format(time.RFC3339), t.SHA256)
+}
+
+func (c backupCmd) Run(a *app) (err error) {
+	defer a.catchSignals()()
+	file, err := newFile(c.File, c.Force)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.discard()) }()
+	t := taken{File: c.File}
+	if err := c.with(func(cl *client) error { return receive(a.ctx, cl.admin, file, &t) }); err != nil {
+		return stopped(a.ctx, err)
+	}
+	if err := c.check(file, &t); err != nil {
+		return err
+	}
+	if err := file.keep(); err != nil {
+		return err
+	}
+	return a.line(t, t.String())
+}
+
+// stopped is the signal that ended ctx, or else err.
+func stopped(ctx context.Context, err error) error {
+	if signal := (*interruptedError)(nil); errors.As(context.Cause(ctx), &signal) {
+		return signal
+	}
+	return err
+}
+
+// errCut is a backup that came without its end.
+var errCut = errors.New("the backup was cut off before its end")
+
+// receive writes what the coordinator streams, and wants it to be whole.
+func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Writer, t *taken) error {
+	stream, err := admin.Backup(ctx, &lessorv1.BackupRequest{})
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = errCut
+		}
+		if err != nil {
+			return err
+		}
+		switch part := m.GetPart().(type) {
+		case *lessorv1.BackupResponse_Begin:
+			t.Format, t.Epoch, t.TakenAt = part.Begin.GetFormat(), part.Begin.GetEpoch(), part.Begin.GetTakenAt().AsTime()
+		case *lessorv1.BackupResponse_Data:
+			_, _ = sum.Write(part.Data) // never fails
+			if _, err := to.Write(part.Data); err != nil {
+				return err
+			}
+			t.Bytes += uint64(len(part.Data))
+		case *lessorv1.BackupResponse_End:
+			return t.end(part.End, sum)
+		}
+	}
+}
+
+// end compares what came with what was sent.
+func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
+	got := sum.Sum(nil)
+	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
+		return fail(exitFailed, "repeat it", "%d bytes of the backup came, with another checksum than the %d that were sent", t.Bytes, said.GetBytes())
+	}
+	t.SHA256 = hex.EncodeToString(got)
+	return nil
+}
+
+// check looks through the copy.
+func (c backupCmd) check(file *unfinished, t *taken) (err error) {
+	st, err := boltstore.OpenReadOnly(file.Name(), boltstore.Options{})
+	if err != nil {
+		return notKept(err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	v, err := soundOrFail(st)
+	if err != nil {
+		return notKept(err)
+	}
+	t.Tasks = v.Tasks
+	return nil
+}
+
+func notKept(err error) error {
+	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups", "the backup was not kept: %v", err)
+}

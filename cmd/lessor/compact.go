@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/lessor-dev/lessor/store/boltstore"
+)
+
+// compactCmd is lessor compact.
+type compactCmd struct {
+	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Data directory of a coordinator that does not run."`
+}
+
+// Help is shown below the flags.
+func (compactCmd) Help() string {
+	return `Gives back the room that the file of a store does not use any more: writes a copy without it, verifies that, and puts it in the place of the store in one step. Until
+then the store is as it was. There must be room on the disk for both.
+
+Examples:
+  lessor compact --data /var/lib/lessor`
+}
+
+// compacted is what lessor compact --json prints.
+type compacted struct {
+	Data   string `json:"data"`
+	Before int64  `json:"bytes_before"`
+	After  int64  `json:"bytes_after"`
+}
+
+func (c compacted) String() string {
+	return fmt.Sprintf("%s: %s became %s", c.Data, bytesText(uint64(c.Before)), bytesText(uint64(c.After)))
+}
+
+func (c compactCmd) Run(a *app) (err error) {
+	if c.Data == "" {
+		return fail(exitUsage, "name a directory", "--data: is empty")
+	}
+	done := compacted{Data: c.Data}
+	done.Before, done.After, err = boltstore.Compact(c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
+		_, err := soundOrFail(st)
+		return err
+	})
+	if err != nil {
+		return storeError(c.Data, err)
+	}
+	return a.line(done, done.String())
+}

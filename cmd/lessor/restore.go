@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// restoreCmd is lessor restore.
+type restoreCmd struct {
+	File string `type:"bytes" arg:"" placeholder:"FILE" help:"File that lessor backup wrote."`
+	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the new store: empty, or not there yet."`
+}
+
+// Help is shown below the flags.
+func (restoreCmd) Help() string {
+	return `Makes a store of a backup, to be served by lessor serve --data DIR. The backup is verified first. The store begins a new epoch: leases that were open in the
+backup end at the first start, which is not counted as a loss, and those that were granted after it are told COORDINATOR_RECOVERED. Stop the coordinator of
+the old store first: two that serve copies of one store grant the same tasks.
+
+Examples:
+  lessor restore /backups/lessor-2026-11-21.db --data /var/lib/lessor`
+}
+
+// restored is what lessor restore --json prints.
+type restored struct {
+	Data   string `json:"data"`
+	Format uint32 `json:"format"`
+	Epoch  uint32 `json:"epoch"`
+	Tasks  uint64 `json:"tasks"`
+	Leases uint64 `json:"leases"`
+}
+
+func (r restored) String() string {
+	return fmt.Sprintf("%s: %d tasks, epoch %d; %d leases of the backup end at the first start", r.Data, r.Tasks, r.Epoch, r.Leases)
+}
+
+func (c restoreCmd) Run(a *app) error {
+	if c.Data == "" {
+		return fail(exitUsage, "name a directory", "--data: is empty")
+	}
+	if _, err := os.Stat(c.File); err != nil {
+		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)
+	}
+	done := restored{Data: c.Data}
+	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
+		v, err := soundOrFail(st)
+		if err != nil {
+			return err
+		}
+		done.Format, done.Tasks, done.Leases = v.Format, v.Tasks, v.Leases
+		done.Epoch, err = beginEpoch(a, st)
+		return err
+	})
+	if f, broken := brokenStore(err); broken {
+		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s can not be restored: %s", c.File, f.Problem)
+	}
+	if err != nil {
+		return storeError(c.Data, err)
+	}
+	return a.line(done, done.String())
+}
+
+// soundOrFail refuses a store in which something is wrong.
+func soundOrFail(st store.Store) (v verdict, err error) {
+	var first *finding
+	err = lookThrough(st, &v, func(f finding) error {
+		if first == nil {
+			first = &f
+		}
+		return nil
+	})
+	if err == nil && first != nil {
+		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "there are findings, the first one is: %v", first)
+	}
+	return v, err
+}
+
+// beginEpoch makes the copy a store of its own (A11).
+func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
+	var b store.Batch
+	err = st.View(func(r store.Reader) error {
+		epoch, err = records.Restored(&b, r, lease.WallOf(time.Now()))
+		return err
+	})
+	if err == nil && epoch != 0 {
+		err = st.Commit(a.ctx, &b)
+	}
+	return epoch, err
+}

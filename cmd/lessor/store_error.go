@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// storeError explains why a store cannot be opened.
+func storeError(dir string, err error) error {
+	var (
+		inUse   *store.InUseError
+		newer   *store.NewerFormatError
+		damaged *store.DamagedError
+		corrupt *store.CorruptError
+		half    *store.UnfinishedError
+		full    *store.NotEmptyError
+		told    *failure
+	)
+	switch {
+	case errors.As(err, &told):
+		return told
+	case errors.As(err, &half):
+		return fail(exitCannotStart, "give the command lessor restore again, which begins anew", "%v", half)
+	case errors.As(err, &full):
+		return fail(exitCannotStart, "name an empty directory; an old store is better kept until the new one serves", "%v", full)
+	case errors.As(err, &inUse):
+		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
+	case errors.As(err, &newer):
+		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
+	case errors.As(err, &damaged), errors.As(err, &corrupt):
+		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
+	case errors.Is(err, syscall.ENOSPC):
+		return fail(exitCannotStart, "make room on its disk", "no room on the disk of data directory %s", dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
+	}
+	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
+}

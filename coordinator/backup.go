@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Backup governs copies of the whole store. While one is taken the store keeps all pages that it is made of, so that the file grows with what is
+// written meanwhile: nobody may take one for ever.
+type Backup struct {
+	// Tenant whose operators may take one. Empty: DefaultTenant. The copy has what is every tenant's.
+	Tenant string
+	// Timeout is how long one may take; 0 is an hour. At least a second.
+	Timeout time.Duration
+	// Stall is how long the reader may stand still; 0 is 30 s. At least a second.
+	Stall time.Duration
+}
+
+const (
+	defaultBackupTimeout = time.Hour
+	defaultBackupStall   = 30 * time.Second
+	backupChunk          = 256 << 10 // bytes of one response
+)
+
+func (b *Backup) fill() {
+	if b.Tenant == "" {
+		b.Tenant = DefaultTenant
+	}
+	if b.Timeout == 0 {
+		b.Timeout = defaultBackupTimeout
+	}
+	if b.Stall == 0 {
+		b.Stall = defaultBackupStall
+	}
+}
+
+func (b *Backup) validate() error {
+	if least := time.Second; b.Timeout < least || b.Stall < least {
+		return fmt.Errorf("a backup may take %v and stand still for %v; the least is %v", b.Timeout, b.Stall, least)
+	}
+	return nil
+}
+
+// Ends of a backup before its time.
+var (
+	errBackupBusy  = errors.New("another backup is under way")
+	errBackupLate  = errors.New("the backup took too long; what was sent is no backup")
+	errBackupStall = errors.New("the reader of the backup stood still for too long; what was sent is no backup")
+)
+
+// Backup streams a copy of the store (A11).
+func (s *adminService) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+	rules := &s.cfg.Backup
+	if !s.backup.CompareAndSwap(false, true) {
+		return toStatus(errBackupBusy)
+	}
+	defer s.backup.Store(false)
+	ctx, cancel := s.until(stream.Context())
+	defer cancel()
+	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, errBackupLate)
+	defer cancel()
+	out := &backupWriter{ctx: ctx, stall: rules.Stall, send: stream.Send, sum: sha256.New()}
+	return toStatus(s.copyTo(out))
+}
+
+// copyTo sends all parts. The snapshot is let go when it returns, whatever becomes of the reader.
+func (s *adminService) copyTo(out *backupWriter) error {
+	begin := &lessorv1.BackupBegin{
+		Format: store.Current().Format(), Epoch: s.engine.Epoch(), TakenAt: stamp(s.engine.Now().Wall), StoreBytes: uint64(s.store.Stats().FileBytes),
+	}
+	if err := out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Begin{Begin: begin}}); err != nil {
+		return err
+	}
+	chunks := bufio.NewWriterSize(out, backupChunk)
+	if _, err := s.store.Snapshot(chunks); err != nil {
+		return err
+	}
+	if err := chunks.Flush(); err != nil {
+		return err
+	}
+	end := &lessorv1.BackupEnd{Bytes: out.bytes, Sha256: out.sum.Sum(nil)}
+	return out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_End{End: end}})
+}
+
+// backupWriter makes responses of what is written to it. A send that does not end is left behind: it ends with the call.
+type backupWriter struct {
+	ctx   context.Context //nolint:containedctx // of the one call that it writes for
+	stall time.Duration
+	send  func(*lessorv1.BackupResponse) error
+	sum   hash.Hash
+	bytes uint64
+}
+
+// Write sends a copy of p, since a send that is left behind may still read it.
+func (w *backupWriter) Write(p []byte) (int, error) {
+	_, _ = w.sum.Write(p) // never fails
+	w.bytes += uint64(len(p))
+	data := append([]byte(nil), p...)
+	if err := w.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Data{Data: data}}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (w *backupWriter) pass(part *lessorv1.BackupResponse) error {
+	sent := make(chan error, 1)
+	go func() { sent <- w.send(part) }()
+	slow := time.NewTimer(w.stall)
+	defer slow.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-slow.C:
+		return errBackupStall
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	}
+}

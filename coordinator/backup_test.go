@@ -1,0 +1,204 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/verify"
+)
+
+// serveOnDisk serves a store on disk that is larger than what fits between a coordinator and a reader that stands still.
+func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, err := boltstore.Open(dir, boltstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = st.Close() }()
+		r := newRigWith(t, st, cfg)
+		defer func() {
+			r.stop()
+			if err := <-r.served; err != nil {
+				t.Error(err)
+			}
+			_ = r.conn.Close()
+		}()
+		for range 2 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = bytes.Repeat([]byte("payload "), 128<<10) })
+		}
+		test(t, r)
+	})
+}
+
+// receive reads a backup to its end.
+func receive(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
+	for {
+		m, err := stream.Recv()
+		switch {
+		case err != nil:
+			return begin, data, end, err
+		case m.GetBegin() != nil:
+			begin = m.GetBegin()
+		case m.GetEnd() != nil:
+			return begin, data, m.GetEnd(), nil
+		}
+		data = append(data, m.GetData()...)
+	}
+}
+
+// A11: what is streamed is a store, whole and sound, with what was acknowledged before.
+func TestBackup(t *testing.T) {
+	t.Attr("rules", "A11")
+	serveOnDisk(t, Config{}, func(t *testing.T, r *rig) {
+		r.lease(t)
+		stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin, data, end, err := receive(stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(data)
+		if end.GetBytes() != uint64(len(data)) || !bytes.Equal(end.GetSha256(), sum[:]) {
+			t.Errorf("the end says %v of %d bytes", end, len(data))
+		}
+		if begin.GetFormat() != store.Current().Format() || begin.GetEpoch() != 1 || !begin.GetTakenAt().AsTime().Equal(time.Now()) {
+			t.Errorf("the beginning says %v", begin)
+		}
+		if got, want := look(t, data), (verify.Summary{Epoch: 1, Tasks: 2, Leases: 1}); got != want {
+			t.Errorf("the copy holds %+v, want %+v", got, want)
+		}
+	})
+}
+
+// look opens a backup and finds nothing wrong with it.
+func look(t *testing.T, data []byte) (sum verify.Summary) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := boltstore.OpenReadOnly(file, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	err = st.View(func(r store.Reader) (err error) {
+		sum, err = verify.Store(r, func(f verify.Finding) { t.Errorf("%v %x: %s", f.Keyspace, f.Key, f.Problem) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum.Records = 0
+	return sum
+}
+
+// A reader that stands still, or is too slow, or goes away, does not hold the store's pages for ever: its backup ends, and another may begin.
+func TestBackupIsNotHeldUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg  Backup
+		read func(t *testing.T, stream lessorv1.AdminService_BackupClient, leave context.CancelFunc)
+		want codes.Code
+	}{
+		"stands still": {
+			Backup{Stall: 5 * time.Second},
+			func(*testing.T, lessorv1.AdminService_BackupClient, context.CancelFunc) { time.Sleep(6 * time.Second) }, codes.Aborted,
+		},
+		"is slow": {
+			Backup{Stall: 5 * time.Second, Timeout: 8 * time.Second},
+			func(t *testing.T, stream lessorv1.AdminService_BackupClient, _ context.CancelFunc) {
+				for range 5 {
+					time.Sleep(2 * time.Second)
+					if _, err := stream.Recv(); err != nil {
+						break // what it ends with is seen below
+					}
+				}
+			}, codes.Aborted,
+		},
+		"goes away": {
+			Backup{},
+			func(_ *testing.T, _ lessorv1.AdminService_BackupClient, leave context.CancelFunc) { leave() }, codes.Canceled,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serveOnDisk(t, Config{Backup: tt.cfg}, func(t *testing.T, r *rig) {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				stream, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if err := r.takeBackup(t); status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeBackupBusy {
+					t.Errorf("a second one at the same time: %v", err)
+				}
+				tt.read(t, stream, leave)
+				synctest.Wait()
+				if err := r.takeBackup(t); err != nil {
+					t.Errorf("another one after that: %v", err)
+				}
+				if _, _, _, err := receive(stream); status.Code(err) != tt.want {
+					t.Errorf("the first one ends with %v, want %v", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func (r *rig) takeBackup(t *testing.T) error {
+	t.Helper()
+	stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+	if err == nil {
+		_, _, _, err = receive(stream)
+	}
+	return err
+}
+
+// A coordinator that stops does not wait for who reads a backup.
+func TestStopEndsABackup(t *testing.T) {
+	serveOnDisk(t, Config{}, func(t *testing.T, r *rig) {
+		stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.stop()
+		if _, _, _, err := receive(stream); status.Code(err) != codes.Unavailable {
+			t.Errorf("the backup ends with %v, want UNAVAILABLE", err)
+		}
+	})
+}
+
+// X2: a copy has what is every tenant's, so that operators of one tenant alone may have it.
+func TestWhoMayTakeABackup(t *testing.T) {
+	t.Attr("rules", "X2")
+	serveWith(t, nil, Config{Auth: &Auth{}, Backup: Backup{Tenant: "host"}}, func(t *testing.T, r *rig) {
+		for tenant, want := range map[string]codes.Code{"host": codes.OK, "acme": codes.PermissionDenied, DefaultTenant: codes.PermissionDenied} {
+			token, _ := r.issue(t, tenant, auth.Operator)
+			stream, err := r.admin.Backup(bearing(t.Context(), token), &lessorv1.BackupRequest{})
+			if err == nil {
+				_, _, _, err = receive(stream)
+			}
+			if status.Code(err) != want || want != codes.OK && errorCode(err) != codeForbidden {
+				t.Errorf("an operator of tenant %q: %v, want %v", tenant, err, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package boltstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// compactTx is how many bytes of records one transaction of a copy takes: it holds them in memory.
+const compactTx = 16 << 20
+
+// Compact rewrites the store in dir without the pages that hold nothing, and returns the size of the file before and after. The copy is compared with
+// the store by its sums, and looked at by check; then it takes the store's name in one step. Until then the store is as it was, and what a crash leaves of the copy is
+// removed by the next Open. The format stays as it is.
+//
+// Errors are those of Open, and those of check.
+func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {
+	opts = opts.withDefaults()
+	if err := refuseUnfinished(dir); err != nil {
+		return 0, 0, err
+	}
+	path := filepath.Join(dir, fileName)
+	db, err := openBolt(path, opts, boltOptions(opts))
+	if err != nil {
+		return 0, 0, err
+	}
+	s := newStore(db, opts, func() { disown(dir) })
+	defer func() { err = errors.Join(err, s.Close()) }() // the lock keeps others away until the copy has the name
+	if err := errors.Join(own(dir), removeTemps(dir)); err != nil {
+		return 0, 0, err
+	}
+	if _, err := store.Current().Check(s); err != nil {
+		return 0, 0, err
+	}
+	if err := s.requireSums(); err != nil {
+		return 0, 0, err
+	}
+	before = s.Stats().FileBytes
+	after, err = s.replace(check)
+	return before, after, err
+}
+
+// replace puts a copy in the place of the store.
+func (s *Store) replace(check func(*Store) error) (size int64, err error) {
+	dir := filepath.Dir(s.path)
+	temp, err := os.CreateTemp(dir, compactNames)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // gone, if all went well
+	if err := temp.Close(); err != nil {
+		return 0, err
+	}
+	if err := s.copyTo(temp.Name()); err != nil {
+		return 0, err
+	}
+	if size, err = s.checkCopy(temp.Name(), check); err != nil {
+		return 0, err
+	}
+	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
+}
+
+// copyTo writes all records to a new file, densely, and syncs it once at the end.
+func (s *Store) copyTo(path string) error {
+	opts := boltOptions(Options{}.withDefaults())
+	opts.NoSync, opts.NoGrowSync = true, true
+	to, err := bbolt.Open(path, 0o600, opts)
+	if err != nil {
+		return err
+	}
+	err = bbolt.Compact(to, s.db, compactTx)
+	if err == nil {
+		err = to.Update(signSums)
+	}
+	return errors.Join(err, to.Sync(), to.Close())
+}
+
+// signSums makes copied sums those of the newest transaction; a store without any stays so.
+func signSums(tx *bbolt.Tx) error {
+	if tx.Bucket([]byte(sumsBucket)) == nil {
+		return nil
+	}
+	all, err := readSums(tx)
+	if err != nil {
+		return err
+	}
+	return all.put(tx)
+}
+
+func (s *Store) checkCopy(path string, check func(*Store) error) (size int64, err error) {
+	to, err := OpenReadOnly(path, Options{})
+	if err != nil {
+		return 0, fmt.Errorf("the copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	want, err := s.sums()
+	if err != nil {
+		return 0, err
+	}
+	got, err := to.sums()
+	switch {
+	case err != nil:
+		return 0, err
+	case *got != *want:
+		return 0, errors.New("the copy differs from the store")
+	}
+	return to.Stats().FileBytes, check(to)
+}
+
+// sums adds up all records.
+func (s *Store) sums() (all *sums, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		all, err = computeSums(tx)
+		return err
+	})
+	return all, err
+}

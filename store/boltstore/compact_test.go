@@ -1,0 +1,146 @@
+package boltstore
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// shrunk returns the directory of a store most of which holds nothing.
+func shrunk(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filled(t)
+	s := mustOpen(t, dir)
+	for _, fill := range []func(*store.Batch){
+		func(b *store.Batch) { b.Put(store.Output, []byte("k"), make([]byte, 1<<20)) },
+		func(b *store.Batch) { b.Delete(store.Output, []byte("k")) },
+	} {
+		var b store.Batch
+		fill(&b)
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestCompact(t *testing.T) {
+	dir := shrunk(t)
+	old := mustOpen(t, dir)
+	want := listing(t, old)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, after, err := Compact(dir, Options{}, func(s *Store) error {
+		if got := listing(t, s); got != want {
+			t.Error("check sees other records")
+		}
+		return nil
+	})
+	if err != nil || before < 1<<20 || after > before/2 || after != int64(len(read(t, dir))) {
+		t.Errorf("Compact = %d, %d, %v; the file has %d bytes", before, after, err, len(read(t, dir)))
+	}
+	if names := namesIn(t, dir); names != fileName {
+		t.Errorf("files: %s, want %s", names, fileName)
+	}
+	s := mustOpen(t, dir)
+	if got := listing(t, s); got != want {
+		t.Error("the records are not the same")
+	}
+	var b store.Batch
+	b.Put(store.Task, []byte("k"), []byte("v"))
+	if err := errors.Join(s.Commit(t.Context(), &b), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+}
+
+// A compaction that fails, or is killed, leaves the store as it was.
+func TestCompactThatFails(t *testing.T) {
+	no := errors.New("no")
+	dir := shrunk(t)
+	was := read(t, dir)
+	if _, _, err := Compact(dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
+		t.Errorf("Compact = %v, want the error of check", err)
+	}
+	if names := namesIn(t, dir); names != fileName || !bytes.Equal(was, read(t, dir)) {
+		t.Errorf("files: %s, want %s as it was", names, fileName)
+	}
+	left := filepath.Join(dir, strings.Replace(compactNames, "*", "123", 1))
+	if err := os.WriteFile(left, was[:9000], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+	if names, want := namesIn(t, dir), fileName+" "+ownerName; names != want {
+		t.Errorf("files: %s, want %s", names, want)
+	}
+}
+
+// Who waits for the lock of the old file gets the new one: what it would write to the old one would be lost.
+func TestOpenDuringCompact(t *testing.T) {
+	dir := shrunk(t)
+	opened := make(chan *Store, 1)
+	_, _, err := Compact(dir, Options{}, func(*Store) error {
+		if _, err := Open(dir, Options{LockTimeout: time.Millisecond}); !errors.As(err, new(*store.InUseError)) {
+			t.Errorf("Open = %v, want an InUseError", err)
+		}
+		go func() {
+			s, err := Open(dir, Options{LockTimeout: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- s
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := <-opened
+	if s == nil {
+		return
+	}
+	defer func() { _ = s.Close() }()
+	named, err := os.Stat(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(named, statOf(t, s)) {
+		t.Error("the store that was opened is not the one in the directory")
+	}
+}
+
+// A lock on a file that has lost its name to another one is no lock on the store.
+func TestLockOfAFileThatWasReplaced(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	write := func(content string) {
+		if err := os.WriteFile(name+".new", []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(name+".new", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	old, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Close() }()
+	if !isNamed(old, name) {
+		t.Error("a file has its name")
+	}
+	write("new")
+	if isNamed(old, name) {
+		t.Error("a file that was replaced has its name")
+	}
+}

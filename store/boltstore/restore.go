@@ -1,0 +1,112 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Restore makes a store in dir, which must be empty or missing, of a file that Snapshot wrote. It is checked as by Open and upgraded; then prepare
+// may look at it and change it. It gets its name once all of that is durable, in one step. Until then it lies in dir under a name that keeps Open from making
+// an empty store there; what an earlier Restore left is begun anew.
+//
+// Errors are those of Open, *store.NotEmptyError, and those of prepare. dir is left empty then.
+func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := checkEmpty(dir); err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, restoringName)
+	err = copyFile(file, temp)
+	if err == nil {
+		err = prepareStore(temp, opts.withDefaults(), prepare)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(temp))
+	}
+	return errors.Join(os.Rename(temp, filepath.Join(dir, fileName)), lock.Sync())
+}
+
+// lockDir keeps other restores out of a directory.
+func lockDir(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return nil, errors.Join(&store.InUseError{Dir: dir}, d.Close())
+	}
+	return d, nil
+}
+
+// checkEmpty refuses a directory in which there is anything but an unfinished restore.
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != restoringName {
+			return &store.NotEmptyError{Dir: dir, Name: entry.Name()}
+		}
+	}
+	return nil
+}
+
+// copyFile makes a durable copy, for its owner alone. What has the name is overwritten.
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// prepareStore opens the copy, and closes it when all is done.
+func prepareStore(path string, opts Options, prepare func(*Store) error) error {
+	db, err := openBolt(path, opts, boltOptions(opts))
+	if err != nil {
+		return err
+	}
+	s := newStore(db, opts, func() {})
+	err = s.requireSums()
+	if err == nil {
+		err = store.Current().Upgrade(context.Background(), s)
+	}
+	if err == nil {
+		err = prepare(s)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// refuseUnfinished keeps an empty store from being made where a restore did not come to its end.
+func refuseUnfinished(dir string) error {
+	_, err := os.Lstat(filepath.Join(dir, restoringName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return &store.UnfinishedError{Dir: dir, Name: restoringName}
+}

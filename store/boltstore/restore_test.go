@@ -1,0 +1,174 @@
+package boltstore
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+func nothing(*Store) error { return nil }
+
+// backup returns a file with what is in a filled store.
+func backup(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "backup")
+	var copied bytes.Buffer
+	if _, err := mustOpen(t, filled(t)).Snapshot(&copied); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, copied.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// What prepare does is part of the new store: both are there, or neither.
+func TestRestore(t *testing.T) {
+	file, dir := backup(t), filepath.Join(t.TempDir(), "not", "there yet")
+	err := Restore(file, dir, Options{}, func(s *Store) error {
+		if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the store has its name before it is ready: %v", err)
+		}
+		var b store.Batch
+		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{1})
+		return s.Commit(t.Context(), &b)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := namesIn(t, dir); names != fileName {
+		t.Errorf("files: %s, want %s", names, fileName)
+	}
+	want, err := OpenReadOnly(file, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = want.Close() }()
+	err = mustOpen(t, dir).View(func(r store.Reader) error {
+		if got := r.Get(store.Meta, []byte(store.MetaClock)); len(got) == 0 {
+			t.Error("what prepare put is not there")
+		}
+		return want.View(func(old store.Reader) error {
+			return old.Scan(store.Spec, nil, nil, func(key, value []byte) bool {
+				if !bytes.Equal(r.Get(store.Spec, key), value) {
+					t.Errorf("record %x is not the same", key)
+				}
+				return true
+			})
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRestoreThatFailsLeavesNothing(t *testing.T) {
+	no := errors.New("no")
+	whole, dir := backup(t), t.TempDir()
+	cut := filepath.Join(t.TempDir(), "cut")
+	content, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cut, content[:len(content)-5000], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(whole, dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
+		t.Errorf("Restore = %v, want the error of prepare", err)
+	}
+	if err := Restore(cut, dir, Options{}, nothing); !errors.As(err, new(*store.DamagedError)) {
+		t.Errorf("Restore of a file that was cut off = %v, want a DamagedError", err)
+	}
+	if err := Restore(dir+"/nowhere", dir, Options{}, nothing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Restore of nothing = %v", err)
+	}
+	if names := namesIn(t, dir); names != "" {
+		t.Errorf("files: %s, want none", names)
+	}
+}
+
+func TestRestoreWantsAnEmptyDirectory(t *testing.T) {
+	file, dir := backup(t), filled(t)
+	before := read(t, dir)
+	full := new(store.NotEmptyError)
+	if err := Restore(file, dir, Options{}, nothing); !errors.As(err, &full) || full.Dir != dir || full.Name != fileName {
+		t.Errorf("Restore = %v, want a NotEmptyError that names the store", err)
+	}
+	if !bytes.Equal(before, read(t, dir)) {
+		t.Error("the store that was there has changed")
+	}
+}
+
+// A restore that was killed leaves a name that keeps Open from making an empty store, and nothing else from being restored.
+func TestRestoreThatWasKilled(t *testing.T) {
+	file, dir := backup(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, restoringName), make([]byte, 9000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, open := range map[string]func() error{
+		"Open":         func() error { _, err := Open(dir, Options{}); return err },
+		"OpenReadOnly": func() error { _, err := OpenReadOnly(dir, Options{}); return err },
+		"Compact":      func() error { _, _, err := Compact(dir, Options{}, nothing); return err },
+	} {
+		if err := open(); !errors.As(err, new(*store.UnfinishedError)) {
+			t.Errorf("%s = %v, want an UnfinishedError", what, err)
+		}
+	}
+	if names := namesIn(t, dir); names != restoringName {
+		t.Errorf("files: %s, want %s", names, restoringName)
+	}
+	if err := Restore(file, dir, Options{}, nothing); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+}
+
+// Of two restores into one directory the second is refused, and does not write into what the first is at.
+func TestRestoresDoNotMix(t *testing.T) {
+	file, dir := backup(t), t.TempDir()
+	err := Restore(file, dir, Options{}, func(*Store) error {
+		if err := Restore(file, dir, Options{}, nothing); !errors.As(err, new(*store.InUseError)) {
+			t.Errorf("the second Restore = %v, want an InUseError", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+}
+
+func TestOpenReadOnlyChangesNothing(t *testing.T) {
+	dir := filled(t)
+	before := read(t, dir)
+	s, err := OpenReadOnly(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if _, err := Open(dir, Options{LockTimeout: time.Millisecond}); !errors.As(err, new(*store.InUseError)) {
+		t.Errorf("Open beside it = %v, want an InUseError", err)
+	}
+	second, err := OpenReadOnly(filepath.Join(dir, fileName), Options{})
+	if err != nil {
+		t.Fatalf("a second one: %v", err)
+	}
+	defer func() { _ = second.Close() }()
+	var b store.Batch
+	b.Put(store.Task, []byte("k"), nil)
+	if err := s.Commit(t.Context(), &b); !errors.As(err, new(*store.CommitError)) {
+		t.Errorf("Commit = %v, want a CommitError", err)
+	}
+	if names := namesIn(t, dir); names != fileName || !bytes.Equal(before, read(t, dir)) {
+		t.Errorf("files: %s, want %s as it was", names, fileName)
+	}
+	if _, err := OpenReadOnly(t.TempDir(), Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of an empty directory: %v, want fs.ErrNotExist", err)
+	}
+}

@@ -1,0 +1,18 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Restored adds to b what makes a copy of a store one of its own: a new epoch, by which the first start ends the leases of the copy (A11). It returns
+// the epoch, 0 where there is none yet because the store was never served.
+func Restored(b *store.Batch, r store.Reader, now lease.Wall) (epoch uint32, err error) {
+	identity, found, err := ReadIdentity(r)
+	if !found {
+		return 0, err
+	}
+	identity.Epoch = lease.RestoredEpoch(identity.Epoch, now)
+	PutIdentity(b, identity)
+	return identity.Epoch, nil
+}
