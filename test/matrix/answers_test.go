@@ -15,10 +15,11 @@ import (
 
 // answer is what came back.
 type answer struct {
-	text  string   // all of it, in a form that can be compared
-	gist  []string // in a few words
-	err   error    // how the call ended
-	drawn []string // names by chance
+	text    string   // all of it, in a form that can be compared
+	gist    []string // in a few words
+	code    string   // of an error
+	refusal string   // status and code, and what is wrong with the credential where it says so
+	drawn   []string // names by chance
 }
 
 // hear adds a message.
@@ -30,12 +31,13 @@ func (a *answer) hear(m proto.Message) {
 
 // end adds how a call ended; an error that is nil is the end of it in order.
 func (a *answer) end(err error) {
-	a.err = err
 	if err == nil {
 		a.gist = slices.Insert(a.gist, 0, "OK")
 		return
 	}
-	a.gist = slices.Insert(a.gist, 0, codev1.Code(status.Code(err)).String(), infoOf(err).GetMetadata()["code"])
+	name, info := codev1.Code(status.Code(err)).String(), infoOf(err).GetMetadata()
+	a.code, a.refusal = info["code"], strings.TrimSpace(name+" "+info["code"]+" "+info["problem"])
+	a.gist = slices.Insert(a.gist, 0, name, a.code)
 	a.text += plainText(status.Convert(err).Proto()) + "\n"
 }
 

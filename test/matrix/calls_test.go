@@ -52,12 +52,12 @@ var calls = map[string]callRow{
 	"Fail":     {roles: working, whole: func(n names) proto.Message { return fail(n) }},
 	"Release":  {roles: working, whole: func(n names) proto.Message { return release(n) }},
 
-	"SubmitTask": {roles: producing, whole: func(n names) proto.Message { return &lessorv1.SubmitTaskRequest{Task: spec(n)} }},
+	"SubmitTask": {roles: producing, whole: func(n names) proto.Message { return &lessorv1.SubmitTaskRequest{Task: pinnedSpec(n)} }},
 	"BatchSubmitTasks": {roles: producing, whole: func(n names) proto.Message {
-		return &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(n), spec(n)}}
+		return &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{pinnedSpec(n), spec(n)}}
 	}},
 	"SubmitStream": {roles: producing, whole: func(n names) proto.Message {
-		return &lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec(n), spec(n)}}
+		return &lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{pinnedSpec(n), spec(n)}}
 	}},
 	"GetTask":     {roles: looking, whole: func(n names) proto.Message { return &lessorv1.GetTaskRequest{TaskId: n["task"]} }},
 	"ListTasks":   {roles: looking, whole: func(n names) proto.Message { return listTasks(n) }},
@@ -108,7 +108,10 @@ var calls = map[string]callRow{
 
 // complete reports the leased task of a tenant.
 func complete(n names) *lessorv1.CompleteRequest {
-	return &lessorv1.CompleteRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Output: []byte(outputMark)}
+	return &lessorv1.CompleteRequest{
+		TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Output: []byte(outputMark),
+		Artifacts: []*lessorv1.Artifact{{ResourceId: n["resource"], WorkerId: n["worker"]}},
+	}
 }
 
 func fail(n names) *lessorv1.FailRequest {

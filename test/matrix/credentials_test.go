@@ -137,5 +137,10 @@ func (e *estate) revoke(t *testing.T, h *house) {
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
 }
 
-// secretsOf are the parts of a token that are secret by themselves: all but the id of its key.
-func secretsOf(token string) []string { return strings.Split(token, ".")[1:] }
+// secretsOf are the parts of a token that are secret by themselves: all but the id of its key. Of a task token it is all.
+func secretsOf(token string) []string {
+	if parts := strings.Split(token, "."); len(parts) > 1 {
+		return parts[1:]
+	}
+	return []string{token}
+}

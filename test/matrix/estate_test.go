@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -49,6 +50,7 @@ func newEstate(t *testing.T) *estate {
 		for _, tenant := range []string{acme, evil} {
 			e.populate(t, h, tenant)
 		}
+		time.Sleep(tasktoken.Margin + time.Minute) // some task tokens end
 		var kept bytes.Buffer
 		must(st.Snapshot(&kept))(t)
 		e.store = kept.Bytes()
@@ -88,6 +90,14 @@ func spec(n names) *lessorv1.TaskSpec {
 	}
 }
 
+// pinnedSpec is one, too, of a task that is for the worker who has its resource and the others of its key.
+func pinnedSpec(n names) *lessorv1.TaskSpec {
+	s := spec(n)
+	s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: n["resource"], WorkerId: n["worker"]}}
+	s.Affinity = &lessorv1.Affinity{Key: n["affinity"], Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY}
+	return s
+}
+
 // aside is a queue of either tenant that no cell takes from.
 const aside = "aside"
 
@@ -101,11 +111,10 @@ func (e *estate) populate(t *testing.T, h *house, tenant string) {
 		change(s)
 		return must(h.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))(t).GetTask().GetTaskId()
 	}
-	lease := func(queue, request string) string {
+	lease := func(queue, request string) *lessorv1.Assignment {
 		taken := must(h.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: n["worker"], Queues: []string{queue}, RequestId: request}))(t)
-		id := taken.GetAssignments()[0].GetLeaseId()
-		e.secrets = append(e.secrets, id)
-		return id
+		e.secrets = append(e.secrets, taken.GetAssignments()[0].GetLeaseId())
+		return taken.GetAssignments()[0]
 	}
 
 	n["task/RetryTask"] = submit(func(s *lessorv1.TaskSpec) { s.Queue = aside })
@@ -116,10 +125,14 @@ func (e *estate) populate(t *testing.T, h *house, tenant string) {
 	})
 	old := lease(aside, "")
 	time.Sleep(3 * time.Second)
-	must(h.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: n["task/AdoptResult"], LeaseId: old, Output: []byte(outputMark)}))(t)
+	must(h.workers.Complete(ctx, &lessorv1.CompleteRequest{
+		TaskId: n["task/AdoptResult"], LeaseId: old.GetLeaseId(), Output: []byte(outputMark),
+	}))(t)
 
 	n["task"] = submit(func(*lessorv1.TaskSpec) {})
-	n["lease"] = lease(n["queue"], n["request"])
+	held := lease(n["queue"], n["request"])
+	n["lease"], n["attempt"] = held.GetLeaseId(), held.GetAttemptId()
+	e.tokens[tenant+" task"], e.tokens["expired task"] = held.GetTaskToken(), old.GetTaskToken()
 	must(h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], Checkpoint: []byte(checkpointMark)}))(t)
 
 	for i := range 3 {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,6 +33,7 @@ type house struct {
 	kept    contents
 	audited []*records.Audit
 	conn    *grpc.ClientConn
+	web     *http.Client
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 	admin   lessorv1.AdminServiceClient
@@ -71,17 +73,29 @@ func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
 	}
 	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error { h.commits++; apply(); return nil })
 	c := must(coordinator.New(st, coordinator.Config{
-		Version: "test", Auth: &coordinator.Auth{}, Logger: slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version: "test", Auth: &coordinator.Auth{}, Callbacks: coordinator.Callbacks{TokenTTL: time.Minute},
+		Logger: slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))(t)
-	lis := bufconn.Listen(64 << 10)
+	h.serve(c)
+	return h
+}
+
+// serve serves, and dials both listeners.
+func (h *house) serve(c *coordinator.Coordinator) {
+	h.t.Helper()
+	calls, web := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	go func() { h.served <- c.Serve(ctx, lis, nil) }()
+	go func() { h.served <- c.Serve(ctx, calls, web) }()
+	h.web = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return web.DialContext(ctx) },
+		// A deadline that was taken back may still come on a bufconn, and the server would take that for a client that has left.
+		DisableKeepAlives: true,
+	}}
 	h.conn = must(grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })))(t)
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return calls.DialContext(ctx) })))(h.t)
 	h.tasks, h.workers = lessorv1.NewTaskServiceClient(h.conn), lessorv1.NewWorkerServiceClient(h.conn)
 	h.admin, h.auth = lessorv1.NewAdminServiceClient(h.conn), lessorv1.NewAuthServiceClient(h.conn)
-	return h
 }
 
 // close stops the coordinator and reads its log.

@@ -26,6 +26,16 @@ func TestFrames(t *testing.T) {
 	e.try(t, "frames", framePlaces(t), append(e.credentials(), ending...))
 }
 
+// X1, X2, V2: every route.
+func TestRoutes(t *testing.T) {
+	t.Attr("rules", "X1 X2 V2 H1")
+	t.Parallel()
+	e := newEstate(t)
+	places, holders := routePlaces(t, e.readDocument(t))
+	e.try(t, "routes", places, e.credentials())
+	e.try(t, "callbacks", holders, e.taskTokens())
+}
+
 // try asks all cells of some places.
 func (e *estate) try(t *testing.T, what string, places []*place, with []credential) {
 	t.Helper()

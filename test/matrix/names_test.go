@@ -38,6 +38,7 @@ func nobodys(nobody string) names {
 	n := namesOf(nobody)
 	digit := map[string]string{void: "8", nemo: "9"}[nobody]
 	n["task"] = "t0000" + digit + "00000000zzz"
+	n["attempt"] = n["task"] + "-1"
 	n["lease"] = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7" + digit
 	n["session"] = "s0123456789abcde" + digit + "-aaaaaaaaaaaa"
 	n["resume"] = strings.Repeat(digit, 104)

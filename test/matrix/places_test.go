@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
@@ -15,6 +16,7 @@ type place struct {
 	whole     func(n names) request
 	fields    []field
 	together  []field // those that everything is
+	web       bool    // over HTTP
 	declarer  string  // credential whose outcomes are declared in testdata
 	say       func(h *house, c credential, r request) answer
 	// fleeting places change what is not in the store, so that a house is good for one good cell.
@@ -78,7 +80,13 @@ func (p *place) cells(with []credential) []cell {
 
 // good reports whether the coordinator has to listen.
 func (c cell) good() bool {
-	return c.unguarded || c.problem == "" && c.role.Has(c.roles)
+	return c.unguarded || c.nowhere() || c.problem == "" && c.role.Has(c.roles)
+}
+
+// nowhere reports whether a cell leaves out what makes its path that of a route: nothing is there to be guarded.
+func (c cell) nowhere() bool {
+	inPath := c.field.kind == everything.kind || c.field.path[0] == "path"
+	return c.web && c.value == empty && inPath && strings.Contains(c.place.name+"/", "{task_id}/")
 }
 
 // request builds what a cell says. said has each name in it by which an answer may differ, and what it names.

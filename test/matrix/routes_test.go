@@ -1,0 +1,207 @@
+package matrix
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+)
+
+// routeRow declares a route: who may use it, which call it becomes, and a good body. Without roles it is for the holder of a task token.
+type routeRow struct {
+	roles auth.Role
+	call  string
+	body  func(n names) map[string]any
+}
+
+// routes has a row for each route of the OpenAPI document.
+var routes = map[string]routeRow{
+	"GET /openapi.json": {},
+	"POST /v1/leases": {roles: working, call: "Lease", body: func(n names) map[string]any {
+		return map[string]any{"workerId": n["worker"], "queues": []any{n["queue"]}, "maxTasks": 10}
+	}},
+	"POST /v1/tasks": {roles: producing, call: "SubmitTask", body: func(n names) map[string]any {
+		return map[string]any{"queue": n["queue"], "runId": n["run"], "type": n["type"], "payload": payloadMark, "resourceRefs": []any{
+			map[string]any{"resourceId": n["resource"], "workerId": n["worker"]},
+		}}
+	}},
+	"GET /v1/tasks/{task_id}":         {roles: looking, call: "GetTask"},
+	"GET /v1/tasks/{task_id}/events":  {roles: looking, call: "WatchTask"},
+	"POST /v1/tasks/{task_id}:cancel": {roles: producing, call: "CancelTask", body: func(names) map[string]any { return map[string]any{} }},
+	"POST /v1/tasks/{task_id}/started": {body: func(n names) map[string]any {
+		return map[string]any{"attempt": 1, "workerId": n["worker"]}
+	}},
+	"POST /v1/tasks/{task_id}/heartbeat": {body: func(n names) map[string]any {
+		return map[string]any{"attempt": 1, "workerId": n["worker"], "checkpoint": checkpointMark}
+	}},
+	"POST /v1/tasks/{task_id}/completed": {body: func(n names) map[string]any {
+		return map[string]any{"attempt": 1, "workerId": n["worker"], "outcome": "SUCCEEDED", "output": outputMark, "artifacts": []any{
+			map[string]any{"resourceId": n["resource"], "workerId": n["worker"]},
+		}}
+	}},
+}
+
+// routePlaces are all routes of the document that a house serves; those for holders of task tokens apart.
+func routePlaces(t *testing.T, doc document) (places, holders []*place) {
+	t.Helper()
+	used := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
+		for _, method := range slices.Sorted(maps.Keys(doc.Paths[path])) {
+			name := strings.ToUpper(method) + " " + path
+			row, declared := routes[name]
+			if used[name] = true; !declared {
+				t.Errorf("%s: declare in routes who may use it, with a good body", name)
+				continue
+			}
+			p := &place{name: name, action: row.call, roles: row.roles, declarer: operator, say: (*house).request, web: true}
+			p.whole = func(n names) request {
+				r := &webRequest{method: strings.ToUpper(method), path: path, params: map[string]string{"task_id": n["task"]}}
+				if row.body != nil {
+					r.body = row.body(n)
+				}
+				return r
+			}
+			p.fields = doc.fieldsOf(t, doc.Paths[path][method])
+			p.together = together(p.fields, func(f field) bool { return f.kind != "sequence" })
+			switch {
+			case path == "/openapi.json":
+				p.unguarded, p.roles = true, auth.Everybody
+				places = append(places, p)
+			case row.roles == auth.Nobody:
+				p.declarer, p.roles = holder, auth.Worker
+				holders = append(holders, p)
+			default:
+				places = append(places, p)
+			}
+		}
+	}
+	for name := range routes {
+		if !used[name] {
+			t.Errorf("%s is no route", name)
+		}
+	}
+	return places, holders
+}
+
+// document is what is read of the OpenAPI document.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct{ Schemas map[string]*schema }
+}
+
+type operation struct {
+	Parameters  []struct{ In, Name string }
+	RequestBody struct {
+		Content map[string]struct{ Schema *schema }
+	}
+}
+
+type schema struct {
+	Ref                  string `json:"$ref"`
+	Type                 any    // a name, or several
+	Format               string
+	Items                *schema
+	Properties           map[string]*schema
+	AdditionalProperties *schema
+	AllOf                []*schema
+}
+
+// is reports whether a value may be of a type.
+func (s *schema) is(name string) bool {
+	all, _ := s.Type.([]any)
+	return s.Type == name || slices.Contains(all, any(name))
+}
+
+// readDocument asks a house for the document.
+func (e *estate) readDocument(t *testing.T) (doc document) {
+	t.Helper()
+	e.inHouse(t, func(h *house) {
+		r := &webRequest{method: http.MethodGet, path: "/openapi.json"}
+		if err := json.Unmarshal([]byte(h.send(nil, r).body), &doc); err != nil {
+			h.t.Fatal(err)
+		}
+	})
+	return doc
+}
+
+// fieldsOf lists what in a request names something: in its path, its headers, and at any depth of its body.
+func (d document) fieldsOf(t *testing.T, o operation) (found []field) {
+	t.Helper()
+	for _, p := range o.Parameters {
+		if k := d.kindOf(t, p.Name); k != plain {
+			found = append(found, field{[]string{p.In, p.Name}, k})
+		}
+	}
+	for _, content := range o.RequestBody.Content {
+		found = append(found, d.walk(t, []string{"body"}, content.Schema)...)
+	}
+	return found
+}
+
+func (d document) walk(t *testing.T, path []string, s *schema) (found []field) {
+	t.Helper()
+	s = d.resolve(s)
+	for _, part := range s.AllOf {
+		found = append(found, d.walk(t, path, part)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		inner, at := d.resolve(s.Properties[name]), append(slices.Clone(path), name)
+		if inner.is("array") {
+			inner = d.resolve(inner.Items)
+		}
+		if len(inner.Properties) > 0 {
+			found = append(found, d.walk(t, at, inner)...)
+			continue
+		}
+		if inner.Format == "date-time" || inner.is("boolean") || inner.is("number") || strings.HasSuffix(name, "Ms") {
+			continue
+		}
+		if k := d.kindOf(t, name); k != plain {
+			found = append(found, field{at, k})
+		}
+	}
+	return found
+}
+
+func (d document) resolve(s *schema) *schema {
+	if name, found := strings.CutPrefix(s.Ref, "#/components/schemas/"); found {
+		return d.Components.Schemas[name]
+	}
+	return s
+}
+
+// kindOf says what a field names, as kinds has it for the protos, where names are in another case.
+func (d document) kindOf(t *testing.T, name string) kind {
+	t.Helper()
+	k, ok := kinds[snake(name)]
+	if !ok {
+		k, ok = webKinds[name]
+	}
+	if !ok {
+		t.Errorf("%s: say in webKinds what it names", name)
+	}
+	return k
+}
+
+// webKinds are the kinds of fields that only requests over HTTP have.
+var webKinds = map[string]kind{
+	"key": "affinity", "attemptId": "attempt", "Last-Event-ID": "sequence",
+	"mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
+	"nonRetryableCategories": plain,
+}
+
+// snake is a name in the case of the protos.
+func snake(name string) string {
+	var b strings.Builder
+	for _, c := range name {
+		if c >= 'A' && c <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteString(strings.ToLower(string(c)))
+	}
+	return b.String()
+}

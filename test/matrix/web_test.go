@@ -1,0 +1,170 @@
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// webRequest is a request over HTTP.
+type webRequest struct {
+	method, path string
+	params       map[string]string
+	header       map[string]string
+	body         map[string]any
+}
+
+// set sets a field in the path, in a header or in the body.
+func (r *webRequest) set(path []string, value string) {
+	switch path[0] {
+	case "path":
+		r.params[path[1]] = value
+	case "header":
+		r.header = map[string]string{path[1]: value}
+	default:
+		setMember(r.body, path[1:], value)
+	}
+}
+
+// lists are the members that have a list of names, or of objects; dictionaries those that are named freely.
+var (
+	lists        = map[string]bool{"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true, "artifacts": true}
+	dictionaries = map[string]bool{"labels": true}
+)
+
+func setMember(m map[string]any, path []string, value string) {
+	name := path[0]
+	switch {
+	case len(path) > 1 && lists[name]:
+		if m[name] == nil {
+			m[name] = []any{map[string]any{}}
+		}
+		setMember(m[name].([]any)[0].(map[string]any), path[1:], value)
+	case len(path) > 1:
+		if m[name] == nil {
+			m[name] = map[string]any{}
+		}
+		setMember(m[name].(map[string]any), path[1:], value)
+	case value == "":
+		delete(m, name)
+	case lists[name]:
+		m[name] = []any{value}
+	case dictionaries[name]:
+		m[name] = map[string]any{"label": value}
+	default:
+		m[name] = value
+	}
+}
+
+// webAnswer is what came back over HTTP; open tells that it was not at its end.
+type webAnswer struct {
+	status int
+	body   string
+	open   bool
+	err    error
+}
+
+// send makes a request, and reads all that comes before time has to pass.
+func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
+	h.t.Helper()
+	path := r.path
+	for name, value := range r.params {
+		path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
+	}
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(must(json.Marshal(r.body))(h.t))
+	}
+	ctx, cancel := context.WithCancel(h.t.Context())
+	defer cancel()
+	req := must(http.NewRequestWithContext(ctx, r.method, "http://coordinator"+path, body))(h.t)
+	req.Header["Authorization"] = authorization
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		res, err := h.web.Do(req)
+		if a.err = err; err != nil {
+			return
+		}
+		a.status = res.StatusCode
+		text, _ := io.ReadAll(res.Body) // up to its end, or to the cancel
+		a.body = string(text)
+		_ = res.Body.Close()
+	}()
+	synctest.Wait()
+	select {
+	case <-ended:
+	default:
+		a.open = true
+		cancel()
+		<-ended
+		synctest.Wait()
+	}
+	return a
+}
+
+// request says a route.
+func (h *house) request(c credential, r request) (a answer) {
+	h.t.Helper()
+	res := h.send(c.headers, r.(*webRequest))
+	if res.err != nil {
+		h.t.Error(res.err)
+	}
+	a.gist = []string{fmt.Sprint(res.status)}
+	a.text = fmt.Sprint(res.status, " ", res.body)
+	body := map[string]any{}
+	if json.Unmarshal([]byte(res.body), &body) == nil {
+		a.code, _ = body["code"].(string)
+		a.gist = append(a.gist, gistOfJSON(body)...)
+		a.drawn = drawnInJSON(body, nil)
+	}
+	if res.open {
+		a.gist = append(a.gist, "and goes on")
+	}
+	a.refusal = fmt.Sprint(res.status, " ", a.code)
+	return a
+}
+
+func gistOfJSON(body map[string]any) (words []string) {
+	for _, name := range []string{"code", "verdict", "reason"} {
+		if text, ok := body[name].(string); ok && (name != "reason" || body["verdict"] != nil) {
+			words = append(words, text)
+		}
+	}
+	if created, _ := body["created"].(bool); created {
+		words = append(words, "created")
+	}
+	if all, ok := body["assignments"].([]any); ok {
+		words = append(words, fmt.Sprint(len(all), " assignments"))
+	}
+	return words
+}
+
+// drawnInJSON are the names in an answer that are drawn by chance.
+func drawnInJSON(value any, found []string) []string {
+	switch value := value.(type) {
+	case []any:
+		for _, one := range value {
+			found = drawnInJSON(one, found)
+		}
+	case map[string]any:
+		for name, one := range value {
+			if text, ok := one.(string); ok && drawnByChance[protoreflect.Name(snake(name))] {
+				found = append(found, text)
+			}
+			found = drawnInJSON(one, found)
+		}
+	}
+	return found
+}
