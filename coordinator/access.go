@@ -164,9 +164,10 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 // gate lets calls in, within their quotas, and ends those under way whose credential ends.
 type gate struct {
 	*authenticator
-	vigil  *vigil
-	trail  *audit.Trail
-	quotas *quota.Book
+	vigil    *vigil
+	trail    *audit.Trail
+	quotas   *quota.Book
+	refusals rejects // by quotas
 }
 
 // unary lets a call in. Of these only Lease waits for long.
@@ -176,7 +177,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 		return nil, g.turnAway(ctx, who, info.FullMethod, req, err)
 	}
 	ctx = admitted
-	end, err := g.count(who, info.FullMethod)
+	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -194,7 +195,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if err != nil {
 		return g.turnAway(stream.Context(), who, info.FullMethod, nil, err)
 	}
-	end, err := g.count(who, info.FullMethod)
+	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
 		return toStatus(err)
 	}

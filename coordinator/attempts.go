@@ -17,7 +17,7 @@ import (
 // right waits.
 var (
 	attemptPace = quota.Rate{PerSecond: 100, Burst: 1000} // of an address, without a good credential
-	rejectPace  = quota.Rate{PerSecond: 100, Burst: 1000} // of a credential, reports that are REJECTED
+	rejectPace  = quota.Rate{PerSecond: 100, Burst: 1000} // of a credential, reports that are REJECTED; and calls over its quotas
 )
 
 // Longest waits for a turn.
@@ -81,14 +81,16 @@ func addressKey(addr net.Addr) string {
 	return ip.String()
 }
 
-// rejects paces reports that no worker says that obeys the protocol.
+// rejects paces answers that are no use to who gets them: to reports that no worker says that obeys the protocol, and to calls that come although their
+// quota is used up.
 type rejects struct{ *quota.Pacer }
 
 func newRejects() rejects { return rejects{quota.NewPacer(rejectPace, longestReject)} }
 
-// answer waits before a REJECTED is told.
-func (r rejects) answer(ctx context.Context) {
-	who := identify(ctx).caller()
+// answer waits before such an answer is given, and returns for how long it did.
+func (r rejects) answer(ctx context.Context, who quota.Caller) time.Duration {
 	wait, _ := r.Turn(who.Tenant + "\x00" + who.Credential)
+	begin := time.Now()
 	pause(ctx, min(wait, longestReject))
+	return time.Since(begin)
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -123,6 +124,37 @@ func TestRejectedReportsArePaced(t *testing.T) {
 		}
 		if d := took(other, "nobody's", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != 0 {
 			t.Errorf("another's took %v", d)
+		}
+	})
+}
+
+// X5: who does not wait although a quota is used up gets its refusals at a pace, with the wait that is left; another tenant's call does not wait.
+func TestRefusalsByQuotasArePaced(t *testing.T) {
+	t.Attr("rules", "X5")
+	cfg := Config{Auth: &Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		loud, quiet := r.with(t, "loud"), r.with(t, "quiet")
+		call := func(ctx context.Context) (time.Duration, error) {
+			begin := time.Now()
+			_, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+			return time.Since(begin), err
+		}
+		if _, err := call(loud); err != nil {
+			t.Fatal(err)
+		}
+		for i := range rejectPace.Burst + 50 {
+			took, err := call(loud)
+			want := time.Duration(0)
+			if i >= rejectPace.Burst {
+				want = time.Second / 100
+			}
+			left := time.Minute - time.Duration(max(int(i)-int(rejectPace.Burst)+1, 0))*time.Second/100
+			if wait := overQuota(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
+				t.Fatalf("refusal %d took %v with a wait of %v, want %v and %v", i, took, wait, want, left)
+			}
+		}
+		if took, err := call(quiet); err != nil || took != 0 {
+			t.Errorf("another's call took %v: %v", took, err)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func (g *gate) refused(a records.Audit, err error) {
 func (g *gate) turnAway(ctx context.Context, who identity, method string, req any, err error) error {
 	if who.Tenant != "" {
 		if over := g.quotas.Spend(who.caller(), quota.Calls, 1); over != nil {
-			return toStatus(over)
+			return toStatus(g.hold(ctx, who, over))
 		}
 		g.refused(newEntry(ctx, who, method, req), err)
 	}

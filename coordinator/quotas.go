@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -41,12 +43,12 @@ var counted = map[string][]quota.Limit{
 }
 
 // count takes a call out of its quotas, or refuses it. end must be called at the end of the call.
-func (g *gate) count(who identity, method string) (end func(), err error) {
+func (g *gate) count(ctx context.Context, who identity, method string) (end func(), err error) {
 	if unguarded[method] || spared[method] {
 		return func() {}, nil
 	}
 	if err := g.quotas.Spend(who.caller(), quota.Calls, 1); err != nil {
-		return nil, err
+		return nil, g.hold(ctx, who, err)
 	}
 	var leave []func()
 	end = func() {
@@ -58,11 +60,23 @@ func (g *gate) count(who identity, method string) (end func(), err error) {
 		one, err := g.quotas.Enter(who.caller(), l, false)
 		if err != nil {
 			end()
-			return nil, err
+			return nil, g.hold(ctx, who, err)
 		}
 		leave = append(leave, one)
 	}
 	return end, nil
+}
+
+// hold keeps a refusal back, where many come: a caller that does not wait as it is told would else take more time than one that is served. It returns
+// the refusal, with the wait that is left.
+func (g *gate) hold(ctx context.Context, who identity, err error) error {
+	held := g.refusals.answer(ctx, who.caller())
+	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {
+		left := *over
+		left.Wait = max(over.Wait-held, time.Millisecond)
+		return &left
+	}
+	return err
 }
 
 // ifFull names the quota of tasks where it is what the engine refuses.

@@ -89,7 +89,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		doors: newDoorkeeper(cfg.Connections), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
 	m.registry.MustRegister(c.doors.turnedAway)
-	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas}
+	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas, refusals: newRejects()}
 	if cfg.Auth != nil {
 		c.door.rules = *cfg.Auth
 		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, keeper(eng), g.vigil.changed); err != nil {

@@ -103,7 +103,7 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	}
 	a := &answers[0]
 	if a.Verdict == lease.VerdictRejected {
-		e.rejects.answer(ctx)
+		e.rejects.answer(ctx, identify(ctx).caller())
 	}
 	note(ctx, "verdict", a.Verdict.String(), "reason", a.Reason.String())
 	return form(e.engine.Now(), a), nil
@@ -133,7 +133,7 @@ func malformedReports(e *edge) map[string]malformed {
 // rejecting is V1, which comes before anything that the engine knows.
 func rejecting[Res any](e *edge, form func(lease.Now, *lease.Answer) *Res) malformed {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
-		e.rejects.answer(ctx)
+		e.rejects.answer(ctx, identify(ctx).caller())
 		a := &lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest, Detail: err.Error()}
 		return form(e.engine.Now(), a), nil
 	}

@@ -1,0 +1,157 @@
+//go:build faults
+
+package flood
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+const (
+	callers = 32  // of the loud tenant, each at once again
+	submits = 200 // of the quiet one, one after the other
+)
+
+// X5: while one tenant floods the coordinator another's calls are all answered, none of them refused; how fast is printed for each of: alone, beside
+// a flood, and beside one that a quota bounds.
+func TestFloodOfAnotherTenant(t *testing.T) {
+	t.Attr("rules", "X5")
+	dir := t.TempDir()
+	tokens := map[string]string{}
+	issue(t, dir, tokens, "loud", "quiet")
+	c := harness.NewCoordinator(t, dir)
+	for _, phase := range []struct {
+		name    string
+		callers int
+		args    []string
+	}{
+		{name: "alone"},
+		{name: "beside a flood", callers: callers},
+		{name: "beside a flood within quotas", callers: callers, args: []string{"--quota-tenant", "loud.calls=100/s"}},
+	} {
+		conn, process := serve(t, c, append([]string{"--auth"}, phase.args...))
+		stop := flood(t, conn, tokens["loud"], phase.callers)
+		took := measure(t, conn, tokens["quiet"])
+		taken, refused := stop()
+		t.Logf("%-30s p50 %v, p99 %v; of the flood %d taken, %d refused", phase.name,
+			took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), taken, refused)
+		if phase.callers > 0 && taken == 0 || (phase.args != nil) != (refused > 0) {
+			t.Errorf("%s: of the flood %d were taken and %d refused", phase.name, taken, refused)
+		}
+		_ = conn.Close()
+		if code := process.Stop(); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, process.Stderr())
+		}
+	}
+}
+
+func issue(t *testing.T, dir string, tokens map[string]string, tenants ...string) {
+	t.Helper()
+	st, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	for _, tenant := range tenants {
+		made, err := coordinator.IssueToken(t.Context(), st, "", auth.Request{Tenant: tenant, Role: auth.Producer, Subject: tenant, Life: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[tenant] = made.GetToken()
+	}
+}
+
+// serve starts a coordinator that asks for credentials.
+func serve(t *testing.T, c *harness.Coordinator, args []string) (*grpc.ClientConn, *harness.Process) {
+	t.Helper()
+	said := make(chan string, 1)
+	p := c.Launch(harness.Lines(func(line string) { said <- line }), args...)
+	var at struct{ GRPC string }
+	select {
+	case line := <-said:
+		if err := json.Unmarshal([]byte(line), &at); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(harness.Patience):
+		t.Fatal("the coordinator did not start")
+	}
+	conn, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, p
+}
+
+func bearing(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+func submit(ctx context.Context, conn *grpc.ClientConn) error {
+	_, err := lessorv1.NewTaskServiceClient(conn).SubmitTask(ctx,
+		&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}, grpc.WaitForReady(true))
+	return err
+}
+
+// flood submits from so many callers until it is stopped, and tells what became of it.
+func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop func() (taken, refused int64)) {
+	ctx, cancel := context.WithCancel(bearing(t.Context(), token))
+	var taken, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				switch err := submit(ctx, conn); status.Code(err) {
+				case codes.OK:
+					taken.Add(1)
+				case codes.ResourceExhausted:
+					refused.Add(1)
+				case codes.Canceled:
+				default:
+					t.Errorf("a call of the flood: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return func() (int64, int64) {
+		cancel()
+		wg.Wait()
+		return taken.Load(), refused.Load()
+	}
+}
+
+// measure is how long each submit took, shortest first.
+func measure(t *testing.T, conn *grpc.ClientConn, token string) []time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bearing(t.Context(), token), 4*harness.Patience)
+	defer cancel()
+	took := make([]time.Duration, submits)
+	for i := range took {
+		begin := time.Now()
+		if err := submit(ctx, conn); err != nil {
+			t.Fatalf("a call of the quiet tenant: %v", err)
+		}
+		took[i] = time.Since(begin)
+	}
+	slices.Sort(took)
+	return took
+}
