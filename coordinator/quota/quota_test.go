@@ -47,7 +47,7 @@ func TestRate(t *testing.T) {
 					if again := refusedBy(t, b.Spend(ann, Calls, 1)); again == nil || again.Wait != 1 {
 						t.Fatalf("a nanosecond too early: %+v, want a wait of 1ns", again)
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					if e := refusedBy(t, b.Spend(ann, Calls, 1)); e != nil {
 						t.Fatalf("after the wait that was told: %v", e)
 					}
