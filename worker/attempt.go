@@ -41,6 +41,8 @@ type attempt struct {
 
 	phase phase
 	lease lease
+	// token is the newest that came.
+	token taskToken
 	// loss is why lost is closed; nil before.
 	loss *StopError
 	// cancelled: a cancel was asked, and this is why.
@@ -70,6 +72,7 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time) *attem
 		w:        w,
 		task:     newTask(asg),
 		leaseID:  asg.GetLeaseId(),
+		token:    tokenOf(asg.GetTaskToken(), asg.GetTokenExpiresAt()),
 		interval: max(spanOr(asg.GetHeartbeatInterval(), defaultInterval), time.Millisecond),
 		lost:     make(chan struct{}),
 	}
@@ -105,6 +108,9 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 	switch {
 	case ans.verdict == lessorv1.Verdict_VERDICT_COMMITTED:
 		w.renewLocked(a, asked, ans.expiresIn)
+		if ans.token.expires.After(a.token.expires) {
+			a.token = ans.token
+		}
 		if ans.shouldCancel {
 			w.cancelLocked(a, ans.cancelReason, a.task.CancelGrace)
 		}

@@ -17,6 +17,21 @@ type answer struct {
 	shouldCancel bool
 	cancelReason string
 	expiresIn    time.Duration
+	token        taskToken
+}
+
+// taskToken lets its bearer report one attempt over HTTP (H1).
+type taskToken struct {
+	text    string
+	expires time.Time
+}
+
+// tokenOf reads a task token; the zero one where there is none.
+func tokenOf(text string, expires *timestamppb.Timestamp) taskToken {
+	if text == "" {
+		return taskToken{}
+	}
+	return taskToken{text, expires.AsTime()}
 }
 
 func answerOfStart(v *lessorv1.ReportVerdict) answer {
@@ -27,6 +42,7 @@ func answerOfStart(v *lessorv1.ReportVerdict) answer {
 		shouldCancel: v.GetShouldCancel(),
 		cancelReason: v.GetCancelReason(),
 		expiresIn:    v.GetExpiresIn().AsDuration(),
+		token:        tokenOf(v.GetTaskToken(), v.GetTokenExpiresAt()),
 	}
 }
 
@@ -38,6 +54,7 @@ func answerOfHeartbeat(h *lessorv1.LeaseAck) answer {
 		shouldCancel: h.GetShouldCancel(),
 		cancelReason: h.GetCancelReason(),
 		expiresIn:    h.GetExpiresIn().AsDuration(),
+		token:        tokenOf(h.GetTaskToken(), h.GetTokenExpiresAt()),
 	}
 }
 

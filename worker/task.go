@@ -41,6 +41,8 @@ type Task struct {
 	Checkpoint []byte
 	// Traceparent is the W3C trace context of the submit; empty where there was none.
 	Traceparent string
+	// CallbackURL is where the coordinator serves HTTP; empty where it does not.
+	CallbackURL string
 	// CancelGrace is how long the handler may take to return once the task is cancelled.
 	CancelGrace time.Duration
 
@@ -102,6 +104,7 @@ func newTask(asg *lessorv1.Assignment) *Task {
 		Resources:      resourceRefs(spec.GetResourceRefs()),
 		Checkpoint:     asg.GetCheckpoint(),
 		Traceparent:    asg.GetTraceparent(),
+		CallbackURL:    asg.GetCallbackBaseUrl(),
 		CancelGrace:    spanOr(asg.GetCancelGrace(), defaultGrace),
 	}
 	if spec.GetDeadline() != nil {
@@ -176,6 +179,17 @@ func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	return t.a.w.confirmed(t.a, d)
+}
+
+// TaskToken is the newest task token of the attempt, and the wall time until which it is good; empty where the coordinator
+// issues none. Its bearer can report this attempt over HTTP, at CallbackURL, and do nothing else (H1): a handler may hand it
+// to a process of its own that heartbeats, saves checkpoints and learns of a cancel. The outcome stays the handler's to
+// return: one that was reported by the token is the outcome, and the handler's is refused.
+func (t *Task) TaskToken() (token string, expires time.Time) {
+	w := t.a.w
+	w.lock()
+	defer w.unlock()
+	return t.a.token.text, t.a.token.expires
 }
 
 // CancelReason is why the task was cancelled, in the words of whoever did it; empty while it was not.
