@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -209,14 +210,21 @@ func membersOf(t reflect.Type) members {
 	if t = plain(t); t == nil || t.Kind() != reflect.Struct || t == reflect.TypeFor[instant]() {
 		return nil
 	}
+	if known, ok := membersOfTypes.Load(t); ok {
+		return known.(members)
+	}
 	m := members{}
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			m[name] = f.Type
 		}
 	}
+	membersOfTypes.Store(t, m)
 	return m
 }
+
+// membersOfTypes keeps what membersOf has found. There are as many types as structs for requests.
+var membersOfTypes sync.Map
 
 // of is the type of a member. Package json would take a name in another case for that of a field.
 func (m members) of(name, path string, s strictness) (reflect.Type, *problem) {
