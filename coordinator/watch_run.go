@@ -27,12 +27,12 @@ type runWatcher struct {
 	run   string
 
 	told   uint64                  // every event up to here was told
-	toldOf map[lease.TaskID]uint64 // and of these tasks up to here
+	toldOf map[lease.TaskID]uint64 // and of these tasks up to here, by news
 }
 
-// catchUp looks at the store in steps, since the history of a run may be long.
+// catchUp looks at the store in steps, since the history of a run may be long. What the news have told is in there, too, and not told again; in the
+// end nothing up to there is left to tell.
 func (w *runWatcher) catchUp() error {
-	w.toldOf = map[lease.TaskID]uint64{}
 	for {
 		events, more, err := w.look()
 		if err != nil {
@@ -45,9 +45,14 @@ func (w *runWatcher) catchUp() error {
 			}
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
+	for _, seq := range w.toldOf {
+		w.told = max(w.told, seq)
+	}
+	w.toldOf = map[lease.TaskID]uint64{}
+	return nil
 }
 
 // look returns the first events of the run that were not told yet, in the order of their sequences.
@@ -55,7 +60,7 @@ func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
 			if t.Spec.RunID == w.run {
-				events = append(events, untold(t, w.told)...)
+				events = append(events, untold(t, max(w.told, w.toldOf[t.ID]))...)
 			}
 			if len(events) > 2*watchStep {
 				events, more = firstEvents(events), true

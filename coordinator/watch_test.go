@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -329,5 +330,46 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 			t.Errorf("%d events (%v): %.300s", len(events), err, strings.ReplaceAll(words, " progress", ""))
 		}
 		wantRising(t, events)
+	})
+}
+
+// S5: a reader of a run that stood still gets every durable event once, also those that it had been told before it fell behind.
+func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: "run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a := r.lease(t)
+		r.start(t, a)
+		synctest.Wait()
+		beat := &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)}}
+		for range 400 { // nobody reads: windows fill, then the news
+			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.complete(t, a, "")
+		synctest.Wait()
+		var events []*lessorv1.WatchTaskResponse
+		for !strings.HasSuffix(told(events), "COMPLETED") {
+			e, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.GetProgress() == nil {
+				events = append(events, e)
+			}
+		}
+		words := strings.Fields(told(events))
+		durable := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "missed(0,") })
+		if len(durable) == len(words) || strings.Join(durable, " ") != "SUBMITTED GRANTED STARTED COMPLETED" {
+			t.Errorf("told %s, want each durable event once, and something missed", words)
+		}
 	})
 }
