@@ -31,7 +31,7 @@
 // # Where things are
 //
 //	server.go config.go config_*.go           the process: settings, start, stop
-//	http.go metrics.go frame_bytes.go         what operators read
+//	http.go metrics.go frame_bytes.go         what operators read; http_let.go: and who may
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
 //	listener.go attempts.go                   connections, and calls without a good credential (X5)
 //	quotas.go                                 what calls may use, and which are spared (X5); package quota counts
@@ -54,6 +54,7 @@
 //	session_states.go                         which frame is for which state (W1)
 //	session_frames.go session_codec.go        one frame: envelope, order, payload
 //	session_open.go                           handshake: a new session, resume, replaced instance (W8)
+//	session_vouch.go                          what a handshake repeats of the worker's credential (W2)
 //	session_token.go session_dialog.go        resume tokens; sessions that wait for their worker
 //	session_quota.go session_fines.go         whether there is a place for it; what is wrong costs time (X5)
 //	session_register.go                       register, capacity, drain: what the engine may give it

@@ -87,7 +87,7 @@ func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	return r
 }
 
-func dial(t *testing.T, lis *bufconn.Listener) *grpc.ClientConn {
+func dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),

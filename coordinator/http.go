@@ -21,18 +21,20 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/.
-func forOperators(registry *prometheus.Registry, ready readiness, profiles bool) *http.ServeMux {
+// forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/. Numbers
+// and profiles are of all tenants together and name none; who asks whether the coordinator lives needs no credential.
+func forOperators(registry *prometheus.Registry, ready readiness, door *authenticator, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry}))
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
+	mux.Handle("GET /metrics", door.let(watching, metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := ready.tell()
 		answer(w, code, text)
 	})
 	if profiles {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also heap, goroutine and the like
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.Handle("GET /debug/pprof/", door.let(operating, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
+		mux.Handle("GET /debug/pprof/profile", door.let(operating, http.HandlerFunc(pprof.Profile)))
 	}
 	return mux
 }

@@ -285,7 +285,8 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
-		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, over) {
+		viewer, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		if metrics := w.send(http.MethodGet, "/metrics", viewer, "").text; !strings.Contains(metrics, over) {
 			t.Error("it goes on a second later")
 		}
 	})

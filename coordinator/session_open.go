@@ -31,6 +31,9 @@ func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	if m.GetSender().GetId() != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
 	}
+	if !ss.vouched(m.GetId(), h.GetAuth()) {
+		return false
+	}
 	a, goOn := ss.admit(m.GetId(), h)
 	return goOn && ss.accept(m, a, w, h.GetResume() != nil)
 }

@@ -96,6 +96,8 @@ func TestBadTokens(t *testing.T) {
 		"no mac":                   {parts[0] + "." + parts[1], auth.Malformed},
 		"a short mac":              {parts[0] + "." + parts[1] + "." + parts[2][:40], auth.Malformed},
 		"padding":                  {token + "=", auth.Malformed},
+		"a line end":               {token + "\n", auth.Malformed},
+		"a line end in it":         {token[:len(token)-5] + "\r\n" + token[len(token)-5:], auth.Malformed},
 		"10 MB":                    {token + strings.Repeat("A", 10<<20), auth.Malformed},
 		"another store's key":      {other, auth.UnknownKey},
 		"another key's id":         {strings.Split(theirs, ".")[0] + "." + parts[1] + "." + parts[2], auth.BadSignature},

@@ -56,9 +56,10 @@ func split(token string) (p parts, ok bool) {
 	}
 	p.signed = token[:last]
 	p.key, p.payload, ok = strings.Cut(p.signed[len(tokenPrefix):], ".")
+	mac := token[last+1:]
 	var err error
-	p.mac, err = text.DecodeString(token[last+1:])
-	return p, ok && err == nil && len(p.mac) == sha256.Size
+	p.mac, err = text.DecodeString(mac)
+	return p, ok && err == nil && len(p.mac) == sha256.Size && len(mac) == text.EncodedLen(sha256.Size) // the decoder skips line ends
 }
 
 // verify returns what a token says; ok is false unless secret signed it.

@@ -67,6 +67,8 @@ var kinds = map[string]kind{
 	"action": plain, "outcome": plain, "Sender.role": plain, "flags": plain, "version": plain, "hostname": plain,
 	"runtimes": plain, "features": plain, "resources": plain,
 	"per_type_limits": plain,
+	// Must be what came with the call, and is no way in.
+	"HandshakeAuth.token": plain,
 	// Numbers that count or bound something, or lie within what another field names.
 	"attempt": plain, "priority": plain, "size_bytes": plain, "max_attempts": plain, "max_losses": plain, "max_tasks": plain,
 	"max_parallel": plain, "max_bytes": plain, "max_inflight": plain, "burst": plain, "page_size": plain, "concurrency_limit": plain,

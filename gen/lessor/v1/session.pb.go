@@ -23,6 +23,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// AuthMode is how a worker shows who it is.
+type AuthMode int32
+
+const (
+	// Not said.
+	AuthMode_AUTH_MODE_UNSPECIFIED AuthMode = 0
+	// By a bearer token.
+	AuthMode_AUTH_MODE_TOKEN AuthMode = 1
+	// By a client certificate; without one on the connection the session ends E.AUTH.MTLS_REQUIRED.
+	AuthMode_AUTH_MODE_MTLS AuthMode = 2
+)
+
+// Enum value maps for AuthMode.
+var (
+	AuthMode_name = map[int32]string{
+		0: "AUTH_MODE_UNSPECIFIED",
+		1: "AUTH_MODE_TOKEN",
+		2: "AUTH_MODE_MTLS",
+	}
+	AuthMode_value = map[string]int32{
+		"AUTH_MODE_UNSPECIFIED": 0,
+		"AUTH_MODE_TOKEN":       1,
+		"AUTH_MODE_MTLS":        2,
+	}
+)
+
+func (x AuthMode) Enum() *AuthMode {
+	p := new(AuthMode)
+	*p = x
+	return p
+}
+
+func (x AuthMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AuthMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_session_proto_enumTypes[0].Descriptor()
+}
+
+func (AuthMode) Type() protoreflect.EnumType {
+	return &file_lessor_v1_session_proto_enumTypes[0]
+}
+
+func (x AuthMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AuthMode.Descriptor instead.
+func (AuthMode) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
 // ReportKind says which report a verdict answers.
 type ReportKind int32
 
@@ -68,11 +121,11 @@ func (x ReportKind) String() string {
 }
 
 func (ReportKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_lessor_v1_session_proto_enumTypes[0].Descriptor()
+	return file_lessor_v1_session_proto_enumTypes[1].Descriptor()
 }
 
 func (ReportKind) Type() protoreflect.EnumType {
-	return &file_lessor_v1_session_proto_enumTypes[0]
+	return &file_lessor_v1_session_proto_enumTypes[1]
 }
 
 func (x ReportKind) Number() protoreflect.EnumNumber {
@@ -81,7 +134,7 @@ func (x ReportKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReportKind.Descriptor instead.
 func (ReportKind) EnumDescriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{0}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{1}
 }
 
 // SessionRequest is one frame from a worker: an envelope around one payload. The envelope is checked first.
@@ -751,8 +804,10 @@ type Handshake struct {
 	// Instance of this worker that is no more and that this one comes instead of: its stream ends and its leases are requeued at once (W8).
 	// Empty: none.
 	ReplacesInstanceId string `protobuf:"bytes,4,opt,name=replaces_instance_id,json=replacesInstanceId,proto3" json:"replaces_instance_id,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What the worker takes its credential to be (W2). Optional.
+	Auth          *HandshakeAuth `protobuf:"bytes,5,opt,name=auth,proto3" json:"auth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Handshake) Reset() {
@@ -813,6 +868,68 @@ func (x *Handshake) GetReplacesInstanceId() string {
 	return ""
 }
 
+func (x *Handshake) GetAuth() *HandshakeAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
+// HandshakeAuth repeats what came with the call. It lets nobody in: what disagrees with the call ends the session.
+type HandshakeAuth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the worker shows who it is.
+	Mode AuthMode `protobuf:"varint,1,opt,name=mode,proto3,enum=lessor.v1.AuthMode" json:"mode,omitempty"`
+	// Its token, the same as in the authorization header of the call; else E.SESSION.DENIED. Empty: not repeated.
+	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandshakeAuth) Reset() {
+	*x = HandshakeAuth{}
+	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandshakeAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandshakeAuth) ProtoMessage() {}
+
+func (x *HandshakeAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandshakeAuth.ProtoReflect.Descriptor instead.
+func (*HandshakeAuth) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HandshakeAuth) GetMode() AuthMode {
+	if x != nil {
+		return x.Mode
+	}
+	return AuthMode_AUTH_MODE_UNSPECIFIED
+}
+
+func (x *HandshakeAuth) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // Resume names the session to go on with.
 type Resume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -828,7 +945,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	mi := &file_lessor_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +957,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[5]
+	mi := &file_lessor_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +970,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Resume) GetSessionId() string {
@@ -894,7 +1011,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_lessor_v1_session_proto_msgTypes[6]
+	mi := &file_lessor_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1023,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[6]
+	mi := &file_lessor_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1036,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WorkerInfo) GetName() string {
@@ -979,7 +1096,7 @@ type Accept struct {
 
 func (x *Accept) Reset() {
 	*x = Accept{}
-	mi := &file_lessor_v1_session_proto_msgTypes[7]
+	mi := &file_lessor_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1108,7 @@ func (x *Accept) String() string {
 func (*Accept) ProtoMessage() {}
 
 func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[7]
+	mi := &file_lessor_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1121,7 @@ func (x *Accept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accept.ProtoReflect.Descriptor instead.
 func (*Accept) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Accept) GetSessionId() string {
@@ -1087,7 +1204,7 @@ type Register struct {
 
 func (x *Register) Reset() {
 	*x = Register{}
-	mi := &file_lessor_v1_session_proto_msgTypes[8]
+	mi := &file_lessor_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1216,7 @@ func (x *Register) String() string {
 func (*Register) ProtoMessage() {}
 
 func (x *Register) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[8]
+	mi := &file_lessor_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1229,7 @@ func (x *Register) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Register.ProtoReflect.Descriptor instead.
 func (*Register) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Register) GetCapabilities() *Capabilities {
@@ -1159,7 +1276,7 @@ type WorkerHeartbeat struct {
 
 func (x *WorkerHeartbeat) Reset() {
 	*x = WorkerHeartbeat{}
-	mi := &file_lessor_v1_session_proto_msgTypes[9]
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1288,7 @@ func (x *WorkerHeartbeat) String() string {
 func (*WorkerHeartbeat) ProtoMessage() {}
 
 func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[9]
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1301,7 @@ func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHeartbeat.ProtoReflect.Descriptor instead.
 func (*WorkerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WorkerHeartbeat) GetHealthy() bool {
@@ -1219,7 +1336,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1348,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1361,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1272,7 +1389,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1401,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1414,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Report) GetReport() isReport_Report {
@@ -1386,7 +1503,7 @@ type Verdicts struct {
 
 func (x *Verdicts) Reset() {
 	*x = Verdicts{}
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1515,7 @@ func (x *Verdicts) String() string {
 func (*Verdicts) ProtoMessage() {}
 
 func (x *Verdicts) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1528,7 @@ func (x *Verdicts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdicts.ProtoReflect.Descriptor instead.
 func (*Verdicts) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Verdicts) GetVerdicts() []*ReportVerdict {
@@ -1468,7 +1585,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1597,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1610,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportVerdict) GetTaskId() string {
@@ -1644,7 +1761,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1773,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1786,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ItemError) GetCode() string {
@@ -1706,7 +1823,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1835,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1848,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeartbeatAck) GetLeases() []*LeaseAck {
@@ -1787,7 +1904,7 @@ type LeaseAck struct {
 
 func (x *LeaseAck) Reset() {
 	*x = LeaseAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1916,7 @@ func (x *LeaseAck) String() string {
 func (*LeaseAck) ProtoMessage() {}
 
 func (x *LeaseAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1929,7 @@ func (x *LeaseAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAck.ProtoReflect.Descriptor instead.
 func (*LeaseAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseAck) GetTaskId() string {
@@ -1931,7 +2048,7 @@ type Dispatch struct {
 
 func (x *Dispatch) Reset() {
 	*x = Dispatch{}
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2060,7 @@ func (x *Dispatch) String() string {
 func (*Dispatch) ProtoMessage() {}
 
 func (x *Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2073,7 @@ func (x *Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dispatch.ProtoReflect.Descriptor instead.
 func (*Dispatch) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Dispatch) GetAssignments() []*Assignment {
@@ -1985,7 +2102,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2114,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2127,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Cancel) GetTaskId() string {
@@ -2059,7 +2176,7 @@ type Feedback struct {
 
 func (x *Feedback) Reset() {
 	*x = Feedback{}
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2188,7 @@ func (x *Feedback) String() string {
 func (*Feedback) ProtoMessage() {}
 
 func (x *Feedback) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2201,7 @@ func (x *Feedback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feedback.ProtoReflect.Descriptor instead.
 func (*Feedback) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Feedback) GetItems() []*FeedbackItem {
@@ -2119,7 +2236,7 @@ type FeedbackItem struct {
 
 func (x *FeedbackItem) Reset() {
 	*x = FeedbackItem{}
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2248,7 @@ func (x *FeedbackItem) String() string {
 func (*FeedbackItem) ProtoMessage() {}
 
 func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2261,7 @@ func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackItem.ProtoReflect.Descriptor instead.
 func (*FeedbackItem) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FeedbackItem) GetTaskId() string {
@@ -2216,7 +2333,7 @@ type Capacity struct {
 
 func (x *Capacity) Reset() {
 	*x = Capacity{}
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2345,7 @@ func (x *Capacity) String() string {
 func (*Capacity) ProtoMessage() {}
 
 func (x *Capacity) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2358,7 @@ func (x *Capacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capacity.ProtoReflect.Descriptor instead.
 func (*Capacity) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Capacity) GetMaxParallel() uint32 {
@@ -2271,7 +2388,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2400,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2413,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Drain) GetReason() string {
@@ -2324,7 +2441,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2453,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2466,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -2382,7 +2499,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2511,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2524,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Error) GetCode() string {
@@ -2474,7 +2591,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_lessor_v1_session_proto_msgTypes[25]
+	mi := &file_lessor_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2603,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[25]
+	mi := &file_lessor_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2616,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Reset) GetCode() string {
@@ -2570,12 +2687,16 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"1\n" +
 	"\x03Ack\x12\x10\n" +
 	"\x03for\x18\x01 \x01(\tR\x03for\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\bR\arequest\"\xb3\x01\n" +
+	"\arequest\x18\x02 \x01(\bR\arequest\"\xe1\x01\n" +
 	"\tHandshake\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
 	"\x06worker\x18\x02 \x01(\v2\x15.lessor.v1.WorkerInfoR\x06worker\x12)\n" +
 	"\x06resume\x18\x03 \x01(\v2\x11.lessor.v1.ResumeR\x06resume\x120\n" +
-	"\x14replaces_instance_id\x18\x04 \x01(\tR\x12replacesInstanceId\"p\n" +
+	"\x14replaces_instance_id\x18\x04 \x01(\tR\x12replacesInstanceId\x12,\n" +
+	"\x04auth\x18\x05 \x01(\v2\x18.lessor.v1.HandshakeAuthR\x04auth\"N\n" +
+	"\rHandshakeAuth\x12'\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x13.lessor.v1.AuthModeR\x04mode\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"p\n" +
 	"\x06Resume\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
@@ -2726,7 +2847,11 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*\x89\x01\n" +
+	"retryAfter*N\n" +
+	"\bAuthMode\x12\x19\n" +
+	"\x15AUTH_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fAUTH_MODE_TOKEN\x10\x01\x12\x12\n" +
+	"\x0eAUTH_MODE_MTLS\x10\x02*\x89\x01\n" +
 	"\n" +
 	"ReportKind\x12\x1b\n" +
 	"\x17REPORT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -2747,128 +2872,132 @@ func file_lessor_v1_session_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_session_proto_rawDescData
 }
 
-var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_lessor_v1_session_proto_goTypes = []any{
-	(ReportKind)(0),               // 0: lessor.v1.ReportKind
-	(*SessionRequest)(nil),        // 1: lessor.v1.SessionRequest
-	(*SessionResponse)(nil),       // 2: lessor.v1.SessionResponse
-	(*Sender)(nil),                // 3: lessor.v1.Sender
-	(*Ack)(nil),                   // 4: lessor.v1.Ack
-	(*Handshake)(nil),             // 5: lessor.v1.Handshake
-	(*Resume)(nil),                // 6: lessor.v1.Resume
-	(*WorkerInfo)(nil),            // 7: lessor.v1.WorkerInfo
-	(*Accept)(nil),                // 8: lessor.v1.Accept
-	(*Register)(nil),              // 9: lessor.v1.Register
-	(*WorkerHeartbeat)(nil),       // 10: lessor.v1.WorkerHeartbeat
-	(*Reports)(nil),               // 11: lessor.v1.Reports
-	(*Report)(nil),                // 12: lessor.v1.Report
-	(*Verdicts)(nil),              // 13: lessor.v1.Verdicts
-	(*ReportVerdict)(nil),         // 14: lessor.v1.ReportVerdict
-	(*ItemError)(nil),             // 15: lessor.v1.ItemError
-	(*HeartbeatAck)(nil),          // 16: lessor.v1.HeartbeatAck
-	(*LeaseAck)(nil),              // 17: lessor.v1.LeaseAck
-	(*Dispatch)(nil),              // 18: lessor.v1.Dispatch
-	(*Cancel)(nil),                // 19: lessor.v1.Cancel
-	(*Feedback)(nil),              // 20: lessor.v1.Feedback
-	(*FeedbackItem)(nil),          // 21: lessor.v1.FeedbackItem
-	(*Capacity)(nil),              // 22: lessor.v1.Capacity
-	(*Drain)(nil),                 // 23: lessor.v1.Drain
-	(*Goodbye)(nil),               // 24: lessor.v1.Goodbye
-	(*Error)(nil),                 // 25: lessor.v1.Error
-	(*Reset)(nil),                 // 26: lessor.v1.Reset
-	nil,                           // 27: lessor.v1.WorkerHeartbeat.MetricsEntry
-	nil,                           // 28: lessor.v1.FeedbackItem.MetricsEntry
-	nil,                           // 29: lessor.v1.Capacity.PerTypeLimitsEntry
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*Capabilities)(nil),          // 32: lessor.v1.Capabilities
-	(*HeartbeatRequest)(nil),      // 33: lessor.v1.HeartbeatRequest
-	(*StartRequest)(nil),          // 34: lessor.v1.StartRequest
-	(*CompleteRequest)(nil),       // 35: lessor.v1.CompleteRequest
-	(*FailRequest)(nil),           // 36: lessor.v1.FailRequest
-	(*ReleaseRequest)(nil),        // 37: lessor.v1.ReleaseRequest
-	(Verdict)(0),                  // 38: lessor.v1.Verdict
-	(Reason)(0),                   // 39: lessor.v1.Reason
-	(TaskState)(0),                // 40: lessor.v1.TaskState
-	(*Assignment)(nil),            // 41: lessor.v1.Assignment
-	(*FeedbackChunk)(nil),         // 42: lessor.v1.FeedbackChunk
+	(AuthMode)(0),                 // 0: lessor.v1.AuthMode
+	(ReportKind)(0),               // 1: lessor.v1.ReportKind
+	(*SessionRequest)(nil),        // 2: lessor.v1.SessionRequest
+	(*SessionResponse)(nil),       // 3: lessor.v1.SessionResponse
+	(*Sender)(nil),                // 4: lessor.v1.Sender
+	(*Ack)(nil),                   // 5: lessor.v1.Ack
+	(*Handshake)(nil),             // 6: lessor.v1.Handshake
+	(*HandshakeAuth)(nil),         // 7: lessor.v1.HandshakeAuth
+	(*Resume)(nil),                // 8: lessor.v1.Resume
+	(*WorkerInfo)(nil),            // 9: lessor.v1.WorkerInfo
+	(*Accept)(nil),                // 10: lessor.v1.Accept
+	(*Register)(nil),              // 11: lessor.v1.Register
+	(*WorkerHeartbeat)(nil),       // 12: lessor.v1.WorkerHeartbeat
+	(*Reports)(nil),               // 13: lessor.v1.Reports
+	(*Report)(nil),                // 14: lessor.v1.Report
+	(*Verdicts)(nil),              // 15: lessor.v1.Verdicts
+	(*ReportVerdict)(nil),         // 16: lessor.v1.ReportVerdict
+	(*ItemError)(nil),             // 17: lessor.v1.ItemError
+	(*HeartbeatAck)(nil),          // 18: lessor.v1.HeartbeatAck
+	(*LeaseAck)(nil),              // 19: lessor.v1.LeaseAck
+	(*Dispatch)(nil),              // 20: lessor.v1.Dispatch
+	(*Cancel)(nil),                // 21: lessor.v1.Cancel
+	(*Feedback)(nil),              // 22: lessor.v1.Feedback
+	(*FeedbackItem)(nil),          // 23: lessor.v1.FeedbackItem
+	(*Capacity)(nil),              // 24: lessor.v1.Capacity
+	(*Drain)(nil),                 // 25: lessor.v1.Drain
+	(*Goodbye)(nil),               // 26: lessor.v1.Goodbye
+	(*Error)(nil),                 // 27: lessor.v1.Error
+	(*Reset)(nil),                 // 28: lessor.v1.Reset
+	nil,                           // 29: lessor.v1.WorkerHeartbeat.MetricsEntry
+	nil,                           // 30: lessor.v1.FeedbackItem.MetricsEntry
+	nil,                           // 31: lessor.v1.Capacity.PerTypeLimitsEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*Capabilities)(nil),          // 34: lessor.v1.Capabilities
+	(*HeartbeatRequest)(nil),      // 35: lessor.v1.HeartbeatRequest
+	(*StartRequest)(nil),          // 36: lessor.v1.StartRequest
+	(*CompleteRequest)(nil),       // 37: lessor.v1.CompleteRequest
+	(*FailRequest)(nil),           // 38: lessor.v1.FailRequest
+	(*ReleaseRequest)(nil),        // 39: lessor.v1.ReleaseRequest
+	(Verdict)(0),                  // 40: lessor.v1.Verdict
+	(Reason)(0),                   // 41: lessor.v1.Reason
+	(TaskState)(0),                // 42: lessor.v1.TaskState
+	(*Assignment)(nil),            // 43: lessor.v1.Assignment
+	(*FeedbackChunk)(nil),         // 44: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_session_proto_depIdxs = []int32{
-	30, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
-	3,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
-	4,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
-	5,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
-	9,  // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
-	10, // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
-	11, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
-	20, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
-	22, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
-	23, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
-	25, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
-	24, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
-	30, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
-	3,  // 13: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
-	4,  // 14: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
-	8,  // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
-	18, // 16: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
-	13, // 17: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
-	16, // 18: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
-	19, // 19: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
-	23, // 20: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
-	25, // 21: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
-	26, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
-	7,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
-	6,  // 24: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
-	31, // 25: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
-	31, // 26: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 27: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
-	30, // 28: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
-	32, // 29: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
-	27, // 30: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
-	33, // 31: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
-	12, // 32: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
-	34, // 33: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
-	35, // 34: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
-	36, // 35: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
-	37, // 36: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
-	14, // 37: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
-	0,  // 38: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
-	15, // 39: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
-	38, // 40: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
-	39, // 41: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
-	40, // 42: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
-	30, // 43: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 44: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
-	30, // 45: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
-	30, // 46: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
-	30, // 47: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
-	31, // 48: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	17, // 49: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	30, // 50: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
-	15, // 51: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	38, // 52: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
-	39, // 53: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
-	40, // 54: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
-	30, // 55: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 56: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
-	30, // 57: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
-	30, // 58: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
-	41, // 59: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	39, // 60: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	31, // 61: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	21, // 62: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	42, // 63: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	28, // 64: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	29, // 65: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
-	30, // 66: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	31, // 67: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	31, // 68: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	32, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
+	4,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
+	5,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
+	6,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
+	11, // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
+	12, // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
+	13, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
+	22, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
+	24, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
+	25, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
+	27, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
+	26, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
+	32, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
+	4,  // 13: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
+	5,  // 14: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
+	10, // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
+	20, // 16: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
+	15, // 17: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
+	18, // 18: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
+	21, // 19: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
+	25, // 20: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
+	27, // 21: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
+	28, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
+	9,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
+	8,  // 24: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
+	7,  // 25: lessor.v1.Handshake.auth:type_name -> lessor.v1.HandshakeAuth
+	0,  // 26: lessor.v1.HandshakeAuth.mode:type_name -> lessor.v1.AuthMode
+	33, // 27: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
+	33, // 28: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
+	32, // 29: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
+	32, // 30: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
+	34, // 31: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
+	29, // 32: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
+	35, // 33: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
+	14, // 34: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
+	36, // 35: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
+	37, // 36: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
+	38, // 37: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
+	39, // 38: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
+	16, // 39: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
+	1,  // 40: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
+	17, // 41: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
+	40, // 42: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
+	41, // 43: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
+	42, // 44: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
+	32, // 45: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 46: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
+	32, // 47: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
+	32, // 48: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
+	32, // 49: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
+	33, // 50: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	19, // 51: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
+	32, // 52: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	17, // 53: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
+	40, // 54: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
+	41, // 55: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
+	42, // 56: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
+	32, // 57: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 58: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
+	32, // 59: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
+	32, // 60: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
+	43, // 61: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	41, // 62: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	33, // 63: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	23, // 64: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	44, // 65: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	30, // 66: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	31, // 67: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	32, // 68: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	33, // 69: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	33, // 70: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }
@@ -2899,7 +3028,7 @@ func file_lessor_v1_session_proto_init() {
 		(*SessionResponse_Error)(nil),
 		(*SessionResponse_Reset_)(nil),
 	}
-	file_lessor_v1_session_proto_msgTypes[11].OneofWrappers = []any{
+	file_lessor_v1_session_proto_msgTypes[12].OneofWrappers = []any{
 		(*Report_Start)(nil),
 		(*Report_Complete)(nil),
 		(*Report_Fail)(nil),
@@ -2910,8 +3039,8 @@ func file_lessor_v1_session_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_session_proto_rawDesc), len(file_lessor_v1_session_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   29,
+			NumEnums:      2,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

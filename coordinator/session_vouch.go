@@ -1,0 +1,30 @@
+package coordinator
+
+import (
+	"crypto/subtle"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// vouched compares what a handshake says of the worker's credential with the one by which its call was let in (W2). A worker that believes to be known
+// by another one must not go on; nor may a frame let anybody in.
+func (ss *session) vouched(corr string, a *lessorv1.HandshakeAuth) bool {
+	ctx := ss.stream.Context()
+	if conn := connection(ctx); a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && (conn == nil || len(conn.VerifiedChains) == 0) {
+		const why = "handshake.auth.mode: the connection has no client certificate"
+		ss.refuse(corr, codeCertificate, why, "connect with a client certificate")
+		ss.end(newStatus(codes.Unauthenticated, codeCertificate, why, nil))
+		return false
+	}
+	if a.GetToken() == "" || ss.who.Credential == "" { // where no credentials are asked for, none is looked at
+		return true
+	}
+	came, _ := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	if subtle.ConstantTimeCompare([]byte(came), []byte(a.GetToken())) != 1 {
+		return ss.deny(corr, "handshake.auth.token: is not that of the call")
+	}
+	return true
+}
