@@ -186,3 +186,10 @@ func Self(t testing.TB) string {
 	}
 	return self
 }
+
+// End ends the process by SIGKILL, unless it has ended by itself.
+func (p *Process) End() {
+	p.t.Helper()
+	_ = p.cmd.Process.Kill()
+	p.await()
+}

@@ -1,0 +1,256 @@
+//go:build faults
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// lessor runs a command to its end.
+func lessor(t *testing.T, args ...string) (code int, output string) {
+	t.Helper()
+	var out bytes.Buffer
+	p := harness.Start(t, harness.Command{Args: args, Stdout: &out})
+	code = p.Wait()
+	return code, out.String() + p.Stderr()
+}
+
+func want(t *testing.T, code int, args ...string) {
+	t.Helper()
+	if got, output := lessor(t, args...); got != code {
+		t.Fatalf("%v: exit code %d, want %d\n%s", args, got, code, output)
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not so in time: %s", what)
+		}
+	}
+}
+
+// TestUnderLoad: a backup that is taken while clients submit is sound, has of each client the first tasks without a gap, and all that were acknowledged before it
+// was asked for. Restored, it is served.
+func TestUnderLoad(t *testing.T) {
+	const clients, backups = 4, 3
+	c := harness.NewCoordinator(t, t.TempDir())
+	c.Start()
+	var all []*client
+	for i := range clients {
+		all = append(all, startClient(t, c.Addr(), fmt.Sprintf("client-%d", i)))
+	}
+	during := int64(0)
+	var file string
+	for i := range backups {
+		for _, cl := range all {
+			from := cl.last.Load()
+			eventually(t, cl.name+" goes on", func() bool { return cl.last.Load() > from+50 })
+		}
+		before := map[string]int64{}
+		for _, cl := range all {
+			before[cl.name] = cl.last.Load()
+		}
+		file = filepath.Join(t.TempDir(), strconv.Itoa(i))
+		want(t, 0, "backup", "--addr", c.Addr(), file)
+		want(t, 0, "verify", file)
+		held := prefixes(t, file)
+		for name, acknowledged := range before {
+			if held[name] < acknowledged {
+				t.Errorf("the backup has the first %d tasks of %s; %d were acknowledged before it", held[name], name, acknowledged)
+			}
+			during += held[name] - acknowledged
+		}
+	}
+	c.Kill()
+	dir := filepath.Join(t.TempDir(), "restored")
+	want(t, 0, "restore", file, "--data", dir)
+	restored := harness.NewCoordinator(t, dir)
+	restored.Start()
+	status, err := lessorv1.NewAdminServiceClient(restored.Conn()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+	if err != nil || status.GetEpoch() < 80_000_000 { // seconds since 2024
+		t.Errorf("after the restore: %v, %v; want a new epoch", status, err)
+	}
+	restored.Stop()
+	restored.Verify()
+	t.Logf("%d backups under load, with %d tasks that were submitted while they were taken", backups, during)
+}
+
+// prefixes counts the tasks of each queue in a backup, whose keys must be 1, 2, 3 and so on.
+func prefixes(t *testing.T, file string) map[string]int64 {
+	t.Helper()
+	st, err := boltstore.OpenReadOnly(file, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	counts := map[string]int64{}
+	err = st.View(func(r store.Reader) error {
+		return records.Tasks(r, 1, 0, func(task *lease.Task) bool {
+			counts[task.Spec.Queue]++
+			if n := counts[task.Spec.Queue]; task.Spec.TaskKey != strconv.FormatInt(n, 10) {
+				t.Errorf("task %d of %s has key %s: one is missing, or out of order", n, task.Spec.Queue, task.Spec.TaskKey)
+			}
+			return true
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+// large is a coordinator whose store does not fit between it and a reader that stands still.
+func large(t *testing.T, args ...string) (c *harness.Coordinator, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	c = harness.NewCoordinator(t, dir)
+	c.Start(args...)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	tasks := lessorv1.NewTaskServiceClient(c.Conn())
+	for range 24 {
+		_, err := tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 1<<20)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, dir
+}
+
+// pausedReader is a backup command that stands still in the middle.
+func pausedReader(t *testing.T, addr, file string) *harness.Process {
+	t.Helper()
+	p := harness.Start(t, harness.Command{Args: []string{"backup", "--addr", addr, file}})
+	eventually(t, "a part of the backup is there", func() bool {
+		begun := partials(t, file)
+		return sizeOf(file) > 0 || len(begun) > 0 && sizeOf(begun[0]) > 0
+	})
+	p.Pause()
+	return p
+}
+
+func partials(t *testing.T, file string) []string {
+	t.Helper()
+	names, err := filepath.Glob(file + ".partial-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func sizeOf(name string) int64 {
+	info, err := os.Stat(name)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// TestReaderKilled: a reader that is killed in the middle lets the store's pages go, and leaves no backup, but a file that says what it is.
+func TestReaderKilled(t *testing.T) {
+	c, _ := large(t)
+	landed, tries := 0, 0
+	for ; landed < 2 && tries < 20; tries++ {
+		file := filepath.Join(t.TempDir(), "backup")
+		p := pausedReader(t, c.Addr(), file)
+		p.End()
+		if sizeOf(file) > 0 { // it was faster
+			want(t, 0, "verify", file)
+			continue
+		}
+		landed++
+		eventually(t, "another backup begins", func() bool {
+			code, _ := lessor(t, "backup", "--addr", c.Addr(), "--force", file)
+			return code == 0
+		})
+		want(t, 0, "verify", file)
+	}
+	c.Stop()
+	t.Logf("%d of %d readers were killed in the middle", landed, tries)
+	if landed == 0 {
+		t.Error("no kill has hit a backup under way")
+	}
+}
+
+// TestReaderStandsStill: a reader that stands still loses its backup after --backup-stall, and another gets one meanwhile.
+func TestReaderStandsStill(t *testing.T) {
+	c, _ := large(t, "--backup-stall", "1s")
+	file := filepath.Join(t.TempDir(), "still")
+	p := pausedReader(t, c.Addr(), file)
+	eventually(t, "another backup begins", func() bool {
+		code, _ := lessor(t, "backup", "--addr", c.Addr(), "--force", file+".other")
+		return code == 0
+	})
+	p.Resume()
+	if code := p.Wait(); code != 3 && sizeOf(file) == 0 {
+		t.Errorf("the reader ends with exit code %d\n%s", code, p.Stderr())
+	}
+	if left := partials(t, file); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	c.Stop()
+}
+
+// TestKilledOnTheWay: a restore or a compaction that is killed leaves a state that says what it is, from which the same command gets to its end.
+func TestKilledOnTheWay(t *testing.T) {
+	c, dir := large(t)
+	file := filepath.Join(t.TempDir(), "backup")
+	want(t, 0, "backup", "--addr", c.Addr(), file)
+	c.Stop()
+	const kills = 5
+	landed := 0
+	for i := range kills {
+		into := filepath.Join(t.TempDir(), "restored")
+		killAfter(t, time.Duration(i)*40*time.Millisecond, "restore", file, "--data", into)
+		code, _ := lessor(t, "verify", into)
+		if _, err := os.Stat(filepath.Join(into, "lessor.db")); err == nil {
+			if code != 0 {
+				t.Errorf("a store that has its name: verify ends with %d", code)
+			}
+		} else {
+			landed++
+			want(t, 5, "verify", into)
+			want(t, 0, "restore", file, "--data", into)
+		}
+		want(t, 0, "verify", into)
+
+		killAfter(t, time.Duration(i)*40*time.Millisecond, "compact", "--data", dir)
+		want(t, 0, "verify", dir)
+	}
+	want(t, 0, "compact", "--data", dir)
+	want(t, 0, "verify", dir)
+	if names, _ := filepath.Glob(filepath.Join(dir, "*.compact-*")); len(names) > 0 {
+		t.Errorf("left: %v", names)
+	}
+	t.Logf("%d restores and compactions killed, %d restores before their end", kills, landed)
+	if landed == 0 {
+		t.Error("no kill has hit a restore under way")
+	}
+}
+
+func killAfter(t *testing.T, d time.Duration, args ...string) {
+	t.Helper()
+	p := harness.Start(t, harness.Command{Args: args})
+	select {
+	case <-p.Ended():
+	case <-time.After(d):
+		p.End()
+	}
+}
