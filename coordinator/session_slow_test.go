@@ -22,7 +22,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 		payload proto.Message
 		most    int // frames that are taken before the stream stands still, about
 	}{
-		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 10_000},
+		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 20_000},
 		"reports with large words": {&lessorv1.Reports{Reports: []*lessorv1.Report{
 			{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: big}}},
 		}}, 100},
