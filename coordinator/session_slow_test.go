@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 	big := strings.Repeat("x", 100<<10)
 	for name, tt := range map[string]struct {
 		payload proto.Message
-		most    int // frames that are taken before the stream stands still, about
+		most    int64 // frames that are taken before the stream stands still, about
 	}{
 		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 20_000},
 		"reports with large words": {&lessorv1.Reports{Reports: []*lessorv1.Report{
@@ -35,10 +36,11 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				slow.say(hello("slow"))
 				slow.say(registration(1))
 				synctest.Wait()
-				sent, began := 0, time.Now()
+				began := time.Now()
+				var sent atomic.Int64
 				go func() {
-					for sent <= 2*tt.most && slow.stream.Send(slow.frame(tt.payload)) == nil {
-						sent++
+					for sent.Load() <= 2*tt.most && slow.stream.Send(slow.frame(tt.payload)) == nil {
+						sent.Add(1)
 					}
 				}()
 				synctest.Wait()
@@ -50,8 +52,8 @@ func TestWorkerThatNeverReads(t *testing.T) {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
-				if sent > tt.most { // later some more are read, and dropped, while the stream ends
-					t.Errorf("%d frames were taken from a worker that reads nothing", sent)
+				if taken := sent.Load(); taken > tt.most { // later some more are read, and dropped, while the stream ends
+					t.Errorf("%d frames were taken from a worker that reads nothing", taken)
 				}
 				time.Sleep(sendTimeout / 6) // heartbeats take their time to fill what takes them
 				synctest.Wait()
