@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
 //	shutdown SIGNAL           ends that coordinator and waits for it
 func TestScripts(t *testing.T) {
+	// Under nohup all would inherit that SIGHUP is ignored, and a worker would rightly not stop at one.
+	// A signal that is caught here has its default in the processes that are started.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
