@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -129,12 +132,8 @@ func (e *roleError) Error() string {
 	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.what, e.asks, e.has)
 }
 
-// ownerError refuses the operator of a tenant that does not own the coordinator (X2).
-type ownerError struct{ owner string }
-
-func (e *ownerError) Error() string {
-	return fmt.Sprintf("a backup has what is every tenant's; it is for operators of tenant %q", e.owner)
-}
+// errOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
+var errOwner = errors.New("a backup has what is every tenant's; it is for operators of the tenant that serve --backup-tenant names")
 
 // admit lets a call in, or says why not. The context that it returns knows who calls.
 func (a *authenticator) admit(ctx context.Context, method string) (context.Context, identity, error) {
@@ -144,21 +143,34 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	if a.open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
 		return nil, identity{}, toStatus(errOpen)
 	}
-	who, inside := ctx.Value(identityKey{}).(identity) // the HTTP API has a door of its own
-	if !inside {
-		var err error
-		if who, err = a.caller(ctx); err != nil {
-			return nil, who, a.attempts.failed(ctx, err)
-		}
+	who, err := a.whose(ctx)
+	if err != nil {
+		return nil, who, a.attempts.failed(ctx, err)
 	}
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, toStatus(&roleError{what: path.Base(method), has: who.Role, asks: asks})
 	}
 	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != a.owner {
-		return nil, who, toStatus(&ownerError{a.owner})
+		return nil, who, toStatus(errOwner)
 	}
 	return as(ctx, who), who, nil
+}
+
+// whose tells who calls. Who was looked at before the message was read, over gRPC by the tap and over HTTP at its own door, is looked at again: reading may
+// take its time, and a credential may end in it.
+func (a *authenticator) whose(ctx context.Context) (who identity, err error) {
+	who, seen := ctx.Value(shownKey{}).(identity)
+	if !seen {
+		who, seen = ctx.Value(identityKey{}).(identity)
+	}
+	if !seen {
+		return a.caller(ctx)
+	}
+	if who.Credential != "" { // nothing was shown where no credentials are asked for, and a task token stands for a lease
+		_, err = a.recheck(who)
+	}
+	return who, err
 }
 
 // gate lets calls in, within their quotas, and ends those under way whose credential ends.
@@ -190,7 +202,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return g.audit(ctx, req, info, next)
 }
 
-func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	ctx, who, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return g.turnAway(stream.Context(), who, info.FullMethod, nil, err)
@@ -202,9 +214,67 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	defer end()
 	ctx, done := g.vigil.watch(ctx, who)
 	defer done()
-	err = next(srv, &admitted{ServerStream: stream, ctx: ctx})
+	in := &admitted{ServerStream: stream, ctx: ctx}
+	if audited[info.FullMethod] {
+		entry := newEntry(ctx, who, info.FullMethod, nil)
+		in.first = func() error { return toStatus(g.trail.Record(entry)) }
+		defer func() {
+			if err != nil && !in.told.Load() {
+				g.refused(entry, err)
+			}
+		}()
+	}
+	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // it sees to slow readers itself
+		err = next(srv, in)
+	} else {
+		err = leaveBehind(ctx, func() error { return next(srv, in) })
+	}
 	if ended := credentialEnded(ctx); ended != nil {
-		return toStatus(ended)
+		err = toStatus(ended)
+	}
+	return err
+}
+
+// leaveBehind waits for a handler, but not for long once the credential of its call has ended (X3): a send to a reader that does not read ends with
+// the call itself, and not before.
+func leaveBehind(ctx context.Context, handle func() error) error {
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				ended <- &panicked{p, debug.Stack()}
+			}
+		}()
+		ended <- handle()
+	}()
+	select {
+	case err := <-ended:
+		return again(err)
+	case <-ctx.Done():
+	}
+	if credentialEnded(ctx) == nil {
+		return again(<-ended)
+	}
+	select {
+	case err := <-ended:
+		return again(err)
+	case <-time.After(lastWords):
+		return context.Cause(ctx)
+	}
+}
+
+// panicked is a panic on its way to another goroutine.
+type panicked struct {
+	with  any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("%v, at\n%s", p.with, p.stack) }
+
+// again panics where err is a panic.
+func again(err error) error {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		panic(p.Error())
 	}
 	return err
 }
@@ -212,7 +282,20 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 // admitted is a stream that was let in.
 type admitted struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a grpc.ServerStream has one
+	ctx   context.Context //nolint:containedctx // a grpc.ServerStream has one
+	first func() error    // comes before the first message that goes out; may be nil
+	told  atomic.Bool     // it came
+}
+
+// SendMsg lets nothing out before first has come.
+func (s *admitted) SendMsg(m any) error {
+	if s.first != nil && !s.told.Load() {
+		if err := s.first(); err != nil {
+			return err
+		}
+		s.told.Store(true)
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 // Context ends with the stream, or with its credential.

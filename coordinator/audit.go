@@ -34,6 +34,7 @@ var audited = map[string]bool{
 	lessorv1.AdminService_PurgeQueue_FullMethodName:      true,
 	lessorv1.AdminService_DrainWorker_FullMethodName:     true,
 	lessorv1.AdminService_KickWorker_FullMethodName:      true,
+	lessorv1.AdminService_Backup_FullMethodName:          true, // before the first byte of it has left
 	lessorv1.AuthService_CreateToken_FullMethodName:      true,
 	lessorv1.AuthService_RevokeToken_FullMethodName:      true,
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,

@@ -131,6 +131,13 @@ func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
 		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
 			return errOf(r.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
 		}},
+		{method: lessorv1.AdminService_Backup_FullMethodName, with: store.Meta, call: func(ctx context.Context) error {
+			stream, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
+			if err == nil {
+				_, _, _, err = receive(stream)
+			}
+			return err
+		}},
 		{method: lessorv1.AuthService_CreateToken_FullMethodName, with: store.Token, refused: true, call: func(ctx context.Context) error {
 			return errOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
 		}},

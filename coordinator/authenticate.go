@@ -37,27 +37,31 @@ type authenticator struct {
 func (a *authenticator) open() bool { return a.keyring == nil }
 
 // authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
-// certificate, whose tenant it must not leave. The error is an *auth.Error or errNoCertificate; beside it stands whose credential it was, as far
+// certificate, whose tenant it must not leave, and which must be good where it says who its holder is. The error is an *auth.Error or errNoCertificate; beside it stands whose credential it was, as far
 // as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (identity, error) {
 	if a.open() {
 		return everyone, nil
 	}
-	certified, bad := a.certified(conn)
-	if token == "" {
-		if bad == nil && certified.Tenant == "" {
-			bad = &auth.Error{Problem: auth.Missing}
-		}
-		return certified, bad
-	}
-	if errors.Is(bad, errNoCertificate) {
-		return identity{}, bad
+	certified, err := a.certified(conn)
+	named := certified.Tenant != ""
+	switch {
+	case err != nil:
+		return certified, err
+	case token != "":
+	case !named:
+		return identity{}, &auth.Error{Problem: auth.Missing}
+	default:
+		return certified, nil
 	}
 	who, err := a.keyring.Verify(token, time.Now())
-	if err == nil && bad == nil && certified.Tenant != "" && certified.Tenant != who.Tenant {
+	if err == nil && named && certified.Tenant != who.Tenant {
 		err = &auth.Error{Problem: auth.Conflict}
 	}
-	return identity{Identity: who}, err
+	if !named {
+		return identity{Identity: who}, err
+	}
+	return identity{Identity: who, certificate: certified.certificate, beside: true}, err
 }
 
 // certified tells who the certificate of a connection speaks for; the zero identity where it speaks for nobody.
@@ -75,11 +79,18 @@ func (a *authenticator) certified(conn *tls.ConnectionState) (identity, error) {
 
 // recheck looks again at who was let in, and tells until when the credential is good (X3).
 func (a *authenticator) recheck(who identity) (time.Time, error) {
-	if who.certificate != nil {
-		again, err := a.keyring.Certified(who.certificate, time.Now())
+	if who.certificate == nil {
+		return a.keyring.Recheck(who.Identity, time.Now())
+	}
+	again, err := a.keyring.Certified(who.certificate, time.Now())
+	if err != nil || !who.beside {
 		return again.Until, err
 	}
-	return a.keyring.Recheck(who.Identity, time.Now())
+	until, err := a.keyring.Recheck(who.Identity, time.Now())
+	if again.Until.Before(until) {
+		until = again.Until
+	}
+	return until, err
 }
 
 // caller authenticates a gRPC call.

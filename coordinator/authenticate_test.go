@@ -93,6 +93,7 @@ func TestCertificates(t *testing.T) {
 		"a token and no name":          {optional, token, certified(t), "acme operator ann", ""},
 		"a token of the same tenant":   {optional, token, certified(t, "lessor://acme/worker/w"), "acme operator ann", ""},
 		"a token of another tenant":    {optional, token, certified(t, "lessor://evil/worker/w"), "", auth.Conflict},
+		"a token and two names":        {optional, token, certified(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
 		"a bad token and a good name":  {optional, "x", certified(t, "lessor://acme/worker/w"), "", auth.Malformed},
 		"required, and not there":      {required, same, nil, "", "certificate"},
 		"required, and not verified":   {required, same, unverified, "", "certificate"},
@@ -117,14 +118,24 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// X3: a certificate ends with its time, or when it is revoked by the tenant that it speaks for, and by no other.
+// X3: a certificate ends with its time, or when it is revoked by the tenant that it speaks for, and by no other. Then it lets nobody in, with a token
+// beside it neither.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
-	door, _ := doorOf(t, Auth{})
+	door, token := doorOf(t, Auth{RequireCertificate: true})
+	stranger, _, err := door.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
 	conn := certified(t, "lessor://acme/worker/w")
+	ends := conn.PeerCertificates[0].NotAfter
 	who, err := door.authenticate("", conn)
-	if err != nil || !who.Until.Equal(conn.PeerCertificates[0].NotAfter) {
+	if err != nil || !who.Until.Equal(ends) {
 		t.Fatalf("%+v, %v", who, err)
+	}
+	beside, err := door.authenticate(token, conn)
+	if until, err2 := door.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
+		t.Fatalf("%+v until %v, %v", beside, until, errors.Join(err, err2))
 	}
 	if _, err := door.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("good at its end")
@@ -133,10 +144,22 @@ func TestCertificatesEnd(t *testing.T) {
 		if _, err := door.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := door.recheck(who)
-		_, err2 := door.authenticate("", conn)
-		if revoked := tenant == "acme"; (err != nil) != revoked || (err2 != nil) != revoked {
-			t.Errorf("revoked by %s: %v, %v", tenant, err, err2)
+		for what, try := range map[string]func() error{
+			"alone, live":  func() error { _, err := door.recheck(who); return err },
+			"alone":        func() error { _, err := door.authenticate("", conn); return err },
+			"beside, live": func() error { _, err := door.recheck(beside); return err },
+			"beside":       func() error { _, err := door.authenticate(token, conn); return err },
+			"beside another tenant's": func() error {
+				if tenant != "acme" {
+					return nil
+				}
+				_, err := door.authenticate(stranger, conn)
+				return err
+			},
+		} {
+			if err := try(); (err != nil) != (tenant == "acme") {
+				t.Errorf("%s, revoked by %s: %v", what, tenant, err)
+			}
 		}
 	}
 	for _, id := range []string{"cert-", "cert-00", who.Credential + "0", "cert-" + who.Credential} {

@@ -133,11 +133,10 @@ func isOfAuth(err error) bool {
 	var (
 		bad   *auth.Error
 		role  *roleError
-		owner *ownerError
 		limit *auth.LimitError
 	)
-	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &owner) || errors.As(err, &limit) || errors.Is(err, errNoCertificate) ||
-		errors.Is(err, errOpen) || errors.Is(err, auth.ErrNotFound)
+	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &limit) || errors.Is(err, errNoCertificate) ||
+		errors.Is(err, errOwner) || errors.Is(err, errOpen) || errors.Is(err, auth.ErrNotFound)
 }
 
 // authStatus is toStatus for what is about credentials.
@@ -145,7 +144,6 @@ func authStatus(err error) error {
 	var (
 		bad   *auth.Error
 		role  *roleError
-		owner *ownerError
 		limit *auth.LimitError
 	)
 	switch {
@@ -153,8 +151,8 @@ func authStatus(err error) error {
 		return newStatus(codes.Unauthenticated, codeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
 	case errors.As(err, &role):
 		return newStatus(codes.PermissionDenied, codeForbidden, role.Error(), map[string]string{"role": role.has.String()})
-	case errors.As(err, &owner):
-		return newStatus(codes.PermissionDenied, codeForbidden, owner.Error(), nil)
+	case errors.Is(err, errOwner):
+		return newStatus(codes.PermissionDenied, codeForbidden, err.Error(), nil)
 	case errors.As(err, &limit):
 		return newStatus(codes.ResourceExhausted, codeAuthLimit, limit.Error(), nil)
 	case errors.Is(err, errNoCertificate):

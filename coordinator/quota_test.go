@@ -275,6 +275,53 @@ func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	})
 }
 
+// X5: tasks are not brought back beyond the quota, one by one or by a filter: what is not there or in another state is told as ever, and what a filter
+// has brought back stays.
+func TestQuotaOfTasksThatAreRetried(t *testing.T) {
+	t.Attr("rules", "X5 T9")
+	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *rig) {
+		var ids []string
+		for range 5 {
+			id := r.submit(t, nil).GetTaskId()
+			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		retry := func(id string) error {
+			return errOf(r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}))
+		}
+		if err := retry(ids[4]); err != nil {
+			t.Fatal(err)
+		}
+		all := func() error {
+			return errOf(r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
+		}
+		for range 2 {
+			overQuota(t, all(), quota.Tasks, "tenant", "3")
+		}
+		overQuota(t, retry(ids[2]), quota.Tasks, "tenant", "3")
+		for i, want := range []lessorv1.TaskState{
+			lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED,
+			lessorv1.TaskState_TASK_STATE_CANCELLED, lessorv1.TaskState_TASK_STATE_READY,
+		} {
+			if got := r.get(t, ids[i]).GetState(); got != want {
+				t.Errorf("task %d is %v, want %v", i, got, want)
+			}
+		}
+		if err := retry(ids[0]); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("of a task that waits: %v", err)
+		}
+		if err := retry("t0000200000009999"); status.Code(err) != codes.NotFound {
+			t.Errorf("of none: %v", err)
+		}
+		r.complete(t, r.lease(t), "")
+		if err := retry(ids[2]); err != nil {
+			t.Errorf("when one has ended: %v", err)
+		}
+	})
+}
+
 // X5: a tenant has no more tasks that have not ended than it may, whichever way they are submitted and also after a restart. What is submitted again
 // is told, not refused, and each task that ends or goes makes room.
 func TestQuotaOfTasks(t *testing.T) {

@@ -73,7 +73,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(cfg.Logger), DiskFull: cfg.DiskFull,
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(), DiskFull: cfg.DiskFull,
 		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
@@ -99,7 +99,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
 	through := newChain(cfg.Logger, c.calls, g)
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames))...)
+	outside := newPorches(c.door, cfg.Connections.Most)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: newRejects(),
 		taskTokens: taskTokens{tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)},

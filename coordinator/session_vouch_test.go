@@ -1,13 +1,25 @@
 package coordinator
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/certs"
 )
 
 // W2, X1: what a handshake says of the credential must be what came with the call, and lets nobody in; where no credentials are asked for it is not
@@ -51,5 +63,100 @@ func TestHandshakeAuth(t *testing.T) {
 		tk := r.talk(t, "w")
 		tk.say(h)
 		hear[*lessorv1.Accept](tk)
+	})
+}
+
+// W2, X1: beside a client certificate, the handshake may say so, and repeat the token that came with the call, if one did. A certificate that is revoked
+// lets nobody in, whatever the token beside it.
+func TestHandshakeAuthBesideACertificate(t *testing.T) {
+	t.Attr("rules", "W2 X1 X3")
+	type says = lessorv1.HandshakeAuth
+	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
+	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate) {
+		token, _ := r.issue(t, DefaultTenant, auth.Worker)
+		for name, tt := range map[string]struct {
+			came string
+			auth *says
+			code string
+		}{
+			"nothing":                    {"", nil, ""},
+			"the mode":                   {"", &says{Mode: byCertificate}, ""},
+			"a token that did not come":  {"", &says{Mode: byToken, Token: token}, codeDenied},
+			"another mode and a token":   {"", &says{Mode: byCertificate, Token: token}, codeDenied},
+			"both":                       {token, &says{Mode: byCertificate, Token: token}, ""},
+			"both, and the token's mode": {token, &says{Mode: byToken, Token: token}, ""},
+			"both, and another token":    {token, &says{Mode: byCertificate, Token: "nonsense"}, codeDenied},
+		} {
+			h := hello(name)
+			h.Auth = tt.auth
+			tk := r.bearing(tt.came).talk(t, name)
+			id := tk.say(h)
+			if tt.code == "" {
+				hear[*lessorv1.Accept](tk)
+				continue
+			}
+			tk.refused(id, tt.code, "handshake.auth")
+			if err := tk.over(); status.Code(err) != codes.PermissionDenied || errorCode(err) != tt.code {
+				t.Errorf("%s: ended with %v", name, err)
+			}
+		}
+		both := r.bearing(token).talk(t, "beside")
+		both.say(hello("beside"))
+		hear[*lessorv1.Accept](both)
+		if _, err := r.door.keyring.Revoke(t.Context(), DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if reset := hear[*lessorv1.Reset](both); reset.GetCode() != codeToken {
+			t.Errorf("reset %v", reset)
+		}
+		if err := both.over(); problemOf(err) != string(auth.Revoked) {
+			t.Errorf("a session with a token beside the certificate ended with %v", err)
+		}
+		if _, err := waitForWork(bearing(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
+			t.Errorf("a call with a token beside the certificate: %v", err)
+		}
+	})
+}
+
+// withCertificates is a coordinator that asks for credentials, and a client with a worker's certificate.
+func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { // in whose time they are good
+		authority, err := certs.NewAuthority(dir)
+		name, err2 := auth.Name(auth.Request{Tenant: DefaultTenant, Role: auth.Worker, Subject: "w"})
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(authority.Server([]string{"localhost"}), authority.Client("client", name)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	in := func(name string) certs.Files {
+		return certs.Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	}
+	server, err := certs.Server(in("server"), slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := certs.Client(in("client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(in("client").Cert, in("client").Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.ServerName = "localhost"
+	serveWith(t, nil, Config{Auth: &Auth{}, TLS: server}, func(t *testing.T, r *rig) {
+		mine := *r
+		if mine.conn, err = grpc.NewClient("passthrough:///coordinator",
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }),
+			grpc.WithTransportCredentials(credentials.NewTLS(client))); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = mine.conn.Close() }()
+		mine.workers = lessorv1.NewWorkerServiceClient(mine.conn)
+		test(t, &mine, pair.Leaf)
 	})
 }

@@ -40,8 +40,8 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
-	if err != nil {
-		return nil, toStatus(err)
+	if err != nil { // what was changed before a quota was used up stays so
+		return nil, toStatus(s.ifFull(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
 }

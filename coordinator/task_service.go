@@ -239,7 +239,7 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	who := identify(ctx)
 	t, err := s.engine.Retry(ctx, lease.Retry{Tenant: who.Tenant, Task: id, Deadline: deadline, By: who.Subject})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, toStatus(s.ifFull(who, err))
 	}
 	return &lessorv1.RetryTaskResponse{Task: taskProto(s.engine.Now(), t)}, nil
 }

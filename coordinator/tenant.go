@@ -19,7 +19,8 @@ const (
 // identity is who calls, and what the caller may do.
 type identity struct {
 	auth.Identity
-	certificate *x509.Certificate // by which the caller came in; nil: by a token, or without credentials
+	certificate *x509.Certificate // that says who the caller is; nil: a token alone does, or no credentials are asked for
+	beside      bool              // the caller came in by a token, with the certificate beside it
 }
 
 // everyone is who calls where no credentials are asked for.

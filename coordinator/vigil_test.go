@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,56 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+}
+
+// X3: a watch whose reader reads nothing ends with its credential, and gives its place back.
+func TestSlowWatchEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3 S5")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, DefaultTenant, auth.Operator)
+		ctx := bearing(t.Context(), token)
+		batch := &lessorv1.BatchSubmitTasksRequest{}
+		for range 1000 {
+			batch.Tasks = append(batch.Tasks, &lessorv1.TaskSpec{Queue: "q", RunId: "run"})
+		}
+		for range 5 {
+			if _, err := r.tasks.BatchSubmitTasks(ctx, batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: "run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // what fits on the way is there
+		if err := ends[auth.Revoked](r, id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		select {
+		case <-r.calls.none():
+		default:
+			t.Error("its handler goes on a second later")
+		}
+		n := 0
+		for ; err == nil; n++ {
+			_, err = stream.Recv()
+		}
+		if problemOf(err) != string(auth.Revoked) || n > 4999 {
+			t.Errorf("ended with %v after %d events", err, n)
+		}
+	})
+}
+
+// A panic of a stream's handler goes on, with its stack, to where panics are caught.
+func TestPanicOfAStream(t *testing.T) {
+	defer func() {
+		if p, ok := recover().(string); !ok || !strings.Contains(p, "dropped") || !strings.Contains(p, "TestPanicOfAStream") {
+			t.Errorf("recovered %q, want the panic with its stack", p)
+		}
+	}()
+	_ = leaveBehind(t.Context(), func() error { panic("dropped") })
 }
 
 func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -118,6 +117,9 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
 			return nil, lease.ErrNotFound
 		}
+		if e.reopens(c) {
+			return nil, ErrFull
+		}
 		if out := e.step(e.now, c); out.Err != nil {
 			return nil, out.Err
 		}
@@ -150,9 +152,6 @@ func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) 
 		return s.nextSeq - 1, nil
 	})
 }
-
-// CommitPending is for how long the commit under way has lasted; 0: there is none. It does not wait for the engine.
-func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
 
 // Live is the number of live leases.
 func (e *Engine) Live(ctx context.Context) (int, error) {

@@ -28,6 +28,21 @@ func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	return has > most
 }
 
+// reopens reports whether a command would bring back a task although its tenant has as many as it may: else one that is submitted, cancelled and
+// retried again and again would know no limit.
+func (e *Engine) reopens(c lease.Command) bool {
+	r, ok := c.(lease.Retry)
+	if !ok || e.cfg.MaxTasks == nil {
+		return false
+	}
+	most := max(e.cfg.MaxTasks(r.Tenant), 0)
+	if most == math.MaxInt || e.unended[r.Tenant] < uint64(most) {
+		return false
+	}
+	t := e.set.task(r.Task)
+	return t != nil && t.Tenant == r.Tenant && (t.Rest == lease.Failed || t.Rest == lease.Cancelled)
+}
+
 // submitted reports whether the task is there already; who submits it again is told so, however many there are.
 func (e *Engine) submitted(s *space, spec *lease.Spec) bool {
 	if spec.IdempotencyKey == "" {

@@ -68,29 +68,35 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 	done.After = ids[len(ids)-1].Seq
 	counts, err := ask(ctx, e, s.Space.Tenant, func() (counts Swept, err error) {
 		for _, id := range ids {
-			e.sweepTask(s, id, &counts)
+			if err = e.sweepTask(s, id, &counts); err != nil {
+				break
+			}
 		}
 		e.auditStep(EntryOf(ctx), counts.Changed)
-		return counts, nil
+		return counts, err
 	})
 	done.Changed += counts.Changed
 	done.Skipped += counts.Skipped
 	return err
 }
 
-func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) {
+// sweepTask returns an error where there is no use in looking at more tasks.
+func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)
 	if t == nil {
-		return
+		return nil
 	}
 	switch c, skip := s.Choose(t); {
 	case skip:
 		counts.Skipped++
 	case c == nil:
+	case e.reopens(c):
+		return ErrFull
 	case e.step(e.now, c).Err != nil:
 		counts.Skipped++
 	default:
 		counts.Changed++
 	}
+	return nil
 }

@@ -33,6 +33,23 @@ func made(t *testing.T) string {
 	return dir
 }
 
+// connected are the ends of a connection that keeps what is written until it is read.
+func connected(t *testing.T) (here, there net.Conn) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	if there, err = net.Dial("tcp", lis.Addr().String()); err == nil {
+		here, err = lis.Accept()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return here, there
+}
+
 func in(dir, name string) Files {
 	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
 }
@@ -40,7 +57,7 @@ func in(dir, name string) Files {
 // shake connects both sides and returns what the server saw of the client, or the first error.
 func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
-	here, there := net.Pipe()
+	here, there := connected(t)
 	defer func() { _ = here.Close(); _ = there.Close() }()
 	client = client.Clone()
 	client.ServerName = "localhost"
@@ -164,6 +181,34 @@ func TestServerReadsChangedFiles(t *testing.T) {
 	}
 	if !trusts(next) || strings.Count(log.String(), "the old ones stay") != 1 {
 		t.Errorf("the new certificates are not in force; log %q", log.String())
+	}
+}
+
+// X1: who was let in by an authority that is trusted no more is not let in by a resumed session either.
+func TestAuthorityThatIsTakenOut(t *testing.T) {
+	t.Attr("rules", "X1")
+	dir, next := made(t), made(t)
+	server, err := Server(in(dir, "server"), slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Client(in(dir, "client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for i := range 2 {
+		if state, err := shake(t, server, client); err != nil || state.DidResume != (i == 1) || len(state.VerifiedChains) != 1 {
+			t.Fatalf("connection %d: resumed is %v, %v", i, state.DidResume, err)
+		}
+	}
+	later := time.Now().Add(time.Minute)
+	other, err := os.ReadFile(in(next, "").CA)
+	if err := errors.Join(err, os.WriteFile(in(dir, "").CA, other, 0o600), os.Chtimes(in(dir, "").CA, later, later)); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := shake(t, server, client); err == nil {
+		t.Errorf("let in: resumed is %v, verified are %d", state.DidResume, len(state.VerifiedChains))
 	}
 }
 

@@ -1,0 +1,150 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// begin opens a call, says nothing on it, and tells how it ends.
+func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan error {
+	t.Helper()
+	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for err == nil { // health says something first
+			err = stream.RecvMsg(&emptypb.Empty{})
+		}
+		ended <- err
+	}()
+	return ended
+}
+
+// endedOf counts how calls have ended so far.
+func endedOf(all []<-chan error) map[codes.Code]int {
+	synctest.Wait()
+	n := map[codes.Code]int{}
+	for _, one := range all {
+		select {
+		case err := <-one:
+			n[status.Code(err)]++
+		default:
+		}
+	}
+	return n
+}
+
+// X5: of callers without a good credential only so many calls are under way whose message is still to come, and not for long; the rest is refused at
+// once. Who has a good credential is let in beside them, and whoever asks for health, too.
+func TestStrangersAreBounded(t *testing.T) {
+	t.Attr("rules", "X5")
+	for what, tt := range map[string]struct {
+		method  string
+		lasting int // that are not cut off
+	}{
+		"a unary call":    {lessorv1.TaskService_SubmitTask_FullMethodName, 0},
+		"a look":          {healthv1.Health_Check_FullMethodName, 0},
+		"a watch":         {healthv1.Health_Watch_FullMethodName, mostStrangers},
+		"an expired call": {"expired", 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+				ctx, method := t.Context(), tt.method
+				if method == "expired" {
+					token, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+					ctx, method = bearing(ctx, token), lessorv1.TaskService_SubmitTask_FullMethodName
+					time.Sleep(time.Second)
+				}
+				const more = 10
+				var all []<-chan error
+				for range mostStrangers + more {
+					all = append(all, r.begin(ctx, t, method))
+				}
+				if n := endedOf(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
+					t.Errorf("%v have ended, want %d that were refused", n, more)
+				}
+				token, _ := r.issue(t, "acme", auth.Operator)
+				var good []<-chan error
+				for range mostStrangers + more {
+					good = append(good, r.begin(bearing(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName))
+				}
+				if n := endedOf(good); len(n) != 0 {
+					t.Errorf("good calls have ended: %v", n)
+				}
+				if method == lessorv1.TaskService_SubmitTask_FullMethodName {
+					if _, err := r.health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+						t.Errorf("health: %v", err)
+					}
+				}
+				time.Sleep(strangersTime)
+				if n := endedOf(all); n[codes.DeadlineExceeded] != mostStrangers-tt.lasting {
+					t.Errorf("%v have ended, want %d that took too long", n, mostStrangers)
+				}
+				if n := endedOf(good); len(n) != 0 {
+					t.Errorf("good calls have ended: %v", n)
+				}
+				again := []<-chan error{r.begin(ctx, t, method)}
+				if n := endedOf(again); n[codes.ResourceExhausted] != tt.lasting/mostStrangers {
+					t.Errorf("a later one: %v", n)
+				}
+			})
+		})
+	}
+}
+
+// X5: the porch has room for so many of an address and in all, and for others when one has left, twice too.
+func TestPorch(t *testing.T) {
+	t.Attr("rules", "X5")
+	p := newPorch(3, 2)
+	var leave func()
+	for i, ip := range []string{"a", "a", "a", "b", "c"} {
+		left, ok := p.enter(ip)
+		if want := i != 2 && i != 4; ok != want {
+			t.Errorf("call %d of %s: %v", i, ip, ok)
+		}
+		if ok {
+			leave = left
+		}
+	}
+	leave()
+	leave()
+	if _, ok := p.enter("c"); !ok || p.all != 3 {
+		t.Errorf("no room for another, %d there", p.all)
+	}
+}
+
+// X3: a credential that ends while the message of a call is being read lets the call do nothing.
+func TestCredentialEndsBeforeTheMessage(t *testing.T) {
+	t.Attr("rules", "X3")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, "acme", auth.Operator)
+		stream, err := r.conn.NewStream(bearing(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // its headers are there
+		if _, err := r.door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.CloseSend()
+		if err := stream.RecvMsg(&lessorv1.SubmitTaskResponse{}); problemOf(err) != string(auth.Revoked) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
