@@ -75,7 +75,7 @@ func (l doorListener) Accept() (net.Conn, error) {
 		}
 		leave, full := l.door.enter(addressKey(conn.RemoteAddr()))
 		if full == "" {
-			return &countedConn{Conn: conn, leave: leave}, nil
+			return (&countedConn{Conn: conn, leave: leave}).lean(), nil
 		}
 		l.door.turnedAway.WithLabelValues(full).Inc()
 		_ = conn.Close() // nobody has said anything yet
