@@ -5,6 +5,7 @@ package coordinator
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"testing"
@@ -36,7 +37,7 @@ func TestConnectionsBorrowBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	conn, err := newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}).listener(tcp).Accept()
+	conn, err := newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler)).listener(tcp).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
