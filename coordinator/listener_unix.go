@@ -54,11 +54,13 @@ func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n i
 		err = io.EOF
 	}
 	r.pool, r.buf, r.n, r.err = nil, nil, 0, nil
-	if err != nil && buf != nil {
-		pool.Put(buf)
+	if err != nil {
+		if buf != nil {
+			pool.Put(buf)
+		}
 		return nil, 0, err
 	}
-	return buf, n, err
+	return buf, n, nil
 }
 
 // readNow reports false where there is nothing to read yet.
