@@ -50,6 +50,7 @@ stress: ## Run the quick tests twenty times in a row
 test-long: ## Run the quick tests, those behind the build tag `long`, and the simulation for SIMULATE_FOR
 	go test -race -count=1 -timeout 60m -tags long ./...
 	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
+	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000
 
 # The packages that the build tag gives other files. The rest of test/ is run by `make race`.
 FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
@@ -58,6 +59,7 @@ FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
 	go test -race -count=1 -v -timeout 10m -tags faults $(FAULTY)
+	go test -count=1 -v -timeout 5m -tags faults ./test/images
 
 .PHONY: prove
 prove: ## Visit every state of small worlds; see docs/testing.md

@@ -6,24 +6,21 @@ import (
 	"runtime/debug"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// dispatch takes in what the coordinator hands out, in a frame that it sent at ts by its own clock.
-func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.Timestamp) {
+// dispatch takes in what the coordinator hands out.
+func (s *session) dispatch(assignments []*lessorv1.Assignment) {
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
-	underWay := s.transit.most(now, ts)
 	for _, asg := range assignments {
-		s.admitLocked(asg, now, underWay)
+		s.admitLocked(asg, now)
 	}
 }
 
 // admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
-func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay time.Duration) {
+func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
 		w.queueBeatLocked(a) // acknowledges it once more
@@ -32,7 +29,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	if !w.mu.recent.add(id) {
 		return
 	}
-	a := w.newAttempt(asg, now, underWay)
+	a := w.newAttempt(asg, now)
 	if w.busyLocked(a.task) {
 		a.stop(nil)
 		s.replyLocked(violation(a.task, id))

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
+	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -137,6 +140,144 @@ func keptTokens(r *rig) (n int) {
 		r.Error(err)
 	}
 	return n
+}
+
+var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
+
+// The store of this format has records of every keyspace, and the lease of task 1 beside it. It stays as it is: a program that writes records otherwise must read
+// these all the same, or raise the format and bring them up.
+const (
+	format4      = "testdata/format4.db.gz"
+	format4Lease = "testdata/format4.lease"
+)
+
+// What a program of this format has written stays readable, and its leases go on.
+func TestStoreOfFormat4(t *testing.T) {
+	t.Attr("rules", "A9 A10")
+	if *updateGolden {
+		makeGolden(t)
+	}
+	id, err := os.ReadFile(format4Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upgrade(t, format4, func(r *rig) {
+		err := r.st.View(func(rd store.Reader) error {
+			for ks := range store.Keyspace(store.NumKeyspaces) {
+				n := 0
+				if err := rd.Scan(ks, nil, nil, func(_, _ []byte) bool { n++; return true }); err != nil {
+					return err
+				}
+				if n == 0 && ks != store.Line { // which is of format 1
+					r.Errorf("no records in %v", ks)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			r.Error(err)
+		}
+		r.verify()
+		a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: string(id), Result: &lease.Result{},
+		}})
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.want(a[0], lease.VerdictCommitted, lease.None)
+	})
+}
+
+// makeGolden makes a store with records of every keyspace.
+func makeGolden(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	var id string
+	synctest.Test(t, func(t *testing.T) {
+		st, err := boltstore.Open(dir, boltstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		id = r.fillGolden()
+		r.end()
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	content, err := os.ReadFile(filepath.Join(dir, "lessor.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // a level that there is
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(format4, packed.Bytes(), 0o600), os.WriteFile(format4Lease, []byte(id), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillGolden returns the id of the live lease of task 1.
+func (r *rig) fillGolden() string {
+	r.Helper()
+	spec := func(change func(*lease.Spec)) *lease.Task {
+		s := work()
+		change(s)
+		return r.submit(s)[0]
+	}
+	say := func(g Granted, rep lease.Report) {
+		rep.TaskID, rep.LeaseID = g.Task.ID.String(), g.LeaseID
+		if _, err := r.Say(r.Context(), home.Tenant, []*lease.Report{&rep}); err != nil {
+			r.Fatal(err)
+		}
+	}
+	spec(func(s *lease.Spec) { s.HeartbeatTimeout = time.Hour })
+	live := r.lease(1, 0)[0]
+	say(live, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("half")})
+
+	spec(func(s *lease.Spec) { s.Retry.MaxAttempts = 1 })
+	failed := r.lease(1, 0)[0]
+	r.Feed(home.Tenant, Feed{TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID, Message: "half way"})
+	say(failed, lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "broken"}})
+
+	spec(func(s *lease.Spec) { s.Retry.MaxLosses = 1 })
+	late := r.lease(1, 0)[0]
+	say(late, lease.Report{Kind: lease.KindStart})
+	time.Sleep(lease.DefaultHeartbeatTimeout)
+	say(late, lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: []byte("late")}})
+
+	spec(func(*lease.Spec) {})
+	say(r.lease(1, 0)[0], lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: []byte("done")}})
+
+	again := spec(func(s *lease.Spec) { s.Retry.InitialBackoff = time.Minute })
+	say(r.lease(1, 0)[0], lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "once more"}})
+
+	for range 2 {
+		spec(func(s *lease.Spec) { s.ConcurrencyKey, s.ConcurrencyLimit, s.HeartbeatTimeout = "key", 1, time.Hour })
+	}
+	r.lease(2, 0) // grants one, and finds no room for the other
+	spec(func(s *lease.Spec) {
+		s.RunID, s.Trace, s.IdempotencyKey = "run", &lease.Trace{Host: again.ID.String()}, "once"
+	})
+	spec(func(s *lease.Spec) { s.RunAt = r.Now().Wall + lease.Wall(time.Hour) })
+
+	_, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.MaxInflight = 10 })
+	if err == nil {
+		err = r.Keep(r.Context(), home.Tenant, func(b *store.Batch) {
+			records.PutSigningKey(b, records.SigningKey{Tenant: home.Tenant, ID: "key", Secret: []byte("secret")})
+			records.PutToken(b, records.Token{Tenant: home.Tenant, ID: "token", Role: "worker", Subject: "ann", Key: "key"})
+		})
+	}
+	if err == nil {
+		err = r.Record(records.Audit{Tenant: home.Tenant, Subject: "ann", Action: "CancelTask", Outcome: records.Done})
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return live.LeaseID
 }
 
 // upgrade runs test in a bubble with an engine over a store that an earlier program made.

@@ -57,6 +57,9 @@ func checkPages(data []byte) (*checker, error) {
 	case uint64(len(data))/m.pageSize < m.pages:
 		return nil, errors.New("it was cut off")
 	}
+	if err := m.checkOther(data); err != nil {
+		return nil, err
+	}
 	c := &checker{meta: m, data: data, seen: make([]bool, m.pages)}
 	return c, errors.Join(c.freeList(), c.tree(m.root, span{}))
 }

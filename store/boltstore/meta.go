@@ -1,7 +1,10 @@
 package boltstore
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"hash/fnv"
 )
 
@@ -40,20 +43,28 @@ func newestMeta(file []byte) (newest meta, found bool) {
 	return newest, found
 }
 
-// parseMeta reads a meta page: behind the header come magic, version, page size and flags (4 bytes each), then root and
-// sequence of the root bucket, free list, pages, transaction, and a checksum over all before it (8 bytes each).
+// Meta data behind the header of its page: magic, version, page size and flags (4 bytes each), then root and sequence of the root bucket, free list, pages,
+// transaction, and a checksum over all before it (8 bytes each).
+const (
+	metaSize  = 64
+	fixedSize = 16 // what never changes
+	txAt      = 48
+	sumAt     = 56
+)
+
+// parseMeta reads a meta page.
 func parseMeta(page []byte) (m meta, ok bool) {
-	const (
-		size           = 64
-		magic, version = 0xED0CDAED, 2
-	)
-	if len(page) < headerSize+size {
+	if len(page) < headerSize+metaSize {
 		return meta{}, false
 	}
-	fields := page[headerSize:]
+	return readMeta(page[headerSize:][:metaSize])
+}
+
+func readMeta(fields []byte) (m meta, ok bool) {
+	const magic, version = 0xED0CDAED, 2
 	sum := fnv.New64a()
-	_, _ = sum.Write(fields[:size-8]) // never fails
-	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[56:]) != sum.Sum64() {
+	_, _ = sum.Write(fields[:sumAt]) // never fails
+	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[sumAt:]) != sum.Sum64() {
 		return meta{}, false
 	}
 	m = meta{
@@ -61,7 +72,62 @@ func parseMeta(page []byte) (m meta, ok bool) {
 		root:     order.Uint64(fields[16:]),
 		free:     order.Uint64(fields[32:]),
 		pages:    order.Uint64(fields[40:]),
-		tx:       order.Uint64(fields[48:]),
+		tx:       order.Uint64(fields[txAt:]),
 	}
 	return m, m.pageSize > 0
+}
+
+// reach is how far behind the newest meta page the other one may be: by one transaction; by two after the first commit to a file that Snapshot wrote,
+// which has its meta pages in no certain order.
+const reach = 2
+
+// checkOther looks at the meta page that is not in force. It is of the commit before, or a crash has torn it when the next one was written. If it is anything else, then the disk
+// has lost or changed it, and it may have been the one of the last commit that was acknowledged.
+func (m meta) checkOther(file []byte) error {
+	for _, at := range []uint64{0, m.pageSize} {
+		fields := file[at:][headerSize:][:metaSize]
+		switch other, whole := readMeta(fields); {
+		case whole && other.tx+reach < m.tx:
+			return fmt.Errorf("its meta pages are of commits %d and %d: the disk lost what was written", other.tx, m.tx)
+		case !whole && !m.torn(fields, file[headerSize+m.pageSize-at:]):
+			return errors.New("one of its meta pages was changed, which may have been that of its last commit")
+		}
+	}
+	return nil
+}
+
+// torn reports whether fields can be a part of the next meta page after m, written over an older one. The two agree in what never changes, which sound has, and the
+// numbers of their transactions are known. What differs from the next one in a single bit has rotted: no crash is as fine as that.
+func (m meta) torn(fields, sound []byte) bool {
+	if !bytes.Equal(fields[:fixedSize], sound[:fixedSize]) {
+		return false
+	}
+	mixed := false
+	for back := uint64(1); back <= reach; back++ {
+		mixed = mixed || isMixture(fields[txAt:sumAt], m.tx+1, m.tx-back)
+	}
+	return mixed && !m.rotten(fields)
+}
+
+// isMixture reports whether each byte of number is that of one of two.
+func isMixture(number []byte, a, b uint64) bool {
+	as, bs := order.AppendUint64(nil, a), order.AppendUint64(nil, b)
+	for i, n := range number {
+		if n != as[i] && n != bs[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (m meta) rotten(fields []byte) bool {
+	flipped := bytes.Clone(fields)
+	for bit := range 8 * metaSize {
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if next, ok := readMeta(flipped); ok && next.tx > m.tx {
+			return true
+		}
+		flipped[bit/8] ^= 1 << (bit % 8)
+	}
+	return false
 }

@@ -1,0 +1,85 @@
+package boltstore
+
+import (
+	"bytes"
+	"math/bits"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// lastMeta returns a store's file after a few commits, the last write of a meta page, and the meta page of some commits before in its place.
+func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
+	t.Helper()
+	dir := filled(t)
+	s := mustOpen(t, dir)
+	d := watchDisk(t, s, dir)
+	for n := range byte(6) {
+		var b store.Batch
+		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{n})
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		last, d.writes = d.writes[len(d.writes)-1], nil
+		if n == 1 {
+			old = last.data
+		}
+	}
+	return d.content, last, old
+}
+
+// A crash tears the meta page that is written, at any byte; then the store is as it was before that commit.
+func TestTornMetaPage(t *testing.T) {
+	content, last, _ := lastMeta(t)
+	m, _ := newestMeta(content)
+	page := content[last.at:][:len(last.data)]
+	before := 0
+	for at := range headerSize + metaSize + 1 {
+		copy(page, last.over)
+		copy(page[:at], last.data)
+		if differ := bitsBetween(page, last.data); differ == 1 {
+			continue // as good as a flipped bit
+		}
+		if err := checkData(content); err != nil {
+			t.Errorf("torn at byte %d: %v", at, err)
+		}
+		if found, _ := newestMeta(content); found.tx == m.tx-1 {
+			before++
+		}
+	}
+	if before < metaSize/2 {
+		t.Errorf("of all torn pages %d leave the store as it was before", before)
+	}
+}
+
+func bitsBetween(a, b []byte) (n int) {
+	for i := range a {
+		n += bits.OnesCount8(a[i] ^ b[i])
+	}
+	return n
+}
+
+// A meta page that no crash leaves may have been that of the last commit. It is refused: the store would lack that commit, and nobody would know.
+func TestMetaPageThatWasChanged(t *testing.T) {
+	content, last, old := lastMeta(t)
+	page := content[last.at:][:len(last.data)]
+	older := content[int64(len(page))-last.at:][:len(page)]
+	refuse := func(what string, page []byte, change func()) {
+		t.Helper()
+		was := bytes.Clone(page)
+		change()
+		if checkData(content) == nil {
+			t.Errorf("%s: nothing is noticed", what)
+		}
+		copy(page, was)
+		if err := checkData(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse("zeros in the place of the newest", page, func() { clear(page) })
+	refuse("zeros in the place of the older", older, func() { clear(older) })
+	refuse("the newest is one of long ago", page, func() { copy(page, old) })
+	for bit := range 8 * metaSize {
+		refuse("a flipped bit", page, func() { page[headerSize+bit/8] ^= 1 << (bit % 8) })
+	}
+}

@@ -1,0 +1,107 @@
+//go:build faults && !race
+
+package images
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+)
+
+// crashes builds what a crash can leave: all that was synced, and of what was written since, anything.
+type crashes struct {
+	rnd  *rand.Rand
+	look func(image)
+}
+
+// of builds images of a crash in a commit, of a disk on which the commits before it are. Until the meta page is there, the store must be as it was before; from then on as it
+// is after; one that is torn may be either.
+func (cr crashes) of(d disk, c commit, number int) {
+	at := func(kind string, d disk, states ...int) {
+		cr.look(image{kind: kind, disk: d, commit: number, states: states})
+	}
+	cut := d.clone()
+	at("cut off between writes", cut.clone(), number)
+	cut.size = c.size
+	for _, w := range c.pages {
+		cut.write(w)
+		at("cut off between writes", cut.clone(), number)
+	}
+	for range 8 {
+		at("some of the pages", cr.some(d, c, func() bool { return cr.rnd.IntN(2) == 0 }), number)
+		at("torn pages", cr.torn(d, c), number)
+	}
+	whole := cut.clone()
+	whole.write(c.meta)
+	at("cut off before the last sync", whole, number+1)
+	for range 12 {
+		if torn := cr.tornMeta(cut, c.meta); bitsBetween(torn.area(c.meta), c.meta.data) != 1 { // else it is as good as a flipped bit
+			at("torn meta page", torn, number, number+1)
+		}
+	}
+}
+
+// some has each page of a commit or not; the larger size of the file is synced before anything is written.
+func (cr crashes) some(d disk, c commit, there func() bool) disk {
+	d = d.clone()
+	d.size = c.size
+	for _, w := range c.pages {
+		if there() {
+			d.write(w)
+		}
+	}
+	return d
+}
+
+// torn has each sector of each page or not, or those up to one, or those from one on.
+func (cr crashes) torn(d disk, c commit) disk {
+	d = d.clone()
+	d.size = c.size
+	const sectors = pageSize / sectorSize
+	for _, w := range c.pages {
+		area, from, to := d.area(w), 0, cr.rnd.IntN(sectors+1)
+		if cr.rnd.IntN(2) == 0 {
+			from, to = to, sectors
+		}
+		scattered := cr.rnd.IntN(2) == 0
+		for s := range sectors {
+			if scattered && cr.rnd.IntN(2) == 0 || !scattered && from <= s && s < to {
+				copy(area[s*sectorSize:][:sectorSize], w.data[s*sectorSize:])
+			}
+		}
+	}
+	return d
+}
+
+// metaSize is how much of a meta page says something.
+const metaSize = 80
+
+// tornMeta has the meta page up to some byte, or from one on.
+func (cr crashes) tornMeta(d disk, w write) disk {
+	d = d.clone()
+	area, at := d.area(w), cr.rnd.IntN(metaSize+1)
+	if cr.rnd.IntN(4) == 0 {
+		copy(area[at:], w.data[at:])
+	} else {
+		copy(area[:at], w.data)
+	}
+	return d
+}
+
+func bitsBetween(a, b []byte) (n int) {
+	for i := range a {
+		n += bits.OnesCount8(a[i] ^ b[i])
+	}
+	return n
+}
+
+// TestCrash: whatever of its last writes a crash leaves, a store opens with all that was acknowledged, and with nothing in halves (A6).
+func TestCrash(t *testing.T) {
+	lookAt(t, func(rnd *rand.Rand, rec *recording, look func(image)) {
+		d := rec.start.clone()
+		for i, c := range rec.commits {
+			crashes{rnd, look}.of(d, c, i)
+			d.commit(c)
+		}
+	}, (*viewer).crash)
+}

@@ -1,0 +1,76 @@
+//go:build faults && !race
+
+package images
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// TestOrder: a commit asks the system for just what the images are built by: to make the file larger and to sync that, if it must; to write pages, and to sync them; to write
+// one meta page, and to sync it; and only then is it acknowledged (A6). A version of bbolt that does otherwise makes these tests worth nothing.
+func TestOrder(t *testing.T) {
+	dir, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	if err := open(t, dir).Close(); err != nil { // making the store is not what is looked at
+		t.Fatal(err)
+	}
+	under := harness.StraceInto(t, log, "pwrite64,ftruncate,fsync,fdatasync,write")
+	p := harness.Start(t, harness.Command{
+		Path: under[0], Args: append(under[1:], harness.Self(t)), Env: []string{modeEnv + "=commit " + dir},
+	})
+	<-p.Ended()
+	if code := p.Wait(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, p.Stderr())
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := calls(string(text))
+	if !regexp.MustCompile(`^((TS)?P+DMDA)+$`).MatchString(calls) {
+		t.Errorf("calls to the system: %s", calls)
+	}
+	commits, grown := strings.Count(calls, "A"), strings.Count(calls, "T")
+	t.Logf("%d commits, %d of which made the file larger", commits, grown)
+	if commits != 60 || grown == 0 {
+		t.Errorf("%d commits, %d of which made the file larger; want 60, and some", commits, grown)
+	}
+}
+
+// calls is a letter for each call on the store: T truncate, S sync, D sync of data, P and M writes of a page and of a meta page; and A for each line that
+// was printed.
+func calls(log string) string {
+	var all strings.Builder
+	call := regexp.MustCompile(`\b(\w+)\((\d+)<([^>]*)>(.*)`)
+	for line := range strings.Lines(log) {
+		m := call.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+		case m[1] == "write" && m[2] == "1":
+			all.WriteByte('A')
+		case !strings.HasSuffix(m[3], "/"+fileName):
+		case m[1] == "pwrite64" && isMeta(m[4]):
+			all.WriteByte('M')
+		default:
+			all.WriteString(map[string]string{"pwrite64": "P", "ftruncate": "T", "fsync": "S", "fdatasync": "D"}[m[1]])
+		}
+	}
+	return all.String()
+}
+
+// isMeta looks at the place of a write, the last argument.
+func isMeta(args string) bool {
+	at := regexp.MustCompile(`, (\d+)\)? `).FindStringSubmatch(args + " ")
+	var place int64
+	if at == nil {
+		return false
+	}
+	_, err := fmt.Sscan(at[1], &place)
+	return err == nil && place < 2*pageSize
+}

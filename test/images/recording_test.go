@@ -1,0 +1,200 @@
+//go:build faults && !race
+
+package images
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+)
+
+const (
+	pageSize   = 4096
+	sectorSize = 512
+	fileName   = "lessor.db"
+)
+
+// recording is a file, and what commits did to it.
+type recording struct {
+	start   disk
+	commits []commit
+	states  []state // what is in the store, after each number of commits
+}
+
+// commit is what one commit does to the file, in this order: it makes it larger and syncs that, if it must; writes pages, and syncs them; writes a meta page, and syncs
+// it. TestOrder shows that the system is asked for just that.
+type commit struct {
+	size  int64 // of the file from then on
+	pages []write
+	meta  write
+}
+
+// write is a write of one page.
+type write struct {
+	at   int64
+	data []byte
+}
+
+// recorder is a store that is recorded.
+type recorder struct {
+	*boltstore.Store
+	t    *testing.T
+	path string
+
+	recording *recording
+	model     *model
+	now       commit // under way
+}
+
+// record opens the store in dir, and records all commits to it from now on.
+func record(t *testing.T, dir string) *recorder {
+	t.Helper()
+	st := open(t, dir)
+	r := &recorder{Store: st, t: t, path: filepath.Join(dir, fileName), model: read(t, st)}
+	r.recording = &recording{start: load(t, r.path), states: []state{r.model.state}}
+	r.watch()
+	return r
+}
+
+func open(t *testing.T, dir string) *boltstore.Store {
+	t.Helper()
+	st, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// watch puts itself in front of the function by which bbolt writes; it has no way to ask for that.
+func (r *recorder) watch() {
+	db := field[*bbolt.DB](reflect.ValueOf(r.Store), "db")
+	write := field[func([]byte, int64) (int, error)](reflect.ValueOf(*db), "ops", "writeAt")
+	through := *write
+	*write = func(b []byte, at int64) (int, error) {
+		r.wrote(b, at)
+		return through(b, at)
+	}
+}
+
+// field leads to a field that is not exported, through structs and pointers to them.
+func field[T any](v reflect.Value, path ...string) *T {
+	for _, name := range path {
+		v = v.Elem().FieldByName(name)
+		if v.Kind() == reflect.Struct {
+			v = v.Addr()
+		}
+	}
+	return (*T)(unsafe.Pointer(v.UnsafeAddr()))
+}
+
+func (r *recorder) wrote(b []byte, at int64) {
+	if r.now.size == 0 { // the first write: the file has been made larger by now
+		info, err := os.Stat(r.path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.now.size = info.Size()
+	}
+	if at < 2*pageSize {
+		r.now.meta = write{at, bytes.Clone(b)}
+		return
+	}
+	for page := range slices.Chunk(bytes.Clone(b), pageSize) {
+		r.now.pages = append(r.now.pages, write{at, page})
+		at += pageSize
+	}
+}
+
+// Commit implements store.Store.
+func (r *recorder) Commit(ctx context.Context, b *store.Batch) error {
+	r.now = commit{}
+	if err := r.Store.Commit(ctx, b); err != nil {
+		return err
+	}
+	if r.now.meta.data == nil {
+		r.t.Fatal("a commit wrote no meta page")
+	}
+	r.model.apply(b)
+	r.recording.commits = append(r.recording.commits, r.now)
+	r.recording.states = append(r.recording.states, r.model.state)
+	return nil
+}
+
+// again closes the store and opens it once more, in one piece of recording.
+func (r *recorder) again() {
+	r.t.Helper()
+	if err := r.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.Store = open(r.t, filepath.Dir(r.path))
+	r.watch()
+}
+
+// finish closes the store, and makes sure that no write was missed.
+func (r *recorder) finish() *recording {
+	r.t.Helper()
+	if got := read(r.t, r.Store).state; got != r.model.state {
+		r.t.Fatalf("the store has %v, and the model of it %v", got, r.model.state)
+	}
+	if err := r.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	d := r.recording.start.clone()
+	for _, c := range r.recording.commits {
+		d.commit(c)
+	}
+	if was := load(r.t, r.path); was.size != d.size || !bytes.Equal(was.content, d.content) {
+		r.t.Fatal("the file is not what was recorded")
+	}
+	return r.recording
+}
+
+// disk is what a disk holds of a file. Behind the content are zeros.
+type disk struct {
+	content []byte
+	size    int64
+}
+
+func load(t *testing.T, path string) disk {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := disk{size: int64(len(content))}
+	d.content = bytes.TrimRight(content, "\x00")
+	d.content = content[:roundUp(len(d.content))]
+	return d
+}
+
+func roundUp(n int) int { return (n + pageSize - 1) / pageSize * pageSize }
+
+func (d disk) clone() disk { return disk{bytes.Clone(d.content), d.size} }
+
+// area is where a write goes.
+func (d *disk) area(w write) []byte {
+	if end := int(w.at) + len(w.data); end > len(d.content) {
+		d.content = append(d.content, make([]byte, end-len(d.content))...)
+	}
+	return d.content[w.at:][:len(w.data)]
+}
+
+func (d *disk) write(w write) { copy(d.area(w), w.data) }
+
+func (d *disk) commit(c commit) {
+	d.size = c.size
+	for _, w := range c.pages {
+		d.write(w)
+	}
+	d.write(c.meta)
+}

@@ -1,0 +1,297 @@
+//go:build faults && !race
+
+package images
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/verify"
+)
+
+var (
+	least    = flag.Int("images", 10_000, "images of each test, at least")
+	perLife  = flag.Int("commits", 320, "commits of each store that is recorded, at least")
+	seedFlag = flag.Uint64("seed", 0, "of what is drawn by chance; 0 draws one")
+)
+
+// image is a file that a disk could hold.
+type image struct {
+	kind string
+	disk disk
+	// commit is the one in which the disk was stopped, or after which it lied, and states those that the store may have.
+	commit int
+	states []int
+}
+
+// tally counts images by kind and by what came of them.
+type tally struct {
+	mu     sync.Mutex
+	images int
+	by     map[string]map[string]int
+}
+
+// image counts one.
+func (c *tally) image(kind, outcome string) {
+	c.note(kind, outcome)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.images++
+}
+
+// note counts something else, and returns how many of the kind have had the outcome.
+func (c *tally) note(kind, outcome string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by[kind] == nil {
+		c.by[kind] = map[string]int{}
+	}
+	c.by[kind][outcome]++
+	return c.by[kind][outcome]
+}
+
+func (c *tally) log(t *testing.T) {
+	t.Helper()
+	for _, kind := range slices.Sorted(maps.Keys(c.by)) {
+		var parts []string
+		sum := 0
+		for _, outcome := range slices.Sorted(maps.Keys(c.by[kind])) {
+			sum += c.by[kind][outcome]
+			parts = append(parts, fmt.Sprintf("%d %s", c.by[kind][outcome], outcome))
+		}
+		t.Logf("%6d of %s: %s", sum, kind, strings.Join(parts, ", "))
+	}
+	t.Logf("%6d images", c.images)
+}
+
+// viewer opens images, one after the other.
+type viewer struct {
+	t      *testing.T
+	dir    string
+	rec    *recording
+	counts *tally
+	bolt   *boltCheck
+	sound  map[state]bool // states through which verify has looked
+	seen   int
+}
+
+// lookAt records one life after the other, builds images of each, and lets viewers look at them, one for each processor.
+func lookAt(t *testing.T, build func(*rand.Rand, *recording, func(image)), look func(*viewer, image)) {
+	t.Helper()
+	counts := &tally{by: map[string]map[string]int{}}
+	for seed := cmp.Or(*seedFlag, uint64(time.Now().UnixNano())); counts.images < *least && !t.Failed(); seed++ {
+		t.Logf("seed %d", seed)
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		rec := live(t, rnd, *perLife)
+		images := make(chan image, 16)
+		var viewers sync.WaitGroup
+		for range runtime.GOMAXPROCS(0) {
+			v := &viewer{t: t, dir: memory(t), rec: rec, counts: counts, bolt: &boltCheck{t: t}, sound: map[state]bool{}}
+			viewers.Go(func() {
+				defer v.bolt.close()
+				for im := range images {
+					look(v, im)
+				}
+			})
+		}
+		build(rnd, rec, func(im image) { images <- im })
+		close(images)
+		viewers.Wait()
+		t.Logf("%d commits, the file has up to %d pages", len(rec.commits), rec.pages())
+	}
+	counts.log(t)
+}
+
+// memory is a directory in memory, where there is one: what is looked at is what images hold, and not how they come to a disk.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "lessor-images-") //nolint:usetesting // t.TempDir is not in memory
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (r *recording) pages() (n int64) {
+	for _, c := range r.commits {
+		for _, w := range c.pages {
+			n = max(n, w.at/pageSize+1)
+		}
+	}
+	return n
+}
+
+// put writes an image to the viewer's directory.
+func (v *viewer) put(im image) (path string) {
+	v.t.Helper()
+	path = filepath.Join(v.dir, fileName)
+	_ = os.Remove(path) // the last one
+	if err := errors.Join(os.WriteFile(path, im.disk.content, 0o600), os.Truncate(path, im.disk.size)); err != nil {
+		v.t.Error(err)
+	}
+	return path
+}
+
+// fail keeps an image that should have been opened otherwise.
+func (v *viewer) fail(im image, format string, args ...any) {
+	v.t.Helper()
+	const told = 5
+	if v.seen++; v.counts.note(im.kind, "FAILED") > told {
+		return
+	}
+	name := filepath.Join(v.t.ArtifactDir(), fmt.Sprintf("image-%d-%d.db", im.commit, v.seen))
+	if err := errors.Join(os.WriteFile(name, im.disk.content, 0o600), os.Truncate(name, im.disk.size)); err != nil {
+		v.t.Error(err)
+	}
+	v.t.Errorf("%s, commit %d: %s; kept as %s", im.kind, im.commit, fmt.Sprintf(format, args...), name)
+}
+
+// number finds the state of an image, among those of its neighbours first.
+func (v *viewer) number(s state) int { return slices.Index(v.rec.states, s) }
+
+// crash wants an image to open, in one of its states.
+func (v *viewer) crash(im image) {
+	v.put(im)
+	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	if err != nil {
+		v.fail(im, "it does not open: %v", err)
+		return
+	}
+	defer func() { _ = st.Close() }()
+	s, err := stateOf(st)
+	at := slices.IndexFunc(im.states, func(n int) bool { return v.rec.states[n] == s })
+	switch {
+	case err != nil:
+		v.fail(im, "%v", err)
+		return
+	case at < 0:
+		v.fail(im, "it has the state of commit %d (%v), want that of %v", v.number(s), s, im.states)
+		return
+	}
+	outcome := "as before the commit"
+	if im.states[at] > im.commit {
+		outcome = "as after it"
+	}
+	v.counts.image(im.kind, outcome)
+	v.verify(im, st, s)
+	if v.seen++; v.seen%goneOn == 0 {
+		v.goOn(im, st, s)
+	}
+}
+
+// verify looks through a state for the first time.
+func (v *viewer) verify(im image, st *boltstore.Store, s state) {
+	if v.sound[s] {
+		return
+	}
+	v.sound[s] = true
+	if found, err := findings(st); err != nil || len(found) > 0 {
+		v.fail(im, "lessor verify would say: %q, %v", found, err)
+	}
+}
+
+func findings(st *boltstore.Store) (all []string, err error) {
+	err = st.View(func(r store.Reader) error {
+		_, err := verify.Store(r, func(f verify.Finding) { all = append(all, fmt.Sprintf("%v %x: %s", f.Keyspace, f.Key, f.Problem)) })
+		return err
+	})
+	return all, err
+}
+
+// goneOn with is one in so many.
+const goneOn = 20
+
+// goOn commits to an image and opens it again: what a crash left of the commit before is in nobody's way.
+func (v *viewer) goOn(im image, st *boltstore.Store, want state) {
+	var b store.Batch
+	key, value := []byte("later"), make([]byte, 30_000)
+	b.Put(store.Output, key, value)
+	if err := errors.Join(st.Commit(v.t.Context(), &b), st.Close()); err != nil {
+		v.fail(im, "it does not go on: %v", err)
+		return
+	}
+	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	if err != nil {
+		v.fail(im, "it went on, and does not open: %v", err)
+		return
+	}
+	defer func() { _ = st.Close() }()
+	want.records++
+	want.sum += hash(store.Output, key, value)
+	if s, err := stateOf(st); err != nil || s != want {
+		v.fail(im, "it went on, and has the state %v (%v), want %v", s, err, want)
+	}
+	v.counts.note("these, gone on with", "as they should be")
+}
+
+// What came of an image of a lying disk.
+const (
+	refused  = "refused at the start"
+	found    = "found by verify"
+	harmless = "harmless"
+	back     = "one commit back"
+	silent   = "silently wrong"
+)
+
+// lie wants an image to be refused, or to be in its state, or verify to find what is wrong.
+func (v *viewer) lie(im image) {
+	path := v.put(im)
+	outcome, s, err := v.judge(im)
+	switch {
+	case err != nil:
+		v.fail(im, "%v", err)
+		return
+	case outcome == silent && im.kind == lostMeta && s == v.rec.states[im.commit]:
+		outcome = back
+	case outcome == silent:
+		v.fail(im, "nobody notices that it has the state of commit %d (%v)", v.number(s), s)
+		return
+	}
+	v.counts.image(im.kind, outcome)
+	const asked = 8 // one in so many: bbolt ends its process over most of them
+	if v.seen++; outcome != harmless && v.seen%asked == 0 {
+		v.counts.note("these, for bbolt's own check", v.bolt.says(path))
+	}
+}
+
+// judge opens an image as the coordinator and lessor verify do.
+func (v *viewer) judge(im image) (outcome string, s state, err error) {
+	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	damaged, corrupt := new(store.DamagedError), new(store.CorruptError)
+	switch {
+	case errors.As(err, &damaged), errors.As(err, &corrupt):
+		return refused, s, nil
+	case err != nil:
+		return "", s, fmt.Errorf("it is refused without a name for what is wrong: %w", err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if s, err = stateOf(st); err != nil {
+		return "", s, err
+	}
+	if s == v.rec.states[im.states[0]] {
+		if v.seen%goneOn == 0 {
+			v.goOn(im, st, s)
+		}
+		return harmless, s, nil
+	}
+	wrong, err := findings(st)
+	if errors.As(err, &corrupt) || len(wrong) > 0 {
+		return found, s, nil
+	}
+	return silent, s, err
+}
