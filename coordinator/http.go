@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
@@ -39,14 +40,25 @@ func forOperators(registry *prometheus.Registry, ready readiness, door *authenti
 	return mux
 }
 
+// stuckCommit is how long a commit may take before the coordinator counts as not ready: nothing is acknowledged meanwhile.
+const stuckCommit = 10 * time.Second
+
 // readiness is what /readyz tells.
-type readiness struct{ serving, diskFull func() bool }
+type readiness struct {
+	serving, diskFull func() bool
+	commitPending     func() time.Duration
+}
 
 // tell has a code for machines and a text for people. With a full disk all but submits is served.
 func (r readiness) tell() (code int, text string) {
+	slow := r.commitPending()
 	switch {
 	case !r.serving():
 		return http.StatusServiceUnavailable, "not serving\n"
+	case slow >= stuckCommit:
+		return http.StatusServiceUnavailable, fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n", slow.Round(time.Second))
+	case slow >= engine.SlowCommit:
+		return http.StatusOK, fmt.Sprintf("ready, but the disk is slow: a commit has been under way for %v\n", slow.Round(time.Second))
 	case r.diskFull():
 		return http.StatusOK, "ready, but " + engine.ErrDiskFull.Error() + "\n"
 	}

@@ -27,7 +27,7 @@ func (c *Coordinator) newHTTP(inside *local, g *gate, m *metrics) *http.Server {
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
 		Answered: m.answered,
-	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull}, c.door, c.cfg.Pprof))
+	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull, c.engine.CommitPending}, c.door, c.cfg.Pprof))
 	return newHTTPServer(api, c.cfg.Logger)
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
@@ -41,6 +43,7 @@ func (c *Connections) validate() error {
 type doorkeeper struct {
 	Connections
 	turnedAway *prometheus.CounterVec
+	log        *slog.Logger
 
 	mu         sync.Mutex
 	open       int
@@ -48,14 +51,14 @@ type doorkeeper struct {
 	handshakes map[string]int
 }
 
-func newDoorkeeper(c Connections) *doorkeeper {
+func newDoorkeeper(c Connections, log *slog.Logger) *doorkeeper {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed since there were too many, by the limit.",
 	}, []string{"limit"})
-	for _, limit := range []string{"all", "address", "handshakes"} {
+	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
 	}
-	return &doorkeeper{Connections: c, turnedAway: turnedAway, ofPeer: map[string]int{}, handshakes: map[string]int{}}
+	return &doorkeeper{Connections: c, turnedAway: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
 }
 
 // listener lets in as many as there may be.
@@ -70,12 +73,17 @@ type doorListener struct {
 func (l doorListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			// The servers try again, at most a second later.
+			l.door.turnedAway.WithLabelValues("files").Inc()
+			l.door.log.Warn("no connection can be taken: too many files are open; raise the limit (ulimit -n, LimitNOFILE)", "error", err)
+		}
 		if err != nil {
 			return nil, err
 		}
 		leave, full := l.door.enter(addressKey(conn.RemoteAddr()))
 		if full == "" {
-			return &countedConn{Conn: conn, leave: leave}, nil
+			return (&countedConn{Conn: conn, leave: leave}).lean(), nil
 		}
 		l.door.turnedAway.WithLabelValues(full).Inc()
 		_ = conn.Close() // nobody has said anything yet

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func (line) Addr() net.Addr { return nil }
 // X5: no more connections are open than may be, in all and of one address; one that is closed, twice too, makes room for one.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := newDoorkeeper(Connections{Most: 3, MostOfPeer: 2})
+	d := newDoorkeeper(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
 	for _, step := range []struct {
 		from []string // in the order in which they come
 		in   int      // which of them gets in
@@ -74,7 +75,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("a fourth of three: %v", err)
 	}
 
-	d = newDoorkeeper(Connections{Most: 1, MostOfPeer: 1})
+	d = newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
 	for range 3 {
 		lis := make(line, 1)
 		conn, _ := comingFrom(t, "192.0.2.1")
@@ -105,7 +106,7 @@ func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000})
+		d := newDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
 		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
 		done := make(chan error, 3*mostHandshakes)
 		begin := func(ip string) {

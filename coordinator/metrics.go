@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -73,9 +74,12 @@ func newMetrics() *metrics {
 }
 
 // events are the engine's callbacks.
-func (m *metrics) events() engine.Events {
+func (m *metrics) events(log *slog.Logger) engine.Events {
 	return engine.Events{
 		Committed: func(tasks int, took time.Duration) {
+			if took >= engine.SlowCommit {
+				log.Warn("the disk is slow", "commit", took)
+			}
 			m.commits.Observe(took.Seconds())
 			m.batches.Observe(float64(tasks))
 		},
@@ -103,7 +107,7 @@ func (m *metrics) answered(route string, status int) {
 const patience = time.Second
 
 // watch adds what is read at each scrape.
-func (m *metrics) watch(open *sessions, leases census, st store.Store, diskFull func() bool) {
+func (m *metrics) watch(open *sessions, eng *engine.Engine, st store.Store, diskFull func() bool) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -112,11 +116,14 @@ func (m *metrics) watch(open *sessions, leases census, st store.Store, diskFull 
 	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		n, err := leases.Live(ctx)
+		n, err := eng.Live(ctx)
 		if err != nil {
 			return math.NaN()
 		}
 		return float64(n)
+	})
+	gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted; 0 while there is none.", func() float64 {
+		return eng.CommitPending().Seconds()
 	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })

@@ -73,7 +73,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(), DiskFull: cfg.DiskFull,
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(cfg.Logger), DiskFull: cfg.DiskFull,
 		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts(), owner: cfg.Backup.Tenant},
-		doors: newDoorkeeper(cfg.Connections), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
+		doors: newDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
 	m.registry.MustRegister(c.doors.turnedAway)
 	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas, refusals: newRejects()}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,7 +109,7 @@ func withoutEngine(t *testing.T) *rig {
 	var cfg Config
 	cfg.fill()
 	st, ctx := memstore.New(), t.Context()
-	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Events: newMetrics().events()})
+	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Events: newMetrics().events(slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
 	}

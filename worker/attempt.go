@@ -67,7 +67,7 @@ type attempt struct {
 }
 
 // newAttempt prepares an attempt whose assignment was received at the given time.
-func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time) *attempt {
+func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, underWay time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
 		task:     newTask(asg),
@@ -81,7 +81,7 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time) *attem
 	a.ctx, a.stop = context.WithCancelCause(w.base)
 	a.feedback = newFeedback(w.cfg.OutputBuffer, func() { w.feedbackDue(a) })
 	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
-	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl)
+	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, underWay)
 	return a
 }
 

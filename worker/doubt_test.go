@@ -65,3 +65,24 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 		r.shutdown()
 	})
 }
+
+// A dispatch that was fresh when it left and long under way is confirmed as well, by its time and that of answers; one that was not begins at once (A4, W5).
+func TestLateDispatchIsConfirmed(t *testing.T) {
+	t.Attr("rules", "A4 W5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		s := c.accept()
+		s.sendLate(aged("in time", 0), time.Second)
+		f, _ := s.outcome()
+		s.commit(f)
+
+		s.sendLate(aged("late", 0), time.Second+time.Millisecond)
+		f = s.renewal()
+		s.quiet("reports before the lease was confirmed", isReports)
+		s.renew(f)
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}

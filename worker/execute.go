@@ -6,21 +6,24 @@ import (
 	"runtime/debug"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// dispatch takes in what the coordinator hands out.
-func (s *session) dispatch(assignments []*lessorv1.Assignment) {
+// dispatch takes in what the coordinator hands out, in a frame that it sent at ts by its own clock.
+func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.Timestamp) {
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
+	underWay := s.transit.most(now, ts)
 	for _, asg := range assignments {
-		s.admitLocked(asg, now)
+		s.admitLocked(asg, now, underWay)
 	}
 }
 
 // admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
-func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time) {
+func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay time.Duration) {
 	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
 		w.queueBeatLocked(a) // acknowledges it once more
@@ -29,7 +32,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time) {
 	if !w.mu.recent.add(id) {
 		return
 	}
-	a := w.newAttempt(asg, now)
+	a := w.newAttempt(asg, now, underWay)
 	if w.busyLocked(a.task) {
 		a.stop(nil)
 		s.replyLocked(violation(a.task, id))

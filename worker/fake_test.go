@@ -153,6 +153,15 @@ func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	return f
 }
 
+// sendLate sends a frame as if it had been under way for some time.
+func (s *stream) sendLate(f *lessorv1.SessionResponse, under time.Duration) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.numberLocked(f)
+	f.Ts, f.Sender = timestamppb.New(time.Now().Add(-under)), sender
+	_ = s.grpc.Send(f)
+}
+
 func (s *stream) numberLocked(f *lessorv1.SessionResponse) {
 	s.lastSent++
 	f.Id, f.Seq = "c"+strconv.FormatUint(s.lastSent, 10), s.lastSent

@@ -18,7 +18,7 @@ import (
 func TestLeaseClock(t *testing.T) {
 	t.Attr("rules", "A8")
 	t0 := time.Now()
-	l := grantedLease(t0.Add(10*time.Second), 90*time.Second, 90*time.Second) // 10 s under way
+	l := grantedLease(t0.Add(10*time.Second), 90*time.Second, 90*time.Second, 0) // 10 s under way
 	check := func(what string, want time.Duration) {
 		t.Helper()
 		if got := l.left(t0); got != want {

@@ -15,9 +15,10 @@ type lease struct {
 	old time.Time
 }
 
-// grantedLease is the lease of a dispatch received at the given time; ttl is how long it was when it was granted.
-func grantedLease(received time.Time, in, ttl time.Duration) lease {
-	age := ttl - in
+// grantedLease is the lease of a dispatch received at the given time; ttl is how long it was when it was granted, underWay the longest that the
+// dispatch can have taken.
+func grantedLease(received time.Time, in, ttl, underWay time.Duration) lease {
+	age := ttl - in + underWay
 	return lease{deadline: received.Add(in), old: received.Add(min(ttl/4, oldDispatch) - age)}
 }
 

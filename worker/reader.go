@@ -54,6 +54,9 @@ func (s *session) envelope(f *lessorv1.SessionResponse, now time.Time) (take boo
 	w.lock()
 	defer w.unlock()
 	s.heard, s.established = now, true
+	if sent := s.sent[f.GetCorr()]; sent != nil {
+		s.transit.answered(sent.at, now, f.GetTs())
+	}
 	late := s.link.acknowledged(f.GetAck().GetFor())
 	if e := f.GetError(); e.GetCode() == codeSeqGap { // in order or not: it is about our frames
 		s.link.wanted(e.GetExpectedSeq())
@@ -78,7 +81,7 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Error:
 		return s.errorFrame(f.GetCorr(), p.Error)
 	case *lessorv1.SessionResponse_Dispatch:
-		s.dispatch(p.Dispatch.GetAssignments())
+		s.dispatch(p.Dispatch.GetAssignments(), f.GetTs())
 	case *lessorv1.SessionResponse_Verdicts:
 		s.verdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
 	case *lessorv1.SessionResponse_HeartbeatAck:

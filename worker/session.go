@@ -49,7 +49,8 @@ type session struct {
 
 	// Guarded by Worker.mu, because both the reader and the writer need them:
 
-	link link
+	link    link
+	transit transit
 	// heard is when the last frame came.
 	heard time.Time
 	// sent holds, by id, the frames that must be answered.
@@ -120,10 +121,11 @@ func (s *session) connect(patience time.Duration) (err error) {
 
 // handshake says who connects, and perhaps which session goes on, and waits for accept.
 func (s *session) handshake() error {
+	asked := time.Now()
 	if err := s.send(s.hello()); err != nil {
 		return err
 	}
-	accept, err := s.awaitAccept()
+	accept, err := s.awaitAccept(asked)
 	if err != nil {
 		return err
 	}
@@ -158,8 +160,8 @@ func (s *session) hello() *lessorv1.SessionRequest {
 	})
 }
 
-// awaitAccept reads up to the answer to the handshake. What else comes is told to be out of place, and not waited for.
-func (s *session) awaitAccept() (*lessorv1.Accept, error) {
+// awaitAccept reads up to the answer to the handshake, which was made at the given time. What else comes is told to be out of place, and not waited for.
+func (s *session) awaitAccept(asked time.Time) (*lessorv1.Accept, error) {
 	for {
 		f, err := s.stream.Recv()
 		if err != nil {
@@ -173,7 +175,7 @@ func (s *session) awaitAccept() (*lessorv1.Accept, error) {
 		}
 		switch p := f.GetPayload().(type) {
 		case *lessorv1.SessionResponse_Accept:
-			s.accepted(f)
+			s.accepted(f, asked)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
 			return nil, &frameError{p.Error}
@@ -194,11 +196,12 @@ func (s *session) heeds(f *lessorv1.SessionResponse) bool {
 	return false
 }
 
-func (s *session) accepted(f *lessorv1.SessionResponse) {
+func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
 	s.heard = now
+	s.transit.answered(asked, now, f.GetTs())
 	s.acceptedLocked(f, now)
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -212,6 +213,8 @@ type committer struct {
 	work chan *batch
 	done chan *batch // after the batch was told; closed when the committer has stopped
 	err  error       // why it stopped; valid once done is closed
+
+	began atomic.Pointer[time.Time] // of the commit under way; nil: there is none
 }
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
@@ -239,6 +242,8 @@ func (c *committer) commit(b *batch, sb *store.Batch) error {
 		return nil
 	}
 	began := time.Now()
+	c.began.Store(&began)
+	defer c.began.Store(nil)
 	sb.Reset()
 	if err := b.encode(sb, c.st); err != nil {
 		return err
@@ -248,6 +253,14 @@ func (c *committer) commit(b *batch, sb *store.Batch) error {
 	}
 	c.events.Committed(len(b.changes), time.Since(began))
 	return nil
+}
+
+// pending is for how long the commit under way has lasted; 0: there is none.
+func (c *committer) pending() time.Duration {
+	if began := c.began.Load(); began != nil {
+		return time.Since(*began)
+	}
+	return 0
 }
 
 // speak tells what the batch decided; it is durable now (A6, A10).

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -152,6 +153,9 @@ func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) 
 		return s.nextSeq - 1, nil
 	})
 }
+
+// CommitPending is for how long the commit under way has lasted; 0: there is none. It does not wait for the engine.
+func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
 
 // Live is the number of live leases.
 func (e *Engine) Live(ctx context.Context) (int, error) {

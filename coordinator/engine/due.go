@@ -32,14 +32,14 @@ func (e *Engine) giveBack(d time.Duration) {
 
 // lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
 func (e *Engine) lagging() bool {
-	return e.inflight != nil && e.now.Serving.Sub(e.inflight.serving) >= slowCommit
+	return e.inflight != nil && e.now.Serving.Sub(e.inflight.serving) >= SlowCommit
 }
 
 // afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard
 // of grants and renewals, so that nobody could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.look()
-	if d := e.now.Serving.Sub(b.serving) - (e.lost - b.lost); d >= slowCommit && e.set.live > 0 {
+	if d := e.now.Serving.Sub(b.serving) - (e.lost - b.lost); d >= SlowCommit && e.set.live > 0 {
 		e.giveBack(d)
 	}
 }

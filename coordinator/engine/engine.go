@@ -45,6 +45,9 @@ const (
 	RestoredStore
 )
 
+// SlowCommit is how long a commit may take before its time counts as a stall (A8).
+const SlowCommit = time.Second
+
 // Intervals of the loop.
 const (
 	// tick is how often the loop wakes while leases are live, so that it notices its own standstill.
@@ -53,8 +56,6 @@ const (
 	idleTick = time.Second
 	// standstill is how long a gap between two rounds counts as the coordinator's own stall (A8).
 	standstill = 200 * time.Millisecond
-	// slowCommit is how long a commit may take before its time counts as a stall, too.
-	slowCommit = time.Second
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.

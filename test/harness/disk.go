@@ -52,7 +52,9 @@ func NewDisk(t testing.TB, megabytes int64) *Disk {
 func (d *Disk) Dir() string { return d.dir }
 
 // mount lets nothing reach the disk that nobody asked for: by default ext4 writes it out after five seconds.
-func (d *Disk) mount() error { return syscall.Mount(d.device, d.dir, "ext4", 0, "commit=1000") }
+func (d *Disk) mount() error {
+	return syscall.Mount(d.device, d.dir, "ext4", 0, "commit=1000,errors=remount-ro")
+}
 
 // Cut cuts the power: what was not yet written by then never will be, and every sync from now on fails.
 func (d *Disk) Cut() {
@@ -68,6 +70,15 @@ func (d *Disk) Cut() {
 		d.t.Fatal(fmt.Errorf("cut the power of %s: %w", d.dir, errno))
 	}
 	d.must(dir.Close())
+}
+
+// Fail makes the system believe that it found the disk's file system damaged: it can only be read from now on, by whoever has a file open, too.
+func (d *Disk) Fail() {
+	d.t.Helper()
+	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
+	if err := os.WriteFile(trigger, []byte("a test"), 0); err != nil {
+		d.t.Skipf("SKIPPED: not permitted to fail a disk: %v", err)
+	}
 }
 
 // Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk.

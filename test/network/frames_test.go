@@ -63,7 +63,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// The handlers of TestFrames take a moment, and one in a hundred long enough for heartbeats and new connections.
+// The handlers take a moment, and one in a hundred long enough for heartbeats and new connections.
 func handle(ctx context.Context) error {
 	moment := rand.N(4 * time.Millisecond)
 	if rand.IntN(100) == 0 {

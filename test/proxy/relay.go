@@ -1,24 +1,33 @@
 package proxy
 
 import (
-	"io"
+	"context"
+	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Relay carries bytes between the workers that connect to it and wherever the coordinator is at that moment: an address
-// that stays while the coordinator is restarted.
+// that stays while the coordinator is restarted. It may be told to carry them badly.
 type Relay struct {
 	addr   string
 	target func() string
+	delay  atomic.Int64    // the longest that bytes are held up, in nanoseconds
+	held   [2]atomic.Int64 // bytes that had to wait, by direction
 
 	mu    sync.Mutex
 	links map[*link]struct{}
+	open  [2]chan struct{} // closed while bytes may go, by direction
 }
 
 // link is one connection and its other half.
-type link struct{ near, far net.Conn }
+type link struct {
+	near, far net.Conn
+	ctx       context.Context // until either is gone
+}
 
 // NewRelay starts a relay that ends with the test. Where target is empty, connections are closed at once.
 func NewRelay(t testing.TB, target func() string) *Relay {
@@ -28,6 +37,10 @@ func NewRelay(t testing.TB, target func() string) *Relay {
 		t.Fatal(err)
 	}
 	r := &Relay{addr: lis.Addr().String(), target: target, links: map[*link]struct{}{}}
+	for _, d := range []Direction{ToCoordinator, ToWorker} {
+		r.open[d] = make(chan struct{})
+		close(r.open[d])
+	}
 	go r.serve(lis)
 	t.Cleanup(func() {
 		lis.Close()
@@ -56,19 +69,89 @@ func (r *Relay) carry(near net.Conn) {
 		return
 	}
 	defer far.Close()
-	l := &link{near: near, far: far}
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
+	l := &link{near: near, far: far, ctx: ctx}
 	r.add(l)
 	defer r.remove(l)
 	ended := make(chan struct{}, 2)
-	go l.copy(far, near, ended)
-	go l.copy(near, far, ended)
+	go r.copy(l, ToCoordinator, ended)
+	go r.copy(l, ToWorker, ended)
 	<-ended // one side is gone; so is the other
 }
 
-// copy carries one direction.
-func (l *link) copy(to io.Writer, from io.Reader, ended chan<- struct{}) {
+// copy carries one direction, until either side is gone.
+func (r *Relay) copy(l *link, d Direction, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
-	_, _ = io.Copy(to, from) // either side may be gone
+	from, to := l.near, l.far
+	if d == ToWorker {
+		from, to = to, from
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && !r.pass(l, d, n) {
+			return
+		}
+		if _, failed := to.Write(buf[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+// pass waits until n bytes may go on; false where there is nobody any more to whom they could.
+func (r *Relay) pass(l *link, d Direction, n int) bool {
+	if most := time.Duration(r.delay.Load()); most > 0 {
+		time.Sleep(rand.N(most))
+	}
+	r.mu.Lock()
+	open := r.open[d]
+	r.mu.Unlock()
+	select {
+	case <-open:
+		return true
+	default:
+		r.held[d].Add(int64(n))
+	}
+	select {
+	case <-open:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// Block lets no more bytes go in a direction. The connections stay, and nobody is told.
+func (r *Relay) Block(d Direction) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open[d] = make(chan struct{})
+}
+
+// Unblock lets go on what has waited in a direction that is blocked.
+func (r *Relay) Unblock(d Direction) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.open[d])
+}
+
+// Held is how many bytes had to wait in a direction that was blocked.
+func (r *Relay) Held(d Direction) int64 { return r.held[d].Load() }
+
+// Slow holds up bytes for as long as that, or less. 0: no longer.
+func (r *Relay) Slow(most time.Duration) { r.delay.Store(int64(most)) }
+
+// Reset breaks the connections as a router does that has forgotten them, and returns how many there were.
+func (r *Relay) Reset() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		for _, conn := range []net.Conn{l.near, l.far} {
+			_ = conn.(*net.TCPConn).SetLinger(0) // so that the end is a reset
+			conn.Close()
+		}
+	}
+	return len(r.links)
 }
 
 func (r *Relay) add(l *link) {

@@ -1,0 +1,66 @@
+package coordinator
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// slowStore takes its time for commits.
+type slowStore struct {
+	*memstore.Store
+	takes atomic.Int64 // nanoseconds
+}
+
+func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
+	time.Sleep(time.Duration(s.takes.Load()))
+	return s.Store.Commit(ctx, b)
+}
+
+// A disk that is slow shows while the commit is under way, and in the log afterwards; what waited for it is answered.
+func TestReadyTellsOfASlowDisk(t *testing.T) {
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		ready := func(code int, want string) {
+			t.Helper()
+			if text := httpGet(t, r, "/readyz", code); text != want+"\n" {
+				t.Errorf("/readyz says %q, want %q", text, want)
+			}
+		}
+		ready(http.StatusOK, "ready")
+		st.takes.Store(int64(20 * time.Second))
+		began, answered := time.Now(), make(chan error, 1)
+		go func() {
+			_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+			answered <- err
+		}()
+		synctest.Wait()
+		ready(http.StatusOK, "ready")
+		time.Sleep(3 * time.Second)
+		ready(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
+		// A scrape waits a second for the engine, perhaps before it comes to this.
+		if metrics := httpGet(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
+			t.Error("the metrics do not tell of the commit under way")
+		}
+		time.Sleep(10*time.Second - time.Since(began))
+		ready(http.StatusServiceUnavailable, "not ready: the disk does not answer; a commit has been under way for 10s")
+		st.takes.Store(0)
+		if err := <-answered; err != nil {
+			t.Errorf("a submit on a slow disk: %v", err)
+		}
+		synctest.Wait()
+		ready(http.StatusOK, "ready")
+		if log := r.log.String(); strings.Count(log, `"msg":"the disk is slow"`) != 1 || !strings.Contains(log, `"commit":20000000000`) {
+			t.Errorf("the log: %s", log)
+		}
+	})
+}

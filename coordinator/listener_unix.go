@@ -1,0 +1,81 @@
+//go:build unix
+
+package coordinator
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"google.golang.org/grpc/mem"
+)
+
+// readyConn borrows the buffer that it reads into when there is something to read: an idle connection holds none. gRPC does so with a
+// *net.TCPConn, and with any connection that has ReadOnReady.
+type readyConn struct {
+	*countedConn
+	raw  syscall.RawConn
+	read func(fd uintptr) bool // made once, so that a read allocates nothing
+
+	// Of the read under way; one goroutine reads.
+	size int
+	pool mem.BufferPool
+	buf  *[]byte
+	n    int
+	err  error
+}
+
+// lean is the connection in the form that costs the least memory.
+func (c *countedConn) lean() net.Conn {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return c
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return c
+	}
+	r := &readyConn{countedConn: c, raw: raw}
+	r.read = r.readNow
+	return r
+}
+
+// ReadOnReady waits until there is something to read, and reads it into a buffer of that size from the pool. It may not be called by two
+// goroutines at once.
+func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
+	r.size, r.pool = size, pool
+	err = r.raw.Read(r.read)
+	buf, n = r.buf, r.n
+	if err == nil {
+		err = r.err
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	r.pool, r.buf, r.n, r.err = nil, nil, 0, nil
+	if err != nil {
+		if buf != nil {
+			pool.Put(buf)
+		}
+		return nil, 0, err
+	}
+	return buf, n, nil
+}
+
+// readNow reports false where there is nothing to read yet.
+func (r *readyConn) readNow(fd uintptr) bool {
+	buf := r.pool.Get(r.size)
+	for {
+		r.n, r.err = syscall.Read(int(fd), *buf)
+		if !errors.Is(r.err, syscall.EINTR) {
+			break
+		}
+	}
+	if r.err == nil {
+		r.buf = buf
+		return true
+	}
+	r.pool.Put(buf)
+	return !errors.Is(r.err, syscall.EAGAIN)
+}

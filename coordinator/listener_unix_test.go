@@ -1,0 +1,114 @@
+//go:build unix
+
+package coordinator
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/mem"
+)
+
+// lentPool counts the buffers that are out.
+type lentPool struct{ out int }
+
+func (p *lentPool) Get(size int) *[]byte {
+	p.out++
+	buf := make([]byte, size)
+	return &buf
+}
+
+func (p *lentPool) Put(*[]byte) { p.out-- }
+
+// A connection borrows a buffer for what there is to read, and none while there is nothing, nor for an end or an error.
+func TestConnectionsBorrowBuffers(t *testing.T) {
+	t.Run("closed", func(t *testing.T) {
+		r := newBorrower(t)
+		if err := r.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		r.read("", os.ErrDeadlineExceeded)
+		if err := r.conn.SetReadDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.other.Write([]byte("a frame, or two")); err != nil {
+			t.Fatal(err)
+		}
+		r.read("a frame,", nil)
+		r.read(" or two", nil)
+		if err := r.other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.read("", io.EOF)
+		if err := r.conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.read("", net.ErrClosed)
+	})
+	t.Run("reset", func(t *testing.T) {
+		r := newBorrower(t)
+		if err := r.other.(*net.TCPConn).SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.read("", syscall.ECONNRESET)
+	})
+}
+
+// borrower is a connection as gRPC sees it, over TCP.
+type borrower struct {
+	t     *testing.T
+	conn  net.Conn
+	other net.Conn
+	pool  lentPool
+}
+
+func newBorrower(t *testing.T) *borrower {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	r := &borrower{t: t}
+	if r.other, err = net.Dial("tcp", lis.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.other.Close() })
+	if r.conn, err = newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler)).listener(lis).Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.conn.Close() })
+	return r
+}
+
+// read wants some bytes in a buffer that is given back, or an error and no buffer.
+func (r *borrower) read(want string, wantErr error) {
+	r.t.Helper()
+	ready, ok := r.conn.(interface {
+		ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error)
+	})
+	if !ok {
+		r.t.Fatalf("%T has no ReadOnReady, which gRPC looks for", r.conn)
+	}
+	buf, n, err := ready.ReadOnReady(8, &r.pool)
+	switch {
+	case !errors.Is(err, wantErr):
+		r.t.Fatalf("error %v, want %v", err, wantErr)
+	case err != nil && (buf != nil || n != 0 || r.pool.out != 0):
+		r.t.Errorf("with %v: %v, %d bytes, %d buffers are out", err, buf, n, r.pool.out)
+	case err != nil:
+	case string((*buf)[:n]) != want || r.pool.out != 1:
+		r.t.Errorf("read %q, want %q; %d buffers are out", (*buf)[:n], want, r.pool.out)
+	default:
+		r.pool.Put(buf)
+	}
+}

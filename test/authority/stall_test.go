@@ -1,0 +1,229 @@
+//go:build faults
+
+package authority
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// stallTTL is long beside what a busy machine adds to a pause.
+const stallTTL = 4 * time.Second
+
+// beater heartbeats a lease without a rest, until it is told something else than COMMITTED.
+type beater struct {
+	a      *lessorv1.Assignment
+	beats  int
+	waited time.Duration // the longest that one beat took
+	last   *lessorv1.HeartbeatResponse
+	err    error
+	ended  chan struct{}
+}
+
+func (w *watch) beat(a *lessorv1.Assignment) *beater {
+	b := &beater{a: a, ended: make(chan struct{})}
+	workers := w.workers()
+	go func() {
+		defer close(b.ended)
+		for ; b.err == nil && b.last.GetVerdict() <= lessorv1.Verdict_VERDICT_COMMITTED; time.Sleep(stallTTL / 40) {
+			asked := time.Now()
+			b.last, b.err = workers.Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+			b.waited = max(b.waited, time.Since(asked))
+			b.beats++
+		}
+	}()
+	return b
+}
+
+// TestCoordinatorPaused: a coordinator that stood still for less than a lease, or for more, gives the leases that time back, once and no more than a
+// TTL, and hears the heartbeats that waited before it expires anything (A8).
+func TestCoordinatorPaused(t *testing.T) {
+	for _, tt := range []struct {
+		pause time.Duration
+		keeps bool
+	}{
+		{stallTTL / 2, true},
+		{stallTTL * 5 / 4, true}, // and three quarters of one are left of what it gets back
+		{stallTTL * 5 / 2, false},
+	} {
+		t.Run(fmt.Sprintf("%v of a lease of %v", tt.pause, stallTTL), func(t *testing.T) {
+			w := newWatch(newRig(t), stallTTL)
+			w.begin()
+			held, _ := w.take("held", stallTTL)
+			b := w.beat(held)
+			silent, asked := w.take("silent", stallTTL)
+			w.c.Process().Pause()
+			time.Sleep(tt.pause)
+			w.c.Process().Resume()
+			if !tt.keeps {
+				w.lost(b)
+				return
+			}
+			w.keptOver(tt.pause, b, silent, asked)
+		})
+	}
+}
+
+// lost wants the lease to end as one whose worker was not heard, and its task to come again.
+func (w *watch) lost(b *beater) {
+	w.t.Helper()
+	select {
+	case <-b.ended:
+	case <-time.After(harness.Patience):
+		w.t.Fatal("A8: a lease lives on after more than two TTL of silence")
+	}
+	if b.err != nil || b.last.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || b.last.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
+		w.t.Errorf("V8: the heartbeat that waited was told %v, %v", b.last, b.err)
+	}
+	a, err := w.lease("held")
+	if must(w.rig, a, err).GetAttempt() != 2 {
+		w.t.Errorf("the next attempt is %v", a)
+	}
+	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
+}
+
+// keptOver wants the heartbeat that waited to be COMMITTED, and the lease of a silent worker to live longer by the pause.
+func (w *watch) keptOver(pause time.Duration, b *beater, silent *lessorv1.Assignment, asked time.Time) {
+	w.t.Helper()
+	for gone := false; !gone; time.Sleep(stallTTL / 100) {
+		task, err := w.get(silent.GetTask().GetTaskId())
+		gone = must(w.rig, task, err).GetLease() == nil
+	}
+	if lived, least := time.Since(asked), stallTTL+min(pause, stallTTL); lived < least-stallTTL/10 {
+		w.t.Errorf("A8: the lease of a silent worker ended %v after it was renewed last, %v before its time", lived, least-lived)
+	}
+	m, err := w.complete(b.a)
+	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		w.t.Errorf("A8: the result of a worker whose heartbeat waited for %v: %v", b.waited, m)
+	}
+	<-b.ended // it is told ALREADY_REPORTED
+	if b.err != nil || b.last.GetReason() != lessorv1.Reason_REASON_ALREADY_REPORTED {
+		w.t.Errorf("its last heartbeat was told %v, %v", b.last, b.err)
+	}
+	if b.waited < pause*9/10 {
+		w.t.Errorf("no heartbeat waited for the pause of %v, but %v at most", pause, b.waited)
+	}
+	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
+}
+
+// slowTTL is that of leases on a slow disk.
+const slowTTL = time.Second
+
+// slowDisk serves with syncs that take so long. The store is made without.
+func (w *watch) slowDisk(sync time.Duration) {
+	w.t.Helper()
+	w.begin()
+	w.kill()
+	w.c.Under = harness.Strace(w.t, fmt.Sprintf("fdatasync:delay_enter=%d", sync.Microseconds()))
+	w.launch()
+	w.c.Start("--http", "127.0.0.1:0")
+	w.last().answered = time.Now()
+}
+
+// TestSlowDisk: on a disk whose commits take less than a lease, all is answered late; no lease of a worker that heartbeats is lost, and that of a
+// silent one ends (A8).
+func TestSlowDisk(t *testing.T) {
+	const sync = slowTTL / 10 // of which a commit has two
+	w := newWatch(newRig(t), slowTTL)
+	w.slowDisk(sync)
+	held, _ := w.take("held", slowTTL)
+	b := w.beat(held)
+	silent, _ := w.take("silent", slowTTL)
+	for from, gone := time.Now(), false; !gone || time.Since(from) < 5*slowTTL; time.Sleep(slowTTL / 20) {
+		task, err := w.get(silent.GetTask().GetTaskId())
+		gone = must(w.rig, task, err).GetLosses() == 1
+	}
+	m, err := w.complete(held)
+	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		t.Errorf("A8: the result of a worker that was never silent: %v", m)
+	}
+	<-b.ended
+	task, err := w.get(held.GetTask().GetTaskId())
+	if must(w.rig, task, err).GetLosses() != 0 {
+		t.Errorf("A8: %d leases were lost", task.GetLosses())
+	}
+	if b.waited < sync {
+		t.Errorf("no heartbeat waited for a sync of %v, but %v at most", sync, b.waited)
+	}
+	t.Logf("%d heartbeats, the longest of which took %v", b.beats, b.waited.Round(time.Millisecond))
+}
+
+// TestDiskSlowerThanLeases: where a commit takes longer than leases live, they expire, since no more than a TTL is given back; nothing is told that is not so,
+// the coordinator says what is wrong, and with a quick disk all that was acknowledged goes on (A6, A8, A10).
+func TestDiskSlowerThanLeases(t *testing.T) {
+	for _, sync := range []time.Duration{slowTTL, 2 * slowTTL} {
+		t.Run(sync.String(), func(t *testing.T) {
+			t.Parallel() // it is waiting
+			w := newWatch(newRig(t), slowTTL)
+			w.slowDisk(sync)
+			said := w.ready()
+			w.submit(1, spec("slow", slowTTL))
+			a, err := w.lease("slow")
+			must(w.rig, a, err)
+			m, err := w.complete(a)
+			switch must(w.rig, m, err).GetVerdict() {
+			case lessorv1.Verdict_VERDICT_COMMITTED:
+			case lessorv1.Verdict_VERDICT_CANCELLED:
+				if m.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED && m.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
+					t.Errorf("a late result: %v", m)
+				}
+			default:
+				t.Errorf("a result: %v", m)
+			}
+			if text := <-said; !strings.Contains(text, "the disk is slow") {
+				t.Errorf("/readyz said %q", text)
+			}
+			w.kill()
+			w.c.Under = nil
+			w.begin()
+			w.sameAgain(a, m)
+		})
+	}
+}
+
+// ready asks the coordinator how it is until that is not "ready", and passes that on.
+func (w *watch) ready() <-chan string {
+	said := make(chan string, 1)
+	url := "http://" + w.c.HTTP() + "/readyz"
+	go func() {
+		defer close(said)
+		for ; w.ctx.Err() == nil; time.Sleep(slowTTL / 10) {
+			res, err := http.Get(url)
+			if err != nil {
+				return
+			}
+			text, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err == nil && string(text) != "ready\n" {
+				said <- string(text)
+				return
+			}
+		}
+	}()
+	return said
+}
+
+// sameAgain wants a report to be answered as it was before the crash, and the task to have an outcome, or to come to one.
+func (w *watch) sameAgain(a *lessorv1.Assignment, told *lessorv1.CompleteResponse) {
+	w.t.Helper()
+	m, err := w.complete(a)
+	if must(w.rig, m, err).GetVerdict() != told.GetVerdict() {
+		w.t.Errorf("A10: a report was told %v, and %v after a crash", told, m)
+	}
+	if m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
+		return
+	}
+	again, err := w.lease("slow")
+	must(w.rig, again, err)
+	m, err = w.complete(again)
+	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		w.t.Errorf("on a quick disk: %v", m)
+	}
+}

@@ -1,0 +1,56 @@
+//go:build faults
+
+package crash
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// files is how many the coordinator of TestFilesUsedUp may open.
+const files = 64
+
+// TestFilesUsedUp: a process that may open no more files goes on for those who are connected, says why it takes no others, and takes them as soon as it can.
+func TestFilesUsedUp(t *testing.T) {
+	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
+	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
+	w.c.Start()
+	w.live()
+	crowd := make([]net.Conn, files)
+	for i := range crowd {
+		var err error
+		if crowd[i], err = net.Dial("tcp", w.c.Addr()); err != nil { // by the kernel, at first
+			t.Fatal(err)
+		}
+	}
+	for range 10 { // on the connection that there is
+		w.live()
+	}
+	if len(w.done) != 11 {
+		t.Errorf("%d of 11 tasks were completed by who was connected: %d submitted", len(w.done), len(w.ids))
+	}
+	for from := time.Now(); !strings.Contains(w.c.Process().Stderr(), "too many files are open"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(from) > harness.Patience {
+			t.Fatalf("the log does not tell of it:\n%s", w.c.Process().Stderr())
+		}
+	}
+	for _, conn := range crowd {
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := lessorv1.NewAdminServiceClient(w.c.Follow()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Errorf("a new connection when there are files again: %v", err)
+	}
+	w.c.Stop()
+	w.c.Verify()
+}

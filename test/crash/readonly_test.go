@@ -1,0 +1,44 @@
+//go:build faults
+
+package crash
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// TestReadOnlyDisk: a disk that can suddenly only be read, as one is that the system finds damaged, ends the process as any failed store does; a start
+// on it is refused and says why, and once it can be written again everything that was acknowledged is there (A6, A10).
+func TestReadOnlyDisk(t *testing.T) {
+	disk := harness.NewDisk(t, 256)
+	w := &walker{t: t, c: harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))}
+	w.c.Start()
+	for range 5 {
+		w.live()
+	}
+	acknowledged := len(w.ids)
+	disk.Fail()
+	for !w.over() {
+		w.live()
+	}
+	if code := w.c.Process().Wait(); code != 70 {
+		t.Errorf("exit code %d, want 70\n%s", code, w.c.Process().Stderr())
+	}
+	if len(w.ids) != acknowledged {
+		t.Errorf("%d tasks were taken in by a disk that can not be written", len(w.ids)-acknowledged)
+	}
+	if w.c.Try() {
+		t.Fatal("it serves on a disk that can not be written")
+	}
+	if code, said := w.c.Process().Wait(), w.c.Process().Stderr(); code != 5 || !strings.Contains(said, "read-only file system") {
+		t.Errorf("a start: exit code %d, want 5 and why\n%s", code, said)
+	}
+	disk.Restore()
+	w.goesOn()
+	if len(w.done) == 0 {
+		t.Error("nothing was committed before")
+	}
+}

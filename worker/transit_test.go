@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A frame is never taken for younger than it is while the clocks run on, however far they are apart; an answer that took long makes it older at most. A clock that
+// was set is believed again after two windows.
+func TestTransit(t *testing.T) {
+	t.Attr("rules", "A4 A8")
+	const second = time.Second
+	began := time.Now()
+	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
+		at := began.Add
+		ts := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(began.Add(d + off)) }
+		var tr transit
+		check := func(what string, sent, came, want time.Duration) {
+			t.Helper()
+			if got := tr.most(at(came), ts(sent)); got != want {
+				t.Errorf("%s, clocks apart by %v: under way for %v at most, want %v", what, off, got, want)
+			}
+		}
+		check("before any answer", 0, 9*second, 0)
+		tr.answered(at(0), at(5*second), ts(4*second)) // of the 5 s, 1 s was for the answer; that is not known
+		check("a second under way", 6*second, 7*second, 5*second)
+		tr.answered(at(8*second), at(8*second), ts(8*second))
+		check("after a quick answer", 10*second, 11*second, second)
+		tr.answered(at(12*second), at(40*second), ts(12*second))
+		check("after a slow answer", 50*second, 51*second, second)
+		check("without a time", 50*second, 50*second, 0)
+
+		tr.answered(at(70*second), at(99*second), ts(98*second)) // late, and the first of its window
+		check("the window before tells as well", 98*second, 99*second, second)
+
+		off -= 10 * second // set back
+		check("a clock that was set back", 100*second, 100*second, 10*second)
+		for i := range 3 * (transitWindow / second) {
+			tr.answered(at(100*second+i*second), at(100*second+i*second), ts(100*second+i*second))
+		}
+		check("two windows later", 300*second, 301*second, second)
+	}
+	var tr transit
+	tr.answered(began, began, nil)
+	if got := tr.most(began.Add(second), nil); got != 0 {
+		t.Errorf("without times: %v", got)
+	}
+}
