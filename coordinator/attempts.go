@@ -33,7 +33,10 @@ func newAttempts() attempts { return attempts{quota.NewPacer(attemptPace, longes
 
 // failed waits for the turn of a failed attempt, and returns why it failed: err, or that too many did.
 func (a attempts) failed(ctx context.Context, err error) error {
-	from := addressOf(ctx)
+	return a.failedFrom(ctx, addressOf(ctx), err)
+}
+
+func (a attempts) failedFrom(ctx context.Context, from string, err error) error {
 	if from == "" { // on this machine, and without a network
 		return toStatus(err)
 	}

@@ -1,10 +1,13 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,13 +16,44 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 )
 
-// newHTTPServer serves the handler with limits on how long it waits for requests, and for those who read the answers.
+// newHTTPServer serves the handler with limits on how long it waits for requests, and for those who read the answers. A connection ends with the first
+// answer after maxConnectionAge, as one of gRPC does: its client has been looked at when it began.
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: aging(handler), ErrorLog: slog.NewLogLogger(quietly{log.Handler()}, slog.LevelWarn),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, bornKey{}, time.Now())
+		},
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
 	}
+}
+
+// bornKey is of the time when a connection began.
+type bornKey struct{}
+
+// aging closes old connections behind an answer.
+func aging(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if born, ok := r.Context().Value(bornKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// quietly is a log for what the HTTP server says by itself: panics, and handshakes that fail, which anybody can have fail at any pace.
+type quietly struct{ slog.Handler }
+
+// Handle puts a line about a handshake on the level of what is not told.
+func (q quietly) Handle(ctx context.Context, line slog.Record) error {
+	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
+		if !q.Enabled(ctx, slog.LevelDebug) {
+			return nil
+		}
+		line.Level = slog.LevelDebug
+	}
+	return q.Handler.Handle(ctx, line)
 }
 
 // forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/. Numbers

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -21,7 +22,13 @@ var (
 
 // newHTTP is the HTTP listener's server: the API in plain JSON, whose calls go to the services inside, and what operators read.
 func (c *Coordinator) newHTTP(inside *local, g *gate, m *metrics) *http.Server {
+	var host string
+	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // else it was refused
+		host = u.Hostname()
+	}
 	api := httpapi.New(httpapi.Config{
+		Open:     c.door.open(),
+		Host:     host,
 		Calls:    inside,
 		Door:     &httpDoor{gate: g, engine: c.engine, tokens: c.edge.taskTokens},
 		MaxBody:  int64(c.cfg.maxMessage()),

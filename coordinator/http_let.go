@@ -1,7 +1,12 @@
 package coordinator
 
 import (
+	"net"
 	"net/http"
+	"net/netip"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
@@ -14,10 +19,15 @@ func (a *authenticator) let(asks auth.Role, next http.Handler) http.Handler {
 		if err == nil {
 			who, err = a.authenticate(token, r.TLS)
 		}
+		if err != nil {
+			err = a.attempts.failedFrom(r.Context(), remoteKey(r), err)
+		}
 		switch {
+		case status.Code(err) == codes.ResourceExhausted:
+			answer(w, http.StatusTooManyRequests, status.Convert(err).Message()+"\n")
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			answer(w, http.StatusUnauthorized, err.Error()+"\n")
+			answer(w, http.StatusUnauthorized, status.Convert(err).Message()+"\n")
 		case !who.Role.Has(asks):
 			refused := &roleError{what: r.URL.Path, has: who.Role, asks: asks}
 			answer(w, http.StatusForbidden, refused.Error()+"\n")
@@ -25,4 +35,13 @@ func (a *authenticator) let(asks auth.Role, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// remoteKey is what the peer of a request is known by, see addressKey.
+func remoteKey(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil { // no TCP
+		return ""
+	}
+	return addressKey(net.TCPAddrFromAddrPort(at))
 }

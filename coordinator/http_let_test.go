@@ -1,12 +1,21 @@
 package coordinator
 
 import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // X1, X2: numbers are for viewers and operators, profiles for operators; who asks whether the coordinator lives needs no credential.
@@ -41,4 +50,94 @@ func TestWhoMayReadOverHTTP(t *testing.T) {
 			}
 		}
 	})
+}
+
+// X5: whoever guesses at credentials for the numbers is answered at the pace of all others who guess, and refused beyond it; a good one does not wait. What
+// is refused so leaves no lines in the log.
+func TestGuessesOverHTTPArePaced(t *testing.T) {
+	t.Attr("rules", "X5")
+	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Viewer)
+		ask := func(path, ip, token string) int {
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			req.RemoteAddr = ip + ":4711"
+			req.Header.Set("Authorization", "Bearer "+token)
+			r.http.Handler.ServeHTTP(w, req)
+			return w.Code
+		}
+		const evil = "192.0.2.1"
+		begin := time.Now()
+		for i := range attemptPace.Burst {
+			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
+				t.Fatalf("guess %d: %d after %v", i, code, time.Since(begin))
+			}
+		}
+		held := 200 // for two seconds
+		answered := make(chan int, held)
+		for range held {
+			go func() { answered <- ask("/metrics", evil, "guess") }()
+		}
+		synctest.Wait()
+		r.log.Reset()
+		for range 10 {
+			for _, path := range []string{"/metrics", "/v1/tasks/t1"} {
+				if code := ask(path, evil, "guess"); code != http.StatusTooManyRequests {
+					t.Errorf("%s beyond the pace: %d", path, code)
+				}
+			}
+			if code := status.Code(errOf(r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{}))); code != codes.Unauthenticated {
+				t.Errorf("another address: %v", code)
+			}
+		}
+		if told := strings.Count(r.log.String(), `"level":"INFO"`); told != 10 || strings.Contains(r.log.String(), `"WARN"`) {
+			t.Errorf("the log has %d lines, want those of another address alone:\n%s", told, r.log)
+		}
+		if code := ask("/metrics", evil, token); code != http.StatusOK || time.Since(begin) != 0 {
+			t.Errorf("a good one: %d after %v", code, time.Since(begin))
+		}
+		for range held {
+			if code := <-answered; code != http.StatusUnauthorized {
+				t.Errorf("one that waited: %d", code)
+			}
+		}
+	})
+}
+
+// X1: a connection over HTTP ends, as one of gRPC does, so that who was let in by it once is looked at again.
+func TestConnectionsOverHTTPAge(t *testing.T) {
+	t.Attr("rules", "X1")
+	synctest.Test(t, func(t *testing.T) {
+		server := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
+		ctx := server.ConnContext(t.Context(), nil)
+		for _, want := range []string{"", "", "close"} {
+			w := httptest.NewRecorder()
+			server.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+			if got := w.Header().Get("Connection"); got != want {
+				t.Errorf("connection %q, want %q", got, want)
+			}
+			time.Sleep(maxConnectionAge / 2)
+		}
+	})
+}
+
+// X5: handshakes that fail, which anybody can have fail, do not fill the log; a panic of a handler is in it.
+func TestWhatTheHTTPServerSays(t *testing.T) {
+	t.Attr("rules", "X5")
+	for level, want := range map[slog.Level]string{slog.LevelInfo: "WARN panic;", slog.LevelDebug: "DEBUG TLS;WARN panic;"} {
+		var said bytes.Buffer
+		server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewJSONHandler(&said, &slog.HandlerOptions{Level: level})))
+		server.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:4711: EOF")
+		server.ErrorLog.Print("http: panic serving 192.0.2.1:4711: oh")
+		got := ""
+		for line := range strings.Lines(said.String()) {
+			var told struct{ Level, Msg string }
+			if err := json.Unmarshal([]byte(line), &told); err != nil {
+				t.Fatal(err)
+			}
+			got += told.Level + " " + strings.Fields(told.Msg)[1] + ";"
+		}
+		if got != want {
+			t.Errorf("at %v the log has %q, want %q", level, got, want)
+		}
+	}
 }

@@ -67,7 +67,7 @@ func refusedByQuota(fields []any) bool {
 		return false
 	}
 	code, _ := fields[i+1].(string)
-	return slices.Contains(quotaCodes[:], code)
+	return code == codeQuotaAttempts || slices.Contains(quotaCodes[:], code)
 }
 
 // callLogOptions give every call one line, with the fields of section 10 of the contract; handlers add theirs with note. Payloads

@@ -58,6 +58,7 @@ type Coordinator struct {
 	http    *http.Server
 	door    *authenticator
 	trail   *audit.Trail
+	vigil   *vigil
 	doors   *doorkeeper
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
@@ -90,6 +91,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	m.registry.MustRegister(c.doors.turnedAway)
 	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas, refusals: newRejects()}
+	c.vigil = g.vigil
 	if cfg.Auth != nil {
 		c.door.rules = *cfg.Auth
 		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, keeper(eng), g.vigil.changed); err != nil {
@@ -216,6 +218,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if httpLis != nil {
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
+	defer c.vigil.start(time.Now)()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

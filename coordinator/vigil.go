@@ -7,7 +7,7 @@ import (
 )
 
 // vigil ends calls under way when their credential is revoked or expires (X3). Each has a timer for the end that its credential has by itself;
-// after every change of the credentials all are looked at again.
+// after every change of the credentials, and of the wall clock, all are looked at again.
 type vigil struct {
 	recheck func(identity) (time.Time, error)
 
@@ -72,6 +72,36 @@ func (w *watched) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
+}
+
+// Timers count on the monotonic clock, credentials end by the wall clock. What the wall clock jumps, or the machine sleeps, the timers miss.
+const (
+	jumpLook = time.Second
+	jumpSize = time.Second / 2
+)
+
+// start looks at all calls again whenever the wall clock has jumped. stop returns when that has ended.
+func (v *vigil) start(wall func() time.Time) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	begin := time.Now()
+	ahead := func() time.Duration { return wall().Round(0).Sub(begin.Round(0)) - time.Since(begin) } // Round takes the monotonic clock off
+	go func() {
+		defer close(ended)
+		next := time.NewTicker(jumpLook)
+		defer next.Stop()
+		for last := ahead(); ; {
+			select {
+			case <-end:
+				return
+			case <-next.C:
+			}
+			if now := ahead(); (now - last).Abs() > jumpSize {
+				last = now
+				v.changed()
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
 }
 
 // changed looks at all calls again. What had ended by then reaches no handler once it has returned.

@@ -22,6 +22,9 @@ type Config struct {
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.
 	MaxBody int64
+	// Open says that nobody is asked for credentials, and Host by which name workers know this machine; see asksUs.
+	Open bool
+	Host string
 	// Logger takes what is refused before it becomes a call. Bodies and tokens never reach it.
 	Logger *slog.Logger
 	// Answered is told of every request: its route, as Routes and the mux name it, empty where there is none, and the status of the answer.
@@ -72,7 +75,7 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 	// A page that somebody looks at in a browser must not submit tasks to a coordinator on the loopback.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, errCrossOrigin) }))
-	return a.observed(guard.Handler(http.HandlerFunc(a.serve)))
+	return a.observed(a.asksUs(guard.Handler(http.HandlerFunc(a.serve))))
 }
 
 // Routes lists the routes of the API.

@@ -97,7 +97,7 @@ func (s *scanner) document(t reflect.Type) *problem {
 	if first != json.Delim('{') {
 		return invalid("", "the body is no JSON object")
 	}
-	if p := s.object("", t); p != nil {
+	if p := s.object(nil, t); p != nil {
 		return p
 	}
 	if _, err := s.tokens.Token(); !errors.Is(err, io.EOF) {
@@ -114,40 +114,40 @@ func malformed(err error) *problem {
 }
 
 // value reads a value of type t; nil is any.
-func (s *scanner) value(path string, t reflect.Type) *problem {
+func (s *scanner) value(at *place, t reflect.Type) *problem {
 	token, err := s.tokens.Token()
 	switch {
 	case err != nil:
 		return malformed(err)
 	case token == json.Delim('{'):
-		return s.object(path, t)
+		return s.object(at, t)
 	case token == json.Delim('['):
-		return s.list(path, t)
+		return s.list(at, t)
 	}
 	if text, ok := token.(string); ok {
-		return readable(path, text, plain(t))
+		return readable(at, text, plain(t))
 	}
 	return nil
 }
 
 // readable checks the texts that stand for something else: package json would not name their field.
-func readable(path, text string, t reflect.Type) *problem {
+func readable(at *place, text string, t reflect.Type) *problem {
 	switch t {
 	case reflect.TypeFor[instant]():
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			return invalid(path, "is no RFC 3339 time such as 2026-01-15T10:00:00Z")
+			return invalid(at.path(), "is no RFC 3339 time such as 2026-01-15T10:00:00Z")
 		}
 	case reflect.TypeFor[[]byte]():
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return invalid(path, "is no base64")
+			return invalid(at.path(), "is no base64")
 		}
 	}
 	return nil
 }
 
 // object reads the members of an object, and its end.
-func (s *scanner) object(path string, t reflect.Type) *problem {
-	if p := s.deeper(path); p != nil {
+func (s *scanner) object(in *place, t reflect.Type) *problem {
+	if p := s.deeper(in); p != nil {
 		return p
 	}
 	members := membersOf(t)
@@ -158,14 +158,14 @@ func (s *scanner) object(path string, t reflect.Type) *problem {
 			return malformed(err)
 		}
 		name := token.(string) // the decoder takes no other key
-		at := join(path, name)
+		at := place{in: in, name: name, index: noIndex}
 		if seen[name] {
-			return invalid(at, "is sent twice")
+			return invalid(at.path(), "is sent twice")
 		}
 		seen[name] = true
-		inner, p := members.of(name, at, s.strict)
+		inner, p := members.of(&at, s.strict)
 		if p == nil {
-			p = s.value(at, inner)
+			p = s.value(&at, inner)
 		}
 		if p != nil {
 			return p
@@ -174,22 +174,22 @@ func (s *scanner) object(path string, t reflect.Type) *problem {
 	return s.end()
 }
 
-func (s *scanner) list(path string, t reflect.Type) *problem {
-	if p := s.deeper(path); p != nil {
+func (s *scanner) list(in *place, t reflect.Type) *problem {
+	if p := s.deeper(in); p != nil {
 		return p
 	}
 	inner := itemOf(t)
-	for i := 0; s.tokens.More(); i++ {
-		if p := s.value(fmt.Sprintf("%s[%d]", path, i), inner); p != nil {
+	for at := (place{in: in}); s.tokens.More(); at.index++ {
+		if p := s.value(&at, inner); p != nil {
 			return p
 		}
 	}
 	return s.end()
 }
 
-func (s *scanner) deeper(path string) *problem {
+func (s *scanner) deeper(at *place) *problem {
 	if s.depth++; s.depth > maxDepth {
-		return invalid(top(path), "is nested more than %d deep", maxDepth)
+		return invalid(top(at.path()), "is nested more than %d deep", maxDepth)
 	}
 	return nil
 }
@@ -227,18 +227,18 @@ func membersOf(t reflect.Type) members {
 var membersOfTypes sync.Map
 
 // of is the type of a member. Package json would take a name in another case for that of a field.
-func (m members) of(name, path string, s strictness) (reflect.Type, *problem) {
-	t, known := m[name]
+func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
+	t, known := m[at.name]
 	if known || m == nil {
 		return t, nil
 	}
 	for other := range m {
-		if strings.EqualFold(name, other) {
-			return nil, invalid(path, "is spelled %s", other)
+		if strings.EqualFold(at.name, other) {
+			return nil, invalid(at.path(), "is spelled %s", other)
 		}
 	}
 	if s == strict {
-		return nil, invalid(path, "is no field of this request")
+		return nil, invalid(at.path(), "is no field of this request")
 	}
 	return nil, nil
 }
@@ -259,14 +259,32 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
-func join(path, name string) string {
+// place is where in a body a value is; nil is the body itself. Its path is spelled out only where something is wrong: of each of the millions of values
+// that a body may have, it would cost more than all else.
+type place struct {
+	in    *place
+	name  string // in an object
+	index int    // in a list, else noIndex
+}
+
+const noIndex = -1
+
+func (p *place) path() string {
+	if p == nil {
+		return ""
+	}
+	outer := p.in.path()
+	if p.index != noIndex {
+		return fmt.Sprintf("%s[%d]", outer, p.index)
+	}
+	name := p.name
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "") + "..."
 	}
-	if path == "" {
+	if outer == "" {
 		return name
 	}
-	return path + "." + name
+	return outer + "." + name
 }
 
 // top is the first part of a path.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,26 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a body costs follows from its length, not from how deep its values lie: who sends 4 MiB must not get back ten thousand times as much work. The
+// memory stands for it, as it does not depend on the machine.
+func TestDeepBodiesCostNoMore(t *testing.T) {
+	t.Attr("rules", "X5")
+	cost := func(depth int) uint64 {
+		open := strings.Repeat(`{"`+strings.Repeat("n", 64)+`": `, depth)
+		body := []byte(`{"output": ` + open + "[" + strings.Repeat("0,", 50_000) + "0]" + strings.Repeat("}", depth) + "}")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if p := parse(body, &completedRequest{}, lenient); p != nil {
+			t.Fatal(p.body)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if flat, deep := cost(0), cost(maxDepth-2); deep > 2*flat {
+		t.Errorf("%d bytes in all where it is flat, %d where it is deep", flat, deep)
+	}
 }
 
 // checkRead compares what was read with what is there, name by name.

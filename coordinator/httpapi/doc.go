@@ -14,6 +14,7 @@
 //
 // # The path of a request
 //
+// What a page in a browser may have sent is refused first (host.go, and package http for other origins), then what has no route (front.go).
 // A handler reads its JSON strictly (decode.go), makes the request of a gRPC call of it, and calls the services as any client would: so
 // it meets the same checks, the same engine and the same verdicts. What comes back becomes JSON again: a verdict by verdict.go (H2), an
 // error status by problem.go, a task by task.go. The handlers hold no state and take no decision.

@@ -96,7 +96,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handl
 // refuse answers with a problem.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	if !p.logged {
-		a.Logger.InfoContext(r.Context(), "request refused", "type", r.Pattern, "status", p.status, "code", p.body.Code)
+		a.Logger.Log(r.Context(), p.level(), "request refused", "type", r.Pattern, "status", p.status, "code", p.body.Code)
 	}
 	p.write(w)
 }

@@ -83,6 +83,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
 	})
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // a waiting caller may be slow to ask, and not to read
 	if err != nil {
 		return failed(err)
 	}

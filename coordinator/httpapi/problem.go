@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -22,6 +23,8 @@ const (
 	codeDuplicate = "E.RESULT.DUPLICATE"
 	codeTimeout   = "E.TIMEOUT"
 	codeInternal  = "E.INTERNAL"
+
+	codesOfQuotas = "E.QUOTA."
 )
 
 // problem is an answer that is not 200.
@@ -90,6 +93,7 @@ var (
 	errNoRoute     = newProblem(kindNotFound, codeNoRoute, "there is no such route; /openapi.json has all")
 	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not have this method")
 	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests of pages of another origin are refused")
+	errOtherHost   = newProblem(kindForbidden, codeForbidden, "the Host of the request is not this machine; call it 127.0.0.1 or localhost, or serve with --callback-url")
 	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not come in time")
 	errOtherTask   = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
 )
@@ -150,6 +154,15 @@ func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 func (p *problem) unlogged() *problem {
 	p.logged = false
 	return p
+}
+
+// level is that of the line in the log. What anybody can have said at any pace, before it is known who calls, must not fill it.
+func (p *problem) level() slog.Level {
+	switch {
+	case p == errNoRoute, p == errNoMethod, p == errCrossOrigin, p == errOtherHost, strings.HasPrefix(p.body.Code, codesOfQuotas):
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 func (p *problem) write(w http.ResponseWriter) {

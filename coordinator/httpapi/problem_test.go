@@ -1,11 +1,19 @@
 package httpapi
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -27,6 +35,83 @@ func TestLimits(t *testing.T) {
 		p.write(w)
 		if w.Code != want || p.body.Code != code || p.body.RetryAfterMs != 1500 || w.Header().Get("Retry-After") != "2" {
 			t.Errorf("%s is %d, %+v, Retry-After %q; want %d", code, w.Code, p.body, w.Header().Get("Retry-After"), want)
+		}
+	}
+}
+
+// clocked is an answer whose reader is waited for until a time.
+type clocked struct {
+	*httptest.ResponseRecorder
+	until time.Time
+	at    time.Time // that held when the answer was written
+}
+
+func (c *clocked) SetWriteDeadline(t time.Time) error { c.until = t; return nil }
+func (*clocked) SetReadDeadline(time.Time) error      { return nil }
+func (c *clocked) WriteHeader(code int)               { c.at = c.until; c.ResponseRecorder.WriteHeader(code) }
+
+// X5: a caller that has waited for work, and then does not read it, is not waited for without end, whether it got work or was refused.
+func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		for want, calls := range map[int]grpc.ClientConnInterface{200: late{committing{}}, 503: late{failing{}}} {
+			api := New(Config{
+				Calls: calls, Door: anyone{}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+			}, http.NewServeMux())
+			w := &clocked{ResponseRecorder: httptest.NewRecorder()}
+			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
+			if w.Code != want || !w.at.Equal(time.Now().Add(readTimeout)) {
+				t.Errorf("%d, with time until %v at %v", w.Code, w.at, time.Now())
+			}
+		}
+	})
+}
+
+// late calls take a minute; failing ones fail.
+type (
+	late    struct{ grpc.ClientConnInterface }
+	failing struct{ grpc.ClientConnInterface }
+)
+
+func (c late) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
+	time.Sleep(time.Minute)
+	return c.ClientConnInterface.Invoke(ctx, method, request, answer)
+}
+
+func (failing) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return status.Error(codes.Unavailable, "gone")
+}
+
+// X5: what anybody can ask for, before it is known who asks, leaves no line in the log, nor does what a quota refuses.
+func TestWhatAnybodyAsksForIsNotLogged(t *testing.T) {
+	t.Attr("rules", "X5")
+	var said bytes.Buffer
+	api := New(Config{
+		Calls: committing{}, Door: anyone{}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)), Answered: func(string, int) {}, Open: true,
+	}, http.NewServeMux())
+	for _, c := range []struct {
+		method, path, host, origin string
+		want                       int
+	}{
+		{http.MethodGet, "/nothing", "localhost", "", 404},
+		{http.MethodPut, "/v1/tasks", "localhost", "", 405},
+		{http.MethodPost, "/v1/tasks", "localhost", "http://evil.example", 403},
+		{http.MethodPost, "/v1/tasks", "evil.example", "", 403},
+	} {
+		req := httptest.NewRequest(c.method, c.path, nil)
+		req.Host = c.host
+		req.Header.Set("Origin", c.origin)
+		req = req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv6loopback}))
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, req)
+		if w.Code != c.want || said.Len() > 0 {
+			t.Errorf("%s %s of %s: %d, want %d; the log has %q", c.method, c.path, c.host, w.Code, c.want, said.String())
+		}
+		said.Reset()
+	}
+	for code, want := range map[string]slog.Level{"E.QUOTA.ATTEMPTS": slog.LevelDebug, codeForbidden: slog.LevelInfo} {
+		if got := newProblem(kindForbidden, code, "").level(); got != want {
+			t.Errorf("%s is logged as %v, want %v", code, got, want)
 		}
 	}
 }

@@ -1,0 +1,61 @@
+package httpapi
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// X1: where nobody is asked for credentials, a request over the loopback that names another host, as that of a page does whose name was made to mean the
+// loopback, is refused before all else. With credentials the name does not matter.
+func TestRequestsOfAnotherHost(t *testing.T) {
+	t.Attr("rules", "X1")
+	h := Holder{LeaseID: "lease"}
+	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
+	for _, open := range []bool{true, false} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("GET /debug/pprof/", func(http.ResponseWriter, *http.Request) {})
+		server := httptest.NewServer(New(Config{
+			Calls: committing{}, Door: anyone{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+			Open: open, Host: "Coordinator.internal",
+		}, mux))
+		defer server.Close()
+		ask := func(method, path, host string) int {
+			req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(`{"attempt": 1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = host
+			res, err := server.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			return res.StatusCode
+		}
+		beat := "/v1/tasks/" + h.Ticket.Task.String() + "/heartbeat"
+		for host, want := range map[string]int{
+			"": 200, "127.0.0.1": 200, "127.0.0.1:7421": 200, "[::1]:7421": 200, "[::1]": 200, "localhost:7421": 200, "LocalHost.": 200, "a.localhost": 200,
+			"192.0.2.7:7421": 200, "coordinator.internal:7421": 200,
+			"evil.example": 403, "evil.example:7421": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example:7421": 403, "notlocalhost": 403,
+		} {
+			if !open {
+				want = 200
+			}
+			if got := ask(http.MethodPost, beat, host); got != want {
+				t.Errorf("open is %v, host %q: %d, want %d", open, host, got, want)
+			}
+			if got := ask(http.MethodGet, "/debug/pprof/", host); got != want {
+				t.Errorf("open is %v, profiles of host %q: %d, want %d", open, host, got, want)
+			}
+			if got := ask(http.MethodGet, "/metrics", host); got != 200 {
+				t.Errorf("numbers of host %q: %d", host, got)
+			}
+		}
+	}
+}
