@@ -4,6 +4,9 @@ SHELL := bash
 
 # How long `make test-long` simulates. On two cores an hour is about 1.4 billion steps.
 SIMULATE_FOR ?= 1h
+# How often it kills the coordinator under load, and cuts the power of its disk: some two hours and one.
+KILLS ?= 20000
+CUTS ?= 3000
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
@@ -47,8 +50,12 @@ stress: ## Run the quick tests twenty times in a row
 	go test -race -count=20 -timeout 30m ./...
 
 .PHONY: test-long
-test-long: ## Run the quick tests, those behind the build tag `long`, and the simulation for SIMULATE_FOR
+test-long: ## Run the tests behind the build tag `long`, all faults with the race detector, many kills and power cuts, and the simulation for SIMULATE_FOR
 	go test -race -count=1 -timeout 60m -tags long ./...
+	go test -race -count=1 -timeout 60m -tags faults $(FAULTY)
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $(KILLS)
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut$$' -cuts $(CUTS)
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
 	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
 	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000
 
@@ -57,9 +64,12 @@ FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
 FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags faults -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
 
 .PHONY: faults
-faults: ## Run the fault injection in test/: kill -9, restarts, lost connections (build tag `faults`)
-	go test -race -count=1 -v -timeout 10m -tags faults $(FAULTY)
-	go test -count=1 -v -timeout 5m -tags faults ./test/images
+faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (build tag `faults`)
+	go test -count=1 -v -timeout 10m -tags faults $(FAULTY)
+
+.PHONY: bench-faults
+bench-faults: ## Print how long calls and starts take while something is wrong
+	go test -tags faults -run '^$$' -bench . -benchtime 200x ./test/latency -timeout 30m
 
 .PHONY: prove
 prove: ## Visit every state of small worlds; see docs/testing.md

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 30, "kills that hit calls under way")
+	kills = flag.Int("kills", 150, "kills that hit calls under way")
 	seed  = flag.Uint64("seed", 0, "what is drawn; 0: another one each time")
 )
 
@@ -63,7 +63,7 @@ func newRounds(t *testing.T, dir string) *rounds {
 
 // run goes on until so many ends have hit calls under way.
 func (r *rounds) run(hits int) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*harness.Patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*harness.Patience+time.Duration(hits)*5*time.Second)
 	defer cancel()
 	r.c.Start()
 	streams := startStreams(r.t, r.b, r.c.Follow(), streamWorkers)
