@@ -154,6 +154,10 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
 		r.letIn(t, w)
+		log := r.log.String()
+		if !strings.Contains(log, `"msg":"request refused","type":"POST /v1/leases","peer.address":"bufconn","status":401,"code":"E.AUTH.INVALID_TOKEN","error":"the credential has expired"`) {
+			t.Errorf("the log does not tell who was refused, from where and why: %s", log)
+		}
 	})
 }
 

@@ -1,11 +1,14 @@
 package coordinator
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -63,6 +66,7 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 				{"attempt as text", `{"attempt": "1"}`, "attempt"},
 				{"attempt with a fraction", `{"attempt": 1.5}`, "attempt"},
 				{"negative attempt", `{"attempt": -1}`, "attempt"},
+				{"half a character", `{"attempt": 1, "workerId": "\ud800"}`, "workerId"},
 				{"another case", `{"attempt": 1, "Attempt": 2}`, "Attempt"},
 				{"twice", `{"attempt": 1, "attempt": 1}`, "attempt"},
 				{"no time", `{"attempt": 1, "startedAt": "yesterday"}`, "startedAt"},
@@ -80,6 +84,8 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			},
 			"completed": {
 				{"no outcome", `{"attempt": 1}`, "outcome"},
+				{"metric as text", `{"attempt": 1, "outcome": "SUCCEEDED", "metrics": {"cpu": "1"}}`, "metrics.cpu"},
+				{"artifacts as object", `{"attempt": 1, "outcome": "SUCCEEDED", "artifacts": {}}`, "artifacts"},
 				{"unknown outcome", `{"attempt": 1, "outcome": "COMPLETED"}`, "outcome"},
 				{"no error", `{"attempt": 1, "outcome": "FAILED"}`, "error"},
 				{"unknown category", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "error.category"},
@@ -112,6 +118,66 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 		w.call("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
 			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "code", "E.REQUEST.TOO_LARGE", "verdict", nil)
 		w.call("completed", a, succeeded+`, "output": "small"`).want(t, http.StatusOK)
+	})
+}
+
+// Who says all before looking for an answer, as most clients do, learns why a large request is refused. From a connection that is closed
+// meanwhile a worker learns nothing, and says the same again.
+func TestLargeRequestsThatAreRefusedAreHeardOut(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		path := "/v1/tasks/" + a.GetTask().GetTaskId() + "/completed"
+		for name, c := range map[string]struct {
+			path, token   string
+			bytes, status int
+		}{
+			"too large": {path, a.GetTaskToken(), 10 << 20, http.StatusRequestEntityTooLarge},
+			"bad token": {path, "lst_bad", 3 << 20, http.StatusUnauthorized},
+			"no route":  {"/v1/nothing", "", 3 << 20, http.StatusNotFound},
+		} {
+			conn, err := w.Transport.(*http.Transport).DialContext(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.token, c.bytes)
+			if _, err := io.WriteString(conn, head+strings.Repeat(" ", c.bytes)); err != nil {
+				t.Fatalf("%s: %v, want to be heard out", name, err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if res.StatusCode != c.status {
+				t.Errorf("%s: %d, want %d", name, res.StatusCode, c.status)
+			}
+			_, _ = res.Body.Close(), conn.Close()
+		}
+	})
+}
+
+// Who asks before sending a body that is too large is told at once, and sends nothing.
+func TestLargeBodiesAreNotAskedFor(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		conn, err := w.Transport.(*http.Transport).DialContext(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		before := time.Now()
+		_, _ = io.WriteString(conn, "POST /v1/tasks HTTP/1.1\r\nHost: c\r\nExpect: 100-continue\r\nContent-Length: 10000000\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if waited := time.Since(before); res.StatusCode != http.StatusRequestEntityTooLarge || waited > 0 {
+			t.Errorf("%d after %v, want 413 at once", res.StatusCode, waited)
+		}
 	})
 }
 
@@ -158,11 +224,16 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				{"endless span", `{"queue": "q", "retryPolicy": {"maxBackoffMs": 9223372036854775807}}`, "retryPolicy.maxBackoffMs"},
 				{"unknown category", `{"queue": "q", "retryPolicy": {"nonRetryableCategories": ["BAD"]}}`, "retryPolicy.nonRetryableCategories[0]"},
 				{"unknown mode", `{"queue": "q", "affinity": {"key": "k", "mode": "NEAR"}}`, "affinity.mode"},
+				{"number as label", `{"queue": "q", "labels": {"a": 1}}`, "labels.a"},
+				{"half a character", `{"queue": "q", "idempotencyKey": "a\udc00"}`, "idempotencyKey"},
+				{"half a character in a key", `{"queue": "q", "labels": {"\ud800": "x"}}`, "labels.\ufffd"},
+				{"large priority", `{"queue": "q", "priority": 2147483648}`, "priority"},
 				{"two payloads", `{"queue": "q", "payload": 1, "payloadBase64": "MQ=="}`, "payload"},
 			},
 			"/v1/leases": {
 				{"no worker", `{"queues": ["q"]}`, "workerId"},
 				{"no queues", `{"workerId": "w"}`, "queues"},
+				{"number as queue", `{"workerId": "w", "queues": ["q", 1]}`, "queues[1]"},
 				{"empty queue", `{"workerId": "w", "queues": [""]}`, "queues[0]"},
 				{"negative wait", `{"workerId": "w", "queues": ["q"], "waitMs": -1}`, "waitMs"},
 				{"fraction", `{"workerId": "w", "queues": ["q"], "waitMs": 0.5}`, "waitMs"},

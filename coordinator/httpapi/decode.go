@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -32,8 +34,12 @@ const (
 // decode reads the body of a request into a struct. Package json would take the last of two equal keys, names in any case and text that
 // is no UTF-8, so that two readers of one body could understand it differently; all of that is refused.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
+	if r.ContentLength > a.MaxBody && asksFirst(r) {
+		return tooLong(a.MaxBody)
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(plainWriter(w), r.Body, a.MaxBody))
 	if err != nil {
+		hearOut(r, mostHeardOut)
 		return unread(err)
 	}
 	return parse(body, into, s)
@@ -46,43 +52,52 @@ func unread(err error) *problem {
 	)
 	switch {
 	case errors.As(err, &tooLarge):
-		return newProblem(kindTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit))
+		return tooLong(tooLarge.Limit)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return errSlow
 	}
 	return invalid("", "the body can not be read")
 }
 
+func tooLong(limit int64) *problem {
+	return newProblem(kindTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", limit))
+}
+
+// mostHeardOut is how much more is read of a body that is too large, in bytes.
+const mostHeardOut = 64 << 20
+
+// hearOut reads what a caller who is refused still has to say, up to so many bytes and for as long as the server waits for a request. Most clients look
+// for an answer once they have said it all; from a connection that is closed before, they learn nothing, and say the same again.
+func hearOut(r *http.Request, most int64) {
+	if r.Method == http.MethodPost && !asksFirst(r) {
+		_, _ = io.CopyN(io.Discard, r.Body, most) // the answer is the same
+	}
+}
+
+// asksFirst reports whether a caller waits for leave to send a body, whose length is known.
+func asksFirst(r *http.Request) bool { return r.Header.Get("Expect") != "" && r.ContentLength >= 0 }
+
 func parse(body []byte, into any, s strictness) *problem {
 	if !utf8.Valid(body) {
 		return invalid("", "the body is no UTF-8")
 	}
-	scan := scanner{tokens: json.NewDecoder(bytes.NewReader(body)), strict: s}
+	scan := scanner{body: body, tokens: json.NewDecoder(bytes.NewReader(body)), strict: s}
 	scan.tokens.UseNumber()
 	if p := scan.document(reflect.TypeOf(into).Elem()); p != nil {
 		return p
 	}
-	return unfit(json.Unmarshal(body, into), membersOf(reflect.TypeOf(into)))
+	if err := json.Unmarshal(body, into); err != nil {
+		return invalid("", "%s: %v", doesNotFit, err)
+	}
+	return nil
 }
 
-// unfit names the field whose value is of the wrong type. Package json puts the names of embedded structs before it.
-func unfit(err error, all members) *problem {
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &wrong):
-		path := wrong.Field
-		if _, inner, ok := strings.Cut(path, "."); ok && all[top(path)] == nil {
-			path = inner
-		}
-		return invalid(path, "is a JSON %s, which does not fit", wrong.Value)
-	}
-	return invalid("", "the body does not fit: %v", err)
-}
+// doesNotFit is for what the scanner should have refused, by the name of its field.
+const doesNotFit = "the body does not fit"
 
 // scanner reads a body token by token and refuses what package json would let pass.
 type scanner struct {
+	body   []byte
 	tokens *json.Decoder
 	strict strictness
 	depth  int
@@ -115,32 +130,152 @@ func malformed(err error) *problem {
 
 // value reads a value of type t; nil is any.
 func (s *scanner) value(at *place, t reflect.Type) *problem {
+	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
-	switch {
-	case err != nil:
+	if err != nil {
 		return malformed(err)
-	case token == json.Delim('{'):
-		return s.object(at, t)
-	case token == json.Delim('['):
-		return s.list(at, t)
 	}
-	if text, ok := token.(string); ok {
-		return readable(at, text, plain(t))
+	if got, want := kindOfToken(token), kindOfType(t); got != "" && want != "" && got != want {
+		return invalid(at.path(), "is %s; %s is wanted", got, want)
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '{' {
+			return s.object(at, t)
+		}
+		return s.list(at, t)
+	case string:
+		return s.text(at, token, plain(t), begin)
+	case json.Number:
+		return number(at, token.String(), plain(t))
 	}
 	return nil
 }
 
-// readable checks the texts that stand for something else: package json would not name their field.
-func readable(at *place, text string, t reflect.Type) *problem {
+// Kinds of values.
+const (
+	anObject = "an object"
+	aList    = "an array"
+	aText    = "a string"
+	aNumber  = "a number"
+	aBool    = "a boolean"
+)
+
+// kindOfToken is the kind of the value that a token is, or begins; empty for null, which fits everywhere.
+func kindOfToken(token json.Token) string {
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '{' {
+			return anObject
+		}
+		return aList
+	case string:
+		return aText
+	case json.Number:
+		return aNumber
+	case bool:
+		return aBool
+	}
+	return ""
+}
+
+// kindOfType is the kind of the values that a type takes; empty for any.
+func kindOfType(t reflect.Type) string {
+	switch t = plain(t); t {
+	case nil, reflect.TypeFor[json.RawMessage]():
+		return ""
+	case reflect.TypeFor[instant](), reflect.TypeFor[[]byte]():
+		return aText
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return aText
+	case reflect.Bool:
+		return aBool
+	case reflect.Slice:
+		return aList
+	case reflect.Map, reflect.Struct:
+		return anObject
+	}
+	return aNumber
+}
+
+// text checks a string, and those that stand for something else: package json would not name their field.
+func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *problem {
 	switch t {
+	case nil, reflect.TypeFor[json.RawMessage](): // kept as it is
+		return nil
 	case reflect.TypeFor[instant]():
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
 			return invalid(at.path(), "is no RFC 3339 time such as 2026-01-15T10:00:00Z")
 		}
 	case reflect.TypeFor[[]byte]():
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return invalid(at.path(), "is no base64")
+			return invalid(at.path(), "is no base64, of the standard alphabet and padded with =")
 		}
+	}
+	return s.whole(at, begin)
+}
+
+// whole refuses half a surrogate pair in the string behind begin. Package json reads each as the same U+FFFD, so that two keys would become one.
+func (s *scanner) whole(at *place, begin int64) *problem {
+	raw := s.body[begin:s.tokens.InputOffset()]
+	for {
+		escape := bytes.IndexByte(raw, '\\')
+		if escape < 0 {
+			return nil
+		}
+		first := escaped(raw[escape:])
+		raw = raw[escape+2:]
+		if first < 0 {
+			continue
+		}
+		raw = raw[4:]
+		if !utf16.IsSurrogate(first) {
+			continue
+		}
+		if utf16.DecodeRune(first, escaped(raw)) == utf8.RuneError {
+			return invalid(at.path(), "has half of a surrogate pair, which is no character")
+		}
+		raw = raw[6:]
+	}
+}
+
+// escaped is what an escape of the form \u0000 stands for; -1 where text begins with none.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	code, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(code)
+}
+
+// number checks that a number is of the type.
+func number(at *place, text string, t reflect.Type) *problem {
+	if t == nil || t == reflect.TypeFor[json.RawMessage]() {
+		return nil
+	}
+	var (
+		err  error
+		want string
+		bits = t.Bits()
+	)
+	switch t.Kind() {
+	case reflect.Float64:
+		_, err = strconv.ParseFloat(text, bits)
+		want = fmt.Sprintf("a number of %d bits", bits)
+	case reflect.Uint32:
+		_, err = strconv.ParseUint(text, 10, bits)
+		want = fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<bits-1)
+	default:
+		_, err = strconv.ParseInt(text, 10, bits)
+		want = fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(bits-1), int64(^(uint64(1)<<63))>>(64-bits))
+	}
+	if err != nil {
+		return invalid(at.path(), "is %.20s; %s is wanted", text, want)
 	}
 	return nil
 }
@@ -150,9 +285,10 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 	if p := s.deeper(in); p != nil {
 		return p
 	}
-	members := membersOf(t)
+	members, items := membersOf(t), itemOf(t)
 	seen := map[string]bool{}
 	for s.tokens.More() {
+		begin := s.tokens.InputOffset()
 		token, err := s.tokens.Token()
 		if err != nil {
 			return malformed(err)
@@ -163,7 +299,12 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 			return invalid(at.path(), "is sent twice")
 		}
 		seen[name] = true
-		inner, p := members.of(&at, s.strict)
+		inner, p := items, (*problem)(nil)
+		if items != nil {
+			p = s.whole(&at, begin)
+		} else {
+			inner, p = members.of(&at, s.strict)
+		}
 		if p == nil {
 			p = s.value(&at, inner)
 		}
@@ -243,9 +384,9 @@ func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
 	return nil, nil
 }
 
-// itemOf is the type of the items of a list; nil is any.
+// itemOf is the type of the items of a list, or of an object that has any names; nil is any.
 func itemOf(t reflect.Type) reflect.Type {
-	if t = plain(t); t != nil && t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]() {
+	if t = plain(t); t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]()) {
 		return t.Elem()
 	}
 	return nil

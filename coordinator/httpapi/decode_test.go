@@ -8,8 +8,41 @@ import (
 	"testing"
 )
 
+// What is wrong is named, item by item, with what is wanted instead.
+func TestRefusalsSayWhatIsWanted(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"queue": 5}`:         `queue: is a number; a string is wanted`,
+		`{"queue": ["q"]}`:     `queue: is an array; a string is wanted`,
+		`{"labels": {"a": 1}}`: `labels.a: is a number; a string is wanted`,
+		`{"labels": ["a"]}`:    `labels: is an array; an object is wanted`,
+		`{"requirements": {"features": [null, true]}}`:     `requirements.features[1]: is a boolean; a string is wanted`,
+		`{"requirements": {"resources": {"a": 1e999}}}`:    `requirements.resources.a: is 1e999; a number of 64 bits is wanted`,
+		`{"priority": 1.5}`:                                `priority: is 1.5; a whole number from -2147483648 to 2147483647 is wanted`,
+		`{"concurrencyLimit": -1}`:                         `concurrencyLimit: is -1; a whole number from 0 to 4294967295 is wanted`,
+		`{"retentionMs": 1e3}`:                             `retentionMs: is 1e3; a whole number from -9223372036854775808 to 9223372036854775807 is wanted`,
+		`{"retryPolicy": 1}`:                               `retryPolicy: is a number; an object is wanted`,
+		`{"runAt": 1}`:                                     `runAt: is a number; a string is wanted`,
+		`{"payloadBase64": "eA"}`:                          `payloadBase64: is no base64, of the standard alphabet and padded with =`,
+		`{"queue": "a\\ud800"}`:                            ``,
+		`{"queue": "\ud83d\ude00"}`:                        ``,
+		`{"queue": "\ud83d"}`:                              `queue: has half of a surrogate pair, which is no character`,
+		`{"queue": "\ude00\ud83d"}`:                        `queue: has half of a surrogate pair, which is no character`,
+		`{"queue": "\ud83d\ud83d\ude00"}`:                  `queue: has half of a surrogate pair, which is no character`,
+		`{"resourceRefs": [{"metadata": {"\udead": ""}}]}`: "resourceRefs[0].metadata.\ufffd: has half of a surrogate pair, which is no character",
+		`{"payload": {"\ud800": "\ud800"}}`:                ``, // kept as it is
+	} {
+		got := ""
+		if p := parse([]byte(body), &submitRequest{}, strict); p != nil {
+			got = p.body.Message
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", body, got, want)
+		}
+	}
+}
+
 // A body that is taken has one meaning: what it says is what package json reads, and no reader finds more in it. Nothing panics, and what is
-// refused has a code and words.
+// refused has a code and words, and a field wherever package json would refuse one.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"attempt": 1, "outcome": "SUCCEEDED", "output": {"a": [1, null, "x"]}, "metrics": {"cpuTimeMs": 1e3}}`,
@@ -24,7 +57,7 @@ func FuzzDecode(f *testing.F) {
 				p := parse(body, into, s)
 				if p == nil {
 					checkRead(t, body, into, s)
-				} else if p.status != 400 || p.body.Code != codeInvalid || p.body.Message == "" {
+				} else if p.status != 400 || p.body.Code != codeInvalid || p.body.Message == "" || strings.HasPrefix(p.body.Message, doesNotFit) {
 					t.Errorf("%s: refused as %+v", body, p)
 				}
 			}

@@ -84,7 +84,7 @@ func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handle handler) {
 	in, leave, err := a.Door.Admit(asCall(r), route)
 	if err != nil {
-		a.refuse(w, r, failed(err).unlogged())
+		a.refuse(w, r, failed(err).fromDoor())
 		return
 	}
 	defer leave()
@@ -95,8 +95,13 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handl
 
 // refuse answers with a problem.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	hearOut(r, a.MaxBody)
 	if !p.logged {
-		a.Logger.Log(r.Context(), p.level(), "request refused", "type", r.Pattern, "status", p.status, "code", p.body.Code)
+		fields := []any{"type", r.Pattern, "peer.address", r.RemoteAddr, "status", p.status, "code", p.body.Code}
+		if p.atDoor { // where nothing was read of what the caller says, and so nothing is told of it
+			fields = append(fields, "error", p.body.Message)
+		}
+		a.Logger.Log(r.Context(), p.level(), "request refused", fields...)
 	}
 	p.write(w)
 }

@@ -32,6 +32,7 @@ type problem struct {
 	status int
 	body   problemBody
 	logged bool // by the call that answered with it
+	atDoor bool // the caller was not let in
 }
 
 // problemBody is the body of every answer that is not 200. Verdict is null where there is none: nothing was decided about the report.
@@ -150,9 +151,9 @@ func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 	}
 }
 
-// unlogged is a problem that comes from no call.
-func (p *problem) unlogged() *problem {
-	p.logged = false
+// fromDoor is the problem of who was not let in, and so of no call.
+func (p *problem) fromDoor() *problem {
+	p.logged, p.atDoor = false, true
 	return p
 }
 

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"strings"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -34,6 +36,15 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 	}
 }
 
+// categories are the names of the categories, in the order of their numbers.
+var categories = func() (all []string) {
+	values := lessorv1.ErrorCategory(0).Descriptor().Values()
+	for i := 1; i < values.Len(); i++ { // the first is none
+		all = append(all, strings.TrimPrefix(string(values.Get(i).Name()), "ERROR_CATEGORY_"))
+	}
+	return all
+}()
+
 // categoryOf reads a category; none is unspecified.
 func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 	number, known := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
@@ -41,7 +52,7 @@ func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 		return 0, nil
 	}
 	if !known || number == 0 {
-		return 0, invalid(field, "is %.20q, which is no category", name)
+		return 0, invalid(field, "is %.20q, which is no category; they are %s", name, strings.Join(categories, ", "))
 	}
 	return lessorv1.ErrorCategory(number), nil
 }
