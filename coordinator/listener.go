@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -145,7 +146,11 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 		return nil, nil, errHandshakes
 	}
 	defer h.door.end(peer)
-	return h.TransportCredentials.ServerHandshake(conn)
+	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
+	if err != nil && !errors.Is(err, io.EOF) { // who hangs up only looks whether somebody listens; anybody can have the others at any pace
+		h.door.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
+	}
+	return secure, info, err
 }
 
 // Clone is for a server that changes its credentials.

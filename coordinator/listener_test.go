@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -100,6 +102,31 @@ type slowHandshake struct {
 func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	<-s.end
 	return conn, nil, nil
+}
+
+// brokenHandshake fails as it is told.
+type brokenHandshake struct {
+	credentials.TransportCredentials
+	err error
+}
+
+func (b brokenHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, b.err
+}
+
+// X1: the log tells whose handshake failed and why, since the caller often sees no more than a connection that ends. Who only looks whether
+// somebody listens leaves nothing in it.
+func TestHandshakesThatFailAreInTheLog(t *testing.T) {
+	t.Attr("rules", "X1")
+	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
+		var log bytes.Buffer
+		d := newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		conn, _ := comingFrom(t, "192.0.2.1")
+		_, _, _ = handshakes{brokenHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
+		if text := log.String(); strings.Contains(text, "192.0.2.1") != told || strings.Contains(text, err.Error()) != told {
+			t.Errorf("%v: the log has %q", err, text)
+		}
+	}
 }
 
 // X5: of one address only so many handshakes are under way; those of others are not held up.
