@@ -30,6 +30,7 @@ func withDetail(t *testing.T, code codes.Code, message string, detail protoadapt
 
 func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 	const dialing = `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused"`
+	const shaking = `connection error: desc = "transport: authentication handshake failed: `
 	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 		{Field: "task.queue", Description: "is empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
 	}}
@@ -48,6 +49,10 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 		"broken pipe":    {fmt.Errorf("write: %w", syscall.EPIPE), 141, ""},
 		"no answer":      {context.DeadlineExceeded, 3, "error: no answer in time\n"},
 		"unreachable":    {status.Error(codes.Unavailable, dialing), 3, "error: cannot reach the coordinator: dial tcp 127.0.0.1:7420: connect: connection refused\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
+		"no TLS there":   {status.Error(codes.Unavailable, shaking+`tls: first record does not look like a TLS handshake"`), 3, "error: cannot reach the coordinator: it does not talk TLS\nhint: leave out --tls, --tls-ca and --tls-cert, or start it with --tls-cert\n"},
+		"authority":      {status.Error(codes.Unavailable, shaking+`tls: failed to verify certificate: x509: certificate signed by unknown authority"`), 3, "error: cannot reach the coordinator: tls: failed to verify certificate: x509: certificate signed by unknown authority\nhint: --tls-ca names the authority of its certificate, which must be for the host of --addr\n"},
+		"client's own":   {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: unknown certificate authority"`), 3, "error: cannot reach the coordinator: it refuses the connection: tls: unknown certificate authority\nhint: the authority of --tls-cert must be in its --tls-client-ca\n"},
+		"TLS there":      {status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), 3, "error: cannot reach the coordinator: what listens there does not answer in gRPC\nhint: does it want TLS? name its authority with --tls-ca; with --tls-cert, that authority must be in its --tls-client-ca\n"},
 		"not found":      {status.Error(codes.NotFound, "no such task"), 4, "error: no such task\n"},
 		"wrapped":        {fmt.Errorf("around: %w", status.Error(codes.NotFound, "no such task")), 4, "error: no such task\n"},
 		"too large":      {status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9000015 vs. 4194304)"), 2, "error: the message has 9000015 bytes; the limit is 4194304\n"},

@@ -34,8 +34,8 @@ func explainStatus(err error) *failure {
 	case codes.PermissionDenied:
 		return fail(exitFailed, "use a credential of such a role", "%s", s.Message())
 	case codes.Unavailable:
-		return fail(exitUnavailable, waitHint(s, `is the coordinator running? start one with "lessor serve", or name another with --addr`),
-			"cannot reach the coordinator: %s", dialProblem(s.Message()))
+		problem, hint := dialProblem(s.Message())
+		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
 		if quotaUsedUp(s) {
 			return fail(exitUnavailable, waitHint(s, "try again later")+"; \"lessor status\" shows the quotas", "%s", s.Message())
@@ -113,17 +113,28 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 	return found[1], found[2], true
 }
 
-// dialProblem leaves of gRPC's nested message about a failed connection what tells the user something.
-func dialProblem(message string) string {
-	const marker = "Error while dialing: "
-	if _, after, found := strings.Cut(message, marker); found {
-		return strings.TrimSuffix(after, `"`)
+// dialProblem leaves of gRPC's nested message about a failed connection what tells the user something, and says what to do.
+func dialProblem(message string) (problem, hint string) {
+	const running = `is the coordinator running? start one with "lessor serve", or name another with --addr`
+	if _, after, found := strings.Cut(message, "Error while dialing: "); found {
+		return strings.TrimSuffix(after, `"`), running
 	}
+	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
+	handshake = strings.TrimSuffix(handshake, `"`)
 	switch {
 	case strings.Contains(message, "name resolver error"):
-		return "its name has no address"
+		return "its name has no address", running
+	case strings.Contains(handshake, "does not look like a TLS handshake"):
+		return "it does not talk TLS", "leave out --tls, --tls-ca and --tls-cert, or start it with --tls-cert"
+	case strings.Contains(handshake, "x509: "):
+		return handshake, "--tls-ca names the authority of its certificate, which must be for the host of --addr"
+	case handshake != "":
+		return handshake, running
+	case strings.Contains(message, "remote error: tls: "):
+		_, alert, _ := strings.Cut(message, "remote error: ")
+		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in its --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return "something else listens there"
+		return "what listens there does not answer in gRPC", "does it want TLS? name its authority with --tls-ca; with --tls-cert, that authority must be in its --tls-client-ca"
 	}
-	return message
+	return message, running
 }

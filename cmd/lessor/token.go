@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -116,8 +117,12 @@ func (c tokenListCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
+			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: each of its keys that is missing has retired
+			if err != nil {
+				return err
+			}
 			for _, t := range page.GetTokens() {
-				if err := list.add(t, tokenCells(t)...); err != nil {
+				if err := list.add(t, tokenCells(t, keys.GetKeys(), time.Now())...); err != nil {
 					return err
 				}
 			}
@@ -128,16 +133,27 @@ func (c tokenListCmd) Run(a *app) error {
 	})
 }
 
-func tokenCells(t *lessorv1.TokenInfo) []string {
+// tokenCells shows a token, which ends with its key at the latest.
+func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Time) []string {
+	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate, of which nothing is known but that it was revoked
+		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), t.GetIssuedBy(), "", ""}
+	}
+	ends := t.GetExpiresAt()
+	at := slices.IndexFunc(keys, func(k *lessorv1.SigningKey) bool { return k.GetKeyId() == t.GetKeyId() })
+	if at >= 0 && keys[at].GetRetiresAt() != nil && keys[at].GetRetiresAt().AsTime().Before(ends.AsTime()) {
+		ends = keys[at].GetRetiresAt()
+	}
 	state := "good"
 	switch {
 	case t.GetRevokedAt() != nil:
 		state = "revoked"
-	case !t.GetExpiresAt().AsTime().After(time.Now()):
+	case !t.GetExpiresAt().AsTime().After(now):
 		state = "expired"
+	case at < 0 || !ends.AsTime().After(now):
+		state = "key retired"
 	}
 	return []string{
-		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), t.GetIssuedBy(), clock(t.GetExpiresAt()), t.GetKeyId(),
+		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), t.GetIssuedBy(), clock(ends), t.GetKeyId(),
 	}
 }
 

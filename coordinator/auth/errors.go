@@ -29,7 +29,7 @@ var problemWords = map[Problem]string{
 	BadAudience:  "the token is for another audience",
 	Expired:      "the credential has expired",
 	Unknown:      "the token is not known to this coordinator",
-	Revoked:      "the token was revoked",
+	Revoked:      "the credential was revoked",
 	Conflict:     "the token and the client certificate are of different tenants",
 }
 

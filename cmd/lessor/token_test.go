@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// X3: a token ends with its key, and the list says so: nobody is to take one for good that lets nobody in.
+func TestTheListOfTokensKnowsWhichKeysRetire(t *testing.T) {
+	t.Attr("rules", "X3")
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	at := func(after time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(after)) }
+	keys := []*lessorv1.SigningKey{
+		{KeyId: "signs", Signing: true},
+		{KeyId: "retires", RetiresAt: at(time.Minute)},
+		{KeyId: "retired", RetiresAt: at(-time.Minute)},
+		{KeyId: "outlives", RetiresAt: at(time.Hour)},
+	}
+	for name, c := range map[string]struct {
+		token       *lessorv1.TokenInfo
+		state, ends string
+	}{
+		"good":            {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour)}, "good", clock(at(time.Hour))},
+		"key outlives it": {&lessorv1.TokenInfo{KeyId: "outlives", ExpiresAt: at(time.Minute)}, "good", clock(at(time.Minute))},
+		"key will retire": {&lessorv1.TokenInfo{KeyId: "retires", ExpiresAt: at(time.Hour)}, "good", clock(at(time.Minute))},
+		"key has retired": {&lessorv1.TokenInfo{KeyId: "retired", ExpiresAt: at(time.Hour)}, "key retired", clock(at(-time.Minute))},
+		"key is gone":     {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(time.Hour)}, "key retired", clock(at(time.Hour))},
+		"expired":         {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(-time.Hour)}, "expired", clock(at(-time.Hour))},
+		"revoked":         {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour), RevokedAt: at(0)}, "revoked", clock(at(time.Hour))},
+	} {
+		c.token.Role = lessorv1.Role_ROLE_WORKER
+		if got := tokenCells(c.token, keys, now); got[3] != c.state || got[6] != c.ends {
+			t.Errorf("%s: %s until %s, want %s until %s", name, got[3], got[6], c.state, c.ends)
+		}
+	}
+	certificate := tokenCells(&lessorv1.TokenInfo{TokenId: "cert-1", RevokedAt: at(0)}, keys, now)
+	if certificate[1] != "" || certificate[3] != "revoked" {
+		t.Errorf("a certificate is shown as %q", certificate)
+	}
+}
