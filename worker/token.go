@@ -56,6 +56,9 @@ func (t *Token) current() (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == "" {
+		if err := check(t.token); err != nil {
+			return "", fmt.Errorf("the token that was given: %w", err)
+		}
 		return t.token, nil
 	}
 	err := t.read()
@@ -65,8 +68,19 @@ func (t *Token) current() (string, error) {
 	return t.token, nil
 }
 
-// errNoToken is what is wrong with an empty file.
-var errNoToken = errors.New("it is empty")
+// errNoToken is what is wrong with an empty file, errNotOne with one that holds more than a token.
+var (
+	errNoToken = errors.New("it is empty")
+	errNotOne  = errors.New("it is not one token: it has a space, a line break or a character that is not ASCII inside")
+)
+
+// check refuses what gRPC could not send.
+func check(token string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errNotOne
+	}
+	return nil
+}
 
 // read reads the file if it has changed.
 func (t *Token) read() error {
@@ -81,6 +95,9 @@ func (t *Token) read() error {
 	token := strings.TrimSpace(string(text))
 	if err == nil && token == "" {
 		err = errNoToken
+	}
+	if err == nil {
+		err = check(token)
 	}
 	if err != nil {
 		return fmt.Errorf("token file %s: %w", t.file, err)

@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		t.Errorf("without a file: %v, want UNAUTHENTICATED", err)
 	}
 	at := time.Unix(1_800_000_000, 0)
-	for i, step := range []struct{ content, want string }{{"one\n", "one"}, {" two ", "two"}, {"", "two"}, {"six", "six"}, {"ten", "ten"}} {
+	for i, step := range []struct{ content, want string }{{"one\n", "one"}, {" two ", "two"}, {"", "two"}, {"a\nb", "two"}, {"six", "six"}, {"ten", "ten"}} {
 		at = at.Add(time.Second)
 		if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
 			t.Fatal(err)
@@ -41,6 +42,23 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 	if got, err := token.GetRequestMetadata(t.Context()); err != nil || got["authorization"] != "Bearer ten" {
 		t.Errorf("without its file: %q (%v)", got, err)
+	}
+}
+
+// X1: what is no token is refused by name, rather than by gRPC, which would say that the coordinator failed.
+func TestWhatIsNoTokenIsNotSent(t *testing.T) {
+	t.Attr("rules", "X1")
+	for _, text := range []string{"one\ntwo", "one two", "\x7fELF", "tok\u00e9n", "a\x00b"} {
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for name, token := range map[string]*Token{"file": TokenFile(file), "static": StaticToken(text)} {
+			_, err := token.GetRequestMetadata(t.Context())
+			if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), errNotOne.Error()) || strings.Contains(err.Error(), text) {
+				t.Errorf("%s %q: %v, want UNAUTHENTICATED, and nothing of the text", name, text, err)
+			}
+		}
 	}
 }
 
