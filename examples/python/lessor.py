@@ -19,6 +19,7 @@ import urllib.request
 
 TRIES = 8  # of a request without a verdict; with the backoff below that is about half a minute
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 10.0  # seconds
+LONGEST_WAIT = 60.0  # that a Retry-After is heeded for
 REQUEST_TIMEOUT = 15.0
 
 
@@ -36,7 +37,11 @@ class Refused(Exception):
 
 
 class NoVerdict(Exception):
-    """Nobody knows whether the request was heard."""
+    """Nobody knows whether the request was heard. The coordinator may have said when to ask again."""
+
+    def __init__(self, message, retry_after=0.0):
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Stopped(Exception):
@@ -64,7 +69,7 @@ def post(url, body, token=None, timeout=REQUEST_TIMEOUT):
         with err:
             text = err.read()
         if err.code in (408, 429) or err.code >= 500:
-            raise NoVerdict(f"{err.code}") from err
+            raise NoVerdict(f"{err.code}", seconds(err.headers.get("Retry-After"))) from err
         try:
             raise Refused(err.code, json.loads(text)) from None
         except ValueError:
@@ -73,17 +78,36 @@ def post(url, body, token=None, timeout=REQUEST_TIMEOUT):
         raise NoVerdict(str(err)) from err
 
 
+def seconds(text):
+    """A Retry-After, which the coordinator says in seconds; 0 for none."""
+    return float(text) if text and text.isdecimal() else 0.0
+
+
 def insist(say, tries=TRIES, give_up=lambda: False):
     """Repeat what has no verdict, unchanged."""
     wait = FIRST_BACKOFF
     for left in range(tries - 1, -1, -1):
         try:
             return say()
-        except NoVerdict:
+        except NoVerdict as err:
             if not left or give_up():
                 raise
-        time.sleep(wait * random.uniform(0.8, 1.2))
+            after = min(err.retry_after, LONGEST_WAIT)
+        time.sleep(max(wait * random.uniform(0.8, 1.2), after))
         wait = min(2 * wait, LONGEST_BACKOFF)
+
+
+class Credential:
+    """What a coordinator that asks for credentials is shown: a token, or one in a file that is read again each time, so that it can be replaced."""
+
+    def __init__(self, token=None, file=None):
+        self._token, self._file = token, file
+
+    def token(self):
+        if not self._file:
+            return self._token
+        with open(self._file, encoding="ascii") as file:
+            return file.read().strip()
 
 
 def lease(base_url, worker_id, queues, wait_ms, token=None):

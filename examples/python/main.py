@@ -30,15 +30,20 @@ def count(task):
 
 
 def serve(args, stopping):
-    """Take tasks until a signal comes; what runs then is finished."""
+    """Take tasks until a signal comes; what runs then is finished. False where the coordinator will never give it any."""
+    credential = lessor.Credential(os.environ.get("LESSOR_TOKEN"), os.environ.get("LESSOR_TOKEN_FILE"))
     while not stopping.is_set():
         try:
-            envelope = lessor.lease(args.addr, args.name, args.queue, args.poll_ms, os.environ.get("LESSOR_TOKEN"))
+            envelope = lessor.lease(args.addr, args.name, args.queue, args.poll_ms, credential.token())
         except lessor.NoVerdict as err:  # the coordinator is away
             say("no answer", reason=str(err))
             continue
+        except (lessor.Refused, OSError) as err:  # a credential that has ended, a queue with a bad name, no such token file
+            say("refused", reason=str(err))
+            return False
         if envelope:
             run(envelope, args.name)
+    return True
 
 
 def run(envelope, name):
@@ -77,7 +82,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     say("serving", queues=args.queue)
-    serve(args, stopping)
+    sys.exit(0 if serve(args, stopping) else 1)
 
 
 if __name__ == "__main__":

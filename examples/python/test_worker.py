@@ -23,13 +23,13 @@ PATIENCE = 30  # seconds, for what must happen
 class Coordinator:
     """A process of lessor serve, which may be killed and started again on the same data and port."""
 
-    def __init__(self):
+    def __init__(self, *flags):
         self.data = tempfile.TemporaryDirectory(prefix="lessor-python-")
-        self.http = "127.0.0.1:0"
+        self.http, self.flags = "127.0.0.1:0", flags
         self.start()
 
     def start(self):
-        args = ["serve", "--data", self.data.name, "--listen", "127.0.0.1:0", "--http", self.http, "--json", "--log-level", "error"]
+        args = ["serve", "--data", self.data.name, "--listen", "127.0.0.1:0", "--http", self.http, "--json", "--log-level", "error", *self.flags]
         self.process = subprocess.Popen([BINARY, *args], stdout=subprocess.PIPE)
         self.http = json.loads(self.process.stdout.readline())["http"]
         self.url = "http://" + self.http
@@ -194,6 +194,31 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(coordinator.get(task)["attempt"], 1)
 
 
+class CredentialTest(unittest.TestCase):
+    """The credential lies in a file that can be replaced; without a good one the worker ends with words, not with a traceback."""
+
+    def test_a_new_token_takes_the_place_of_the_old_one(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".token") as file:
+            credential = lessor.Credential("unused", file.name)
+            for token in ("one", "two"):
+                file.seek(0)
+                file.write(token + "\n")
+                file.flush()
+                self.assertEqual(credential.token(), token)
+        self.assertEqual(lessor.Credential("static").token(), "static")
+        self.assertIsNone(lessor.Credential().token())
+
+    def test_without_a_good_credential_it_ends(self):
+        coordinator = Coordinator("--auth")
+        self.addCleanup(coordinator.close)
+        for args in ({}, {"LESSOR_TOKEN": "lsr_bad"}, {"LESSOR_TOKEN_FILE": "/nonexistent"}):
+            with unittest.mock.patch.dict(os.environ, args):
+                worker = Worker("--addr", coordinator.url, "--queue", "q")
+            self.addCleanup(worker.close)
+            self.assertTrue(worker.heard("refused")["reason"])
+            self.assertEqual(worker.process.wait(PATIENCE), 1)
+
+
 class Scripted(BaseHTTPRequestHandler):
     """Answers as the server's list says; a None hangs up without a word."""
 
@@ -203,6 +228,8 @@ class Scripted(BaseHTTPRequestHandler):
         if status is None:
             return
         self.send_response(status)
+        if status == 429:
+            self.send_header("Retry-After", "45")
         self.end_headers()
         self.wfile.write(json.dumps({"error": "scripted", "message": ""}).encode())
 
@@ -219,7 +246,7 @@ class InsistTest(unittest.TestCase):
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
-        self.enterContext(unittest.mock.patch.object(time, "sleep"))
+        self.slept = self.enterContext(unittest.mock.patch.object(time, "sleep"))
 
     def say(self, *answers):
         self.server.answers = list(answers)
@@ -229,6 +256,12 @@ class InsistTest(unittest.TestCase):
         self.assertEqual(self.say(None, 503, 408, 500, 200)["error"], "scripted")
         self.assertEqual(set(self.server.heard), {b'{"attempt": 1}'})
         self.assertEqual(len(self.server.heard), 5)
+
+    def test_retry_after_is_heeded(self):
+        self.say(429, 503, 200)
+        first, second = (call.args[0] for call in self.slept.call_args_list)
+        self.assertGreaterEqual(first, 45)
+        self.assertLess(second, 45)
 
     def test_it_is_bounded(self):
         with self.assertRaises(lessor.NoVerdict):
