@@ -10,14 +10,15 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// BenchmarkAuth is what it costs to ask for credentials: with each unary call, and once for a stream. One operation is one start of a task that nobody
-// has, which is judged and changes nothing.
+// BenchmarkAuth is what it costs to ask for credentials: with each unary call, and once for a stream. One operation is one start of a task that was
+// started before, which is judged and renews its lease. One that is REJECTED would wait for its turn.
 func BenchmarkAuth(b *testing.B) {
 	for _, name := range []string{"open", "token"} {
 		var asks *Auth
@@ -25,28 +26,24 @@ func BenchmarkAuth(b *testing.B) {
 			asks = &Auth{}
 		}
 		b.Run("unary/"+name, func(b *testing.B) {
-			ctx, workers := benched(b, asks)
+			ctx, workers, start := benched(b, asks)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := workers.Start(ctx, nobodysStart()); err != nil {
-					b.Fatal(err)
+				if told, err := workers.Start(ctx, start); err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+					b.Fatal(told, err)
 				}
 			}
 		})
 		b.Run("stream/"+name, func(b *testing.B) {
-			ctx, workers := benched(b, asks)
+			ctx, workers, start := benched(b, asks)
 			say, hear := opened(ctx, b, workers)
 			b.ReportAllocs()
 			for b.Loop() {
-				say(&lessorv1.Reports{Reports: []*lessorv1.Report{{Report: &lessorv1.Report_Start{Start: nobodysStart()}}}})
+				say(&lessorv1.Reports{Reports: []*lessorv1.Report{{Report: &lessorv1.Report_Start{Start: start}}}})
 				hear()
 			}
 		})
 	}
-}
-
-func nobodysStart() *lessorv1.StartRequest {
-	return &lessorv1.StartRequest{TaskId: "t0000200000000001", LeaseId: "none", WorkerId: "w"}
 }
 
 // opened is a registered session: what says a frame, and what waits for one.
@@ -76,8 +73,8 @@ func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceCli
 	return say, hear
 }
 
-// benched is a coordinator, and the context of a worker that may call it.
-func benched(b *testing.B, asks *Auth) (context.Context, lessorv1.WorkerServiceClient) {
+// benched is a coordinator, the context of an operator who may call it, and the start of a task that the operator has.
+func benched(b *testing.B, asks *Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
 	co, err := New(memstore.New(), Config{Auth: asks, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -95,12 +92,25 @@ func benched(b *testing.B, asks *Auth) (context.Context, lessorv1.WorkerServiceC
 			b.Error(err)
 		}
 	})
-	if asks == nil {
-		return ctx, lessorv1.NewWorkerServiceClient(conn)
+	calls := ctx
+	if asks != nil {
+		token, _, err := co.door.keyring.Create(ctx, auth.Request{Tenant: DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		calls = bearing(ctx, token)
 	}
-	token, _, err := co.door.keyring.Create(ctx, auth.Request{Tenant: DefaultTenant, Role: auth.Worker, Subject: "w"}, time.Now())
+	workers := lessorv1.NewWorkerServiceClient(conn)
+	_, err = lessorv1.NewTaskServiceClient(conn).SubmitTask(calls, &lessorv1.SubmitTaskRequest{
+		Task: &lessorv1.TaskSpec{Queue: "q", HeartbeatTimeout: durationpb.New(time.Hour)},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return bearing(ctx, token), lessorv1.NewWorkerServiceClient(conn)
+	given, err := workers.Lease(calls, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+	if err != nil || len(given.GetAssignments()) != 1 {
+		b.Fatal(given, err)
+	}
+	a := given.GetAssignments()[0]
+	return calls, workers, &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), WorkerId: "w"}
 }

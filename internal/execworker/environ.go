@@ -16,7 +16,7 @@ func environment(t *worker.Task) []string {
 		deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
 	}
 	return append(os.Environ(),
-		"LESSOR_TOKEN=",
+		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=",
 		"LESSOR_TASK_ID="+t.ID,
 		"LESSOR_ATTEMPT="+strconv.FormatUint(uint64(t.Attempt), 10),
 		"LESSOR_ATTEMPT_ID="+t.AttemptID,

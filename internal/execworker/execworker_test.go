@@ -88,6 +88,19 @@ func TestTheTaskComesInAndTheOutputGoesOut(t *testing.T) {
 	}
 }
 
+// The worker's credentials are its own: a command sees neither the token nor where the files lie, so that a lessor within it is not the worker.
+func TestACommandDoesNotSeeTheCredentials(t *testing.T) {
+	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY"} {
+		t.Setenv(name, "secret")
+	}
+	b := newBench(t, `env`, Config{}, worker.Config{})
+	task := b.Do(b.spec(""))
+	b.wantState(task, completed)
+	if got := string(task.GetOutput()); strings.Contains(got, "secret") || !strings.Contains(got, "LESSOR_TASK_ID=") {
+		t.Errorf("it sees %s", got)
+	}
+}
+
 func TestAFailureTellsItsCategoryAndTheEndOfStandardError(t *testing.T) {
 	var stderr bytes.Buffer
 	b := newBench(t, `echo reading >&2; printf 'no column "x"' >&2; exit 65`, Config{Stderr: &stderr}, worker.Config{})
