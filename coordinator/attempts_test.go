@@ -53,9 +53,11 @@ func TestFailedAttemptsArePaced(t *testing.T) {
 			})
 		}
 		synctest.Wait()
+		mu.Lock() // the others go on when time passes
 		if n := answered[codes.ResourceExhausted]; n != 2*held || len(answered) != 1 {
 			t.Errorf("%v, want %d refused at once", answered, 2*held)
 		}
+		mu.Unlock()
 		for ip, token := range map[string]string{evil: token, "2001:db8::2": token, "192.0.2.1": token, "2001:db8:0:1::1": "guess", "192.0.2.2": "guess"} {
 			if err := try(ip, token); (err != nil) != (token == "guess") || time.Since(begin) != 0 {
 				t.Errorf("%s: %v after %v", ip, err, time.Since(begin))

@@ -35,6 +35,7 @@
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
 //	listener.go listener_*.go                 connections (X5)
 //	porch.go attempts.go                      calls without a good credential (X5)
+//	unread.go                                 answers that wait to be read, which grpc keeps (X5)
 //	quotas.go                                 what calls may use, and which are spared (X5); package quota counts
 //	vigil.go                                  ends calls under way with their credential (X3)
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds

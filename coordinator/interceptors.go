@@ -41,6 +41,7 @@ func newChain(log *slog.Logger, under *calls, g *gate) chain {
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
 			g.unary,
+			inItsPlace,
 		},
 		stream: []grpc.StreamServerInterceptor{
 			under.stream,

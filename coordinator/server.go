@@ -136,6 +136,7 @@ func serverOptions(cfg *Config, through chain, doors *doorkeeper) []grpc.ServerO
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
+		grpc.StatsHandler(withPlaces{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),

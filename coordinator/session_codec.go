@@ -21,6 +21,10 @@ type frameCodec struct{ encoding.CodecV2 }
 
 func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2(proto.Name)} }
 
+// Marshal writes what is sent, see encode.
+func (frameCodec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
+
+// Unmarshal reads a frame, or a message.
 func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {

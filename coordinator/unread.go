@@ -1,0 +1,146 @@
+package coordinator
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// A handler has done its work when its answer lies with grpc, which keeps it until the caller makes room for it (X5). A caller that never does could ask a
+// thousand times on each connection and have the coordinator keep as many answers. So a connection has some places for answers that can be large: a
+// call that only reads takes one before it does, a Lease when it has something, and gives it back once all of the answer was sent.
+
+// mostUnread is how many large answers of one connection are made, or wait to be sent, at once.
+const mostUnread = 16
+
+// unread are the places of one connection.
+type unread chan struct{}
+
+// take waits for a place. free may be called again.
+func (u unread) take(ctx context.Context) (free func(), err error) {
+	select {
+	case u <- struct{}{}:
+		return sync.OnceFunc(func() { <-u }), nil
+	case <-ctx.Done():
+		return nil, asStatus(ctx.Err())
+	}
+}
+
+// reads are the calls that change nothing, and whose answers have payloads or are lists.
+var reads = map[string]bool{
+	lessorv1.TaskService_GetTask_FullMethodName:          true,
+	lessorv1.TaskService_ListTasks_FullMethodName:        true,
+	lessorv1.TaskService_ExplainTask_FullMethodName:      true,
+	lessorv1.AdminService_GetStatus_FullMethodName:       true,
+	lessorv1.AdminService_ListQueues_FullMethodName:      true,
+	lessorv1.AdminService_GetQueue_FullMethodName:        true,
+	lessorv1.AdminService_ListWorkers_FullMethodName:     true,
+	lessorv1.AdminService_GetWorker_FullMethodName:       true,
+	lessorv1.AdminService_ListAuditEvents_FullMethodName: true,
+	lessorv1.AuthService_ListTokens_FullMethodName:       true,
+	lessorv1.AuthService_ListKeys_FullMethodName:         true,
+}
+
+// largeAnswer is the answer of a call that holds a place.
+type largeAnswer struct {
+	proto.Message
+	sent func() // gives the place back
+}
+
+// inItsPlace holds a call back while answers of its connection wait to be sent. Calls from within have no connection of their own.
+func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	places, _ := ctx.Value(unreadKey{}).(unread)
+	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
+	if places == nil || !read && !leases {
+		return next(ctx, req)
+	}
+	free, err := places.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if leases { // who does not read gets none; who waits for work takes no place meanwhile
+		free()
+	}
+	handed := false
+	defer func() {
+		if !handed {
+			free()
+		}
+	}()
+	m, err := next(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if leases {
+		if free, err = places.take(ctx); err != nil {
+			return nil, err
+		}
+	}
+	handed = true
+	return &largeAnswer{m.(proto.Message), free}, nil
+}
+
+type unreadKey struct{}
+
+// withPlaces gives each connection its places.
+type withPlaces struct{}
+
+var _ stats.Handler = withPlaces{}
+
+// TagConn is called for each connection.
+func (withPlaces) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, unreadKey{}, make(unread, mostUnread))
+}
+
+// HandleConn does nothing.
+func (withPlaces) HandleConn(context.Context, stats.ConnStats) {}
+
+// TagRPC does nothing.
+func (withPlaces) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC does nothing.
+func (withPlaces) HandleRPC(context.Context, stats.RPCStats) {}
+
+// frameBuffers are for what is sent. The default pool of grpc has nothing between 32 KiB and 1 MiB, so that an answer of 33 KiB which nobody reads
+// would take 1 MiB.
+var frameBuffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
+
+// sentFrom is a pool that is told when what was taken from it has been sent.
+type sentFrom struct {
+	mem.BufferPool
+	sent func()
+}
+
+// Put gives a buffer back.
+func (p sentFrom) Put(b *[]byte) {
+	p.BufferPool.Put(b)
+	p.sent()
+}
+
+// encode writes a message into a buffer that lives until it was sent.
+func encode(v any) (mem.BufferSlice, error) {
+	m, pool, sent := v, frameBuffers, func() {}
+	if large, ok := v.(*largeAnswer); ok {
+		m, sent = large.Message, large.sent
+		pool = sentFrom{frameBuffers, sent}
+	}
+	message := m.(proto.Message)
+	size, how := proto.Size(message), proto.MarshalOptions{UseCachedSize: true}
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		defer sent() // too little to count
+		b, err := how.Marshal(message)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
+	}
+	b := pool.Get(size)
+	if _, err := how.MarshalAppend((*b)[:0], message); err != nil {
+		pool.Put(b)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
+}

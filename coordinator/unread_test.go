@@ -1,0 +1,149 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// X5: of answers that can be large only so many of a connection are made before the first of them was sent; a call that ends meanwhile takes no place,
+// and what is sent, fails, panics, or is small gives its place back.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		conn := withPlaces{}.TagConn(t.Context(), nil)
+		get := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_GetTask_FullMethodName}
+		made := make(chan mem.BufferSlice, 100)
+		answer := func(ctx context.Context, payload int) error {
+			m, err := inItsPlace(ctx, nil, get, func(context.Context, any) (any, error) {
+				return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, payload)}}, nil
+			})
+			if err != nil {
+				return err
+			}
+			b, err := encode(m)
+			made <- b
+			return err
+		}
+		const more = 3
+		for range mostUnread + more {
+			go func() { _ = answer(conn, 100<<10) }()
+		}
+		synctest.Wait()
+		if len(made) != mostUnread {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), mostUnread)
+		}
+		gone, cancel := context.WithCancel(conn)
+		cancel()
+		if code := status.Code(answer(gone, 1)); code != codes.Canceled {
+			t.Errorf("a call that has ended gets %v", code)
+		}
+		if err := answer(withPlaces{}.TagConn(t.Context(), nil), 1); err != nil {
+			t.Errorf("on another connection: %v", err)
+		}
+		<-made
+		for range more { // each that is sent lets one go on
+			b := <-made
+			b.Free()
+			synctest.Wait()
+		}
+		if len(made) != mostUnread {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), mostUnread)
+		}
+		for range mostUnread {
+			b := <-made
+			b.Free()
+		}
+		for range 2 * mostUnread {
+			if err := answer(conn, 1); err != nil {
+				t.Fatal(err)
+			}
+			<-made // small: nobody has to free it
+			if _, err := inItsPlace(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
+				t.Fatal("no error")
+			}
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = inItsPlace(conn, nil, get, func(context.Context, any) (any, error) { panic("no") })
+			}()
+		}
+	})
+}
+
+// X5: a request for work takes no place while it waits, and gets nothing while answers of its connection are unread.
+func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		conn := withPlaces{}.TagConn(t.Context(), nil)
+		lease := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}
+		work := make(chan struct{})
+		asked, granted := 0, make(chan any, 100)
+		ask := func() {
+			m, _ := inItsPlace(conn, nil, lease, func(context.Context, any) (any, error) {
+				asked++
+				<-work
+				return &lessorv1.LeaseResponse{}, nil
+			})
+			granted <- m
+		}
+		for range 2 * mostUnread {
+			go ask()
+			synctest.Wait()
+		}
+		if asked != 2*mostUnread {
+			t.Fatalf("%d of %d requests wait for work", asked, 2*mostUnread)
+		}
+		close(work)
+		synctest.Wait()
+		if len(granted) != mostUnread {
+			t.Fatalf("%d answers, want %d", len(granted), mostUnread)
+		}
+		go ask()
+		synctest.Wait()
+		if asked != 2*mostUnread {
+			t.Error("a connection that reads nothing was given work")
+		}
+		for range 2*mostUnread + 1 {
+			m := <-granted
+			m.(*largeAnswer).sent()
+			synctest.Wait()
+		}
+		if asked != 2*mostUnread+1 {
+			t.Error("the last request was not heard")
+		}
+	})
+}
+
+// What is sent is what proto writes, whatever its size, from the pool and not; and it takes no more than twice its size.
+func TestEncode(t *testing.T) {
+	for _, size := range []int{0, 10, 1000, 1024, 5000, 33 << 10, 100 << 10, 600 << 10, 3 << 20} {
+		m := &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, size)}}
+		sent := 0
+		for _, v := range []any{m, &largeAnswer{m, func() { sent++ }}} {
+			b, err := encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := proto.Marshal(m)
+			if got := b.Materialize(); string(got) != string(want) {
+				t.Errorf("%d bytes were written as %d other ones", len(want), len(got))
+			}
+			if room := cap(b[0].ReadOnlyData()); size > 1<<10 && room > 4*size {
+				t.Errorf("%d bytes take %d", size, room)
+			}
+			b.Free()
+		}
+		if sent != 1 {
+			t.Errorf("%d bytes: the place was given back %d times", size, sent)
+		}
+	}
+}
