@@ -7,6 +7,8 @@ SIMULATE_FOR ?= 1h
 # How often it kills the coordinator under load, and cuts the power of its disk: some two hours and one.
 KILLS ?= 20000
 CUTS ?= 3000
+# How long `make fuzz` searches with each target.
+FUZZ_FOR ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
@@ -70,6 +72,12 @@ faults: ## Run the fault injection in test/: kill -9, power cuts, lost connectio
 .PHONY: bench-faults
 bench-faults: ## Print how long calls and starts take while something is wrong
 	go test -tags faults -run '^$$' -bench . -benchtime 200x ./test/latency -timeout 30m
+
+# Each target in turn: go test searches with one at a time.
+.PHONY: fuzz
+fuzz: ## Search with each fuzz target for FUZZ_FOR; what is found stays in testdata/fuzz, and is a test from then on
+	git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed 's/:func /:/' | while IFS=: read -r file name; do \
+		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_FOR) "./$${file%/*}" < /dev/null; done
 
 .PHONY: prove
 prove: ## Visit every state of small worlds; see docs/testing.md

@@ -50,10 +50,13 @@ var moods = []mood{
 	{submit: 7, grant: 15, work: 30, passTime: 4}, // many tasks
 }
 
-func newWorld(seed uint64, seen *coverage) *world {
+func newWorld(seed uint64, seen *coverage) *world { return newWorldOf(rand.NewPCG(seed, 0), seen) }
+
+// newWorldOf is a world of any chance.
+func newWorldOf(chance rand.Source, seen *coverage) *world {
 	now := lease.Now{Serving: lease.Instant(time.Hour), Wall: lease.WallOf(firstDay)}
 	w := &world{
-		rng: rand.New(rand.NewPCG(seed, 0)), seen: seen, model: newModel(now, 1), watch: newWatcher(), book: newBook(), latest: now.Wall,
+		rng: rand.New(chance), seen: seen, model: newModel(now, 1), watch: newWatcher(), book: newBook(), latest: now.Wall,
 	}
 	w.host = newHost(now, func() uint64 { return w.model.entropy })
 	w.mood = moods[w.rng.IntN(len(moods))]

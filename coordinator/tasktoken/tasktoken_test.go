@@ -1,6 +1,7 @@
 package tasktoken
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,26 @@ func FuzzClaims(f *testing.F) {
 		}
 		if again, ok := decode(encode(&c)); !ok || again != c {
 			t.Errorf("%x: %+v becomes %+v", b, c, again)
+		}
+	})
+}
+
+// A text is taken for a token only if it is word for word what is issued for what it says.
+func FuzzOpen(f *testing.F) {
+	s := New([]byte("key"), DefaultTTL)
+	token, _ := s.Issue(now, testHolding(), now.Serving)
+	f.Add(token)
+	f.Add(token + "\n")
+	f.Add(token[:len(token)-1] + "A")
+	f.Add(prefix)
+	f.Fuzz(func(t *testing.T, text string) {
+		c, ok := s.Open(now, text)
+		if !ok {
+			return
+		}
+		said := encode(&c)
+		if again := prefix + base64.RawURLEncoding.EncodeToString(s.appendMAC(said, said)); again != text {
+			t.Errorf("%q says the same as %q", text, again)
 		}
 	})
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+)
+
+// Any command line is taken or refused in words; parsing it never panics and runs nothing. Arguments are separated by NUL, as execve has it.
+func FuzzCommandLine(f *testing.F) {
+	for _, line := range []string{
+		"serve\x00--data\x00d\x00--quota\x00calls=5/s:10\x00--quota-tenant\x00a.tasks=1", "task\x00list\x00--state\x00READY\x00--label\x00a=b=c", "queue\x00update\x00q\x00--rate\x00-1/m",
+		"submit\x00--run-at\x0010m\x00--priority\x00-5\x00q\x00\xff\xfe", "run\x00-j\x000\x00--\x00echo\x00{}", "worker\x00run\x00--queue\x00=\x00--", "--json=\x00--", "task\x00get\x00--addr", "\x00",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		args := strings.Split(line, "\x00")
+		for _, arg := range args {
+			if strings.HasPrefix(arg, "--c") { // names a file
+				return
+			}
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				if _, help := p.(exited); !help {
+					t.Errorf("%q: %v", args, p)
+				}
+			}
+		}()
+		parser, err := kong.New(&cli{}, options(streams{out: io.Discard, err: io.Discard})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.Parse(args); err != nil && err.Error() == "" {
+			t.Errorf("%q is refused without a word", args)
+		}
+	})
+}
+
+// A rate is a number that is not negative, whole or not, and what is told of it is read as nearly the same.
+func FuzzRate(f *testing.F) {
+	for _, text := range []string{"5", "5/s", "300/m", "1e300/d", "1e-320", "NaN", "Inf", "-0", "0x1p-1074", "/s", "5/", "1/s:5", "1_0"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var r rate
+		if r.UnmarshalText([]byte(text)) == nil {
+			n := float64(r)
+			if math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
+				t.Fatalf("%q is read as %v", text, n)
+			}
+			var again rate
+			if err := again.UnmarshalText([]byte(rateText(n))); err != nil || math.Abs(float64(again)-n) > n/1e4 && n > 1e-300 {
+				t.Errorf("%q is told as %q, which is %v (%v)", text, rateText(n), again, err)
+			}
+		}
+		if q, ok := readRate(text); ok && (math.IsNaN(q.PerSecond) || math.IsInf(q.PerSecond, 0) || q.PerSecond <= 0) {
+			t.Errorf("the quota %q is read as %+v", text, q)
+		}
+	})
+}
+
+// States of a filter are read by their names alone, and told as they are read.
+func FuzzStates(f *testing.F) {
+	f.Add("READY")
+	f.Add("ready,running")
+	f.Add("TASK_STATE_READY")
+	f.Fuzz(func(t *testing.T, text string) {
+		states, err := parseStates(strings.Split(text, ","))
+		if err != nil && !utf8.ValidString(err.Error()) && utf8.ValidString(text) {
+			t.Errorf("%q is refused as %q", text, err)
+		}
+		if err == nil && len(states) != len(strings.Split(text, ",")) {
+			t.Errorf("%q is read as %v", text, states)
+		}
+	})
+}

@@ -1,0 +1,448 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// A script is what two workers, a producer and time do, byte by byte. Whatever it is: nothing panics, every frame and report gets its answer, no stream
+// outlives its end, and what was told stays true (A2, A5, A10).
+func FuzzSession(f *testing.F) {
+	for _, script := range []string{
+		"OHRS.G0C0.G0C0", "OHRSSS.G0S0B0..C1F2", "oOhHrRSS.g0G0.c0C0tc0C0", "OHRS.XOh.C0", "OHRSS.XtOu.G0C0RtttC0", "OHRS.tttttC0H.", "OHRS.K0C0", "OHRSLAE.Zab\xff",
+		"OHRS.G0C0YYYY.", "OHRrSW.XOHRC0.", "Otttttttt", "OHQRSSS.B0B1B2.tB0.DtttN.",
+	} {
+		f.Add([]byte(script))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		const most = 200
+		synctest.Test(t, func(t *testing.T) {
+			p := newPlay(t)
+			defer p.end()
+			p.script = script[:min(len(script), most)]
+			for len(p.script) > 0 {
+				p.act(p.next())
+				synctest.Wait()
+				p.listen()
+			}
+		})
+	})
+}
+
+// play is one script under way.
+type play struct {
+	t       *testing.T
+	script  []byte
+	c       *Coordinator
+	tasks   *taskService
+	streams *streams
+	log     *bytes.Buffer
+	stop    context.CancelFunc
+	ran     chan error
+	actors  [2]*actor
+	leases  []*lessorv1.Assignment // as they were handed out
+	tokens  map[string]uint64      // the newest fencing token of each task
+	told    map[string]*lessorv1.ReportVerdict
+	done    map[string]string // output that was committed, by task
+}
+
+// actor is a worker of the script.
+type actor struct {
+	name     string
+	stream   *fakeStream // nil: none
+	accept   *lessorv1.Accept
+	said     int
+	seq      uint64 // of the next sequenced frame
+	newest   uint64 // that was heard
+	dispatch string // id of the last one
+	asked    map[string]*lessorv1.SessionRequest
+	last     *lessorv1.SessionRequest
+}
+
+func newPlay(t *testing.T) *play {
+	t.Helper()
+	p := &play{
+		t: t, log: &bytes.Buffer{}, ran: make(chan error, 1),
+		tokens: map[string]uint64{}, told: map[string]*lessorv1.ReportVerdict{}, done: map[string]string{},
+	}
+	var err error
+	p.c, err = New(memstore.New(), Config{Logger: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, newStreams(p.c.edge, p.c.engine, newSessions())
+	go func() { p.ran <- p.c.engine.Run(ctx) }()
+	for i, name := range []string{"ann", "bob"} {
+		p.actors[i] = &actor{name: name, asked: map[string]*lessorv1.SessionRequest{}}
+	}
+	return p
+}
+
+// end looks at what all came to, and wants nothing to be left.
+func (p *play) end() {
+	for _, a := range p.actors {
+		p.cut(a)
+	}
+	for id, output := range p.done {
+		m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
+		if task := m.GetTask(); err != nil || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || string(task.GetOutput()) != output {
+			p.t.Errorf("A5: %s was committed with %q, and is %v (%v)", id, output, task, err)
+		}
+	}
+	for id := range p.tokens {
+		p.checkHistory(id)
+	}
+	p.c.stopAll()
+	p.stop()
+	if err := <-p.ran; err != nil {
+		p.t.Errorf("the engine ended: %v", err)
+	}
+	if strings.Contains(p.log.String(), "panic") {
+		p.t.Error(p.log)
+	}
+}
+
+// checkHistory wants one lease at a time, and one outcome (A1, A5).
+func (p *play) checkHistory(id string) {
+	m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
+	if err != nil {
+		p.t.Errorf("%s: %v", id, err)
+		return
+	}
+	live, completed := false, 0
+	for _, e := range m.GetTask().GetHistory() {
+		switch e.GetType() {
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
+			if live {
+				p.t.Errorf("A1: %s is granted while a lease lives: %v", id, m.GetTask().GetHistory())
+			}
+			live = true
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED:
+			completed++
+			live = false
+		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_RELEASED,
+			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED:
+			live = false
+		}
+	}
+	if completed > 1 {
+		p.t.Errorf("A5: %s was completed %d times", id, completed)
+	}
+}
+
+func (p *play) ctx() context.Context { return as(p.t.Context(), everyone) }
+
+// next is the next byte of the script; 0 after its end.
+func (p *play) next() byte {
+	if len(p.script) == 0 {
+		return 0
+	}
+	b := p.script[0]
+	p.script = p.script[1:]
+	return b
+}
+
+// act does what a byte stands for. A letter in lower case is the other worker's.
+func (p *play) act(b byte) {
+	a := p.actors[0]
+	if b >= 'a' && b <= 'z' {
+		a, b = p.actors[1], b-'a'+'A'
+	}
+	switch b {
+	case 'O':
+		p.cut(a)
+		a.stream = newFakeStream(p.ctx())
+		a.newest, a.asked = 0, map[string]*lessorv1.SessionRequest{}
+		stream := a.stream
+		go func() { defer close(stream.ended); stream.err = p.streams.serve(stream) }()
+	case 'X':
+		p.cut(a)
+	case 'H':
+		p.say(a, hello(a.name))
+	case 'U': // resumes
+		h := hello(a.name)
+		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
+		p.say(a, h)
+	case 'W': // in place of the other
+		h := hello(a.name)
+		h.Worker.InstanceId, h.ReplacesInstanceId = a.name+"2", a.name
+		p.say(a, h)
+	case 'R':
+		p.say(a, registration(2))
+	case 'Q':
+		p.say(a, &lessorv1.Capacity{MaxParallel: uint32(p.next() % 4)})
+	case 'D':
+		p.say(a, &lessorv1.Drain{})
+	case 'N':
+		p.say(a, &lessorv1.Goodbye{})
+	case 'E':
+		p.say(a, &lessorv1.Error{Code: codeSeqGap, ExpectedSeq: uint64(p.next() % 8)})
+	case 'A':
+		p.send(a, &lessorv1.SessionRequest{Id: p.name(a), Ack: &lessorv1.Ack{For: a.dispatch, Request: true}})
+	case 'B':
+		m := &lessorv1.WorkerHeartbeat{Healthy: true}
+		if l := p.lease(); l != nil {
+			m.Leases = append(m.Leases, renewal(l), renewal(l))
+		}
+		p.say(a, m)
+	case 'G', 'C', 'F', 'L':
+		p.report(a, b)
+	case 'S', 'K':
+		p.produce(b)
+	case 'Y':
+		if a.last != nil {
+			p.send(a, a.last)
+		}
+	case 'Z': // bytes that may be no frame
+		n := min(int(p.next()%16), len(p.script))
+		p.raw(a, p.script[:n])
+		p.script = p.script[n:]
+	case 'T':
+		time.Sleep(11 * time.Second)
+	case '.':
+		time.Sleep(100 * time.Millisecond)
+	case '+': // a frame with a seq that may be wrong
+		a.seq = uint64(p.next() % 8)
+	}
+}
+
+func (p *play) produce(b byte) {
+	if b == 'S' {
+		_, _ = p.tasks.SubmitTask(p.ctx(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
+			Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second), CancelGrace: durationpb.New(5 * time.Second),
+		}})
+		return
+	}
+	if l := p.lease(); l != nil {
+		_, _ = p.tasks.CancelTask(p.ctx(), &lessorv1.CancelTaskRequest{TaskId: l.GetTask().GetTaskId()})
+	}
+}
+
+// lease is one that was handed out; nil where none was.
+func (p *play) lease() *lessorv1.Assignment {
+	if b := int(p.next()); len(p.leases) > 0 {
+		return p.leases[b%len(p.leases)]
+	}
+	return nil
+}
+
+// report says something about a lease, twice in one frame.
+func (p *play) report(a *actor, b byte) {
+	l := p.lease()
+	if l == nil {
+		return
+	}
+	var r *lessorv1.Report
+	switch b {
+	case 'G':
+		r = started(l)
+	case 'C':
+		r = completed(l, fmt.Sprint(a.name, a.said))
+	case 'F':
+		r = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
+			TaskId: l.GetTask().GetTaskId(), LeaseId: l.GetLeaseId(), Error: &lessorv1.TaskError{Message: "no"},
+		}}}
+	case 'L':
+		r = released(l)
+	}
+	p.say(a, &lessorv1.Reports{Reports: []*lessorv1.Report{r, r}})
+}
+
+func (p *play) name(a *actor) string {
+	a.said++
+	return fmt.Sprint(a.name, "-", a.said)
+}
+
+func (p *play) say(a *actor, payload proto.Message) {
+	m := &lessorv1.SessionRequest{Id: p.name(a), Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
+	if a.seq > 0 {
+		a.seq++
+	}
+	setPayload(m, payload)
+	p.send(a, m)
+}
+
+func (p *play) send(a *actor, m *lessorv1.SessionRequest) {
+	a.last = m
+	a.asked[m.GetId()] = m
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.raw(a, raw)
+}
+
+func (p *play) raw(a *actor, frame []byte) {
+	if a.stream == nil {
+		return
+	}
+	select {
+	case a.stream.in <- bytes.Clone(frame):
+	default: // it reads no more
+	}
+}
+
+// cut ends a stream, which must end then.
+func (p *play) cut(a *actor) {
+	if a.stream == nil {
+		return
+	}
+	p.listen()
+	a.stream.cut()
+	select {
+	case <-a.stream.ended:
+	case <-time.After(time.Minute):
+		p.t.Fatalf("the stream of %s does not end", a.name)
+	}
+	a.stream = nil
+}
+
+// listen takes what has come so far.
+func (p *play) listen() {
+	for _, a := range p.actors {
+		for a.stream != nil && len(a.stream.out) > 0 {
+			p.hear(a, <-a.stream.out)
+		}
+	}
+}
+
+// hear compares a frame with what was said and told before.
+func (p *play) hear(a *actor, m *lessorv1.SessionResponse) {
+	if accept := m.GetAccept(); accept != nil {
+		a.accept, a.seq = accept, accept.GetNextSeq()
+	}
+	if seq := m.GetSeq(); seq > 0 && m.GetAccept() == nil {
+		if seq <= a.newest {
+			return // sent again
+		}
+		a.newest = seq
+	}
+	switch {
+	case m.GetDispatch() != nil:
+		a.dispatch = m.GetId()
+		for _, l := range m.GetDispatch().GetAssignments() {
+			p.granted(l)
+		}
+	case m.GetVerdicts() != nil:
+		p.judged(a, m)
+	}
+}
+
+func (p *play) granted(l *lessorv1.Assignment) {
+	id := l.GetTask().GetTaskId()
+	for _, known := range p.leases {
+		if known.GetLeaseId() == l.GetLeaseId() {
+			return // to who resumes
+		}
+	}
+	if l.GetFencingToken() <= p.tokens[id] {
+		p.t.Errorf("A2: the fencing token of %s is %d after %d", id, l.GetFencingToken(), p.tokens[id])
+	}
+	if output, committed := p.done[id]; committed {
+		p.t.Errorf("A5: %s was committed with %q, and is granted again", id, output)
+	}
+	p.tokens[id] = l.GetFencingToken()
+	p.leases = append(p.leases, l)
+}
+
+// judged wants a verdict for each report, and that none contradicts an earlier one (A10).
+func (p *play) judged(a *actor, m *lessorv1.SessionResponse) {
+	asked := a.asked[m.GetCorr()].GetReports().GetReports()
+	if len(asked) == 0 {
+		return // of a stream before this one
+	}
+	verdicts := m.GetVerdicts().GetVerdicts()
+	if len(verdicts) != len(asked) {
+		p.t.Fatalf("%d verdicts on %d reports", len(verdicts), len(asked))
+	}
+	for i, v := range verdicts {
+		if asked[i].GetStart() != nil {
+			continue // is no outcome
+		}
+		text := asked[i].String()
+		before := p.told[text]
+		if before.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && v.GetVerdict() != before.GetVerdict() {
+			p.t.Errorf("A10: %s was COMMITTED, and is %v", text, v)
+		}
+		if before.GetVerdict() == lessorv1.Verdict_VERDICT_CANCELLED && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
+			p.t.Errorf("A10: %s was %v, and is COMMITTED", text, before)
+		}
+		p.told[text] = v
+		if c := asked[i].GetComplete(); c != nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
+			p.completed(c.GetTaskId(), string(c.GetOutput()))
+		}
+	}
+}
+
+func (p *play) completed(id, output string) {
+	if other, ok := p.done[id]; ok && other != output {
+		p.t.Errorf("A5: %s was committed with %q and with %q", id, other, output)
+	}
+	p.done[id] = output
+}
+
+// fakeStream is the coordinator's end of a stream whose other end is the script.
+type fakeStream struct {
+	grpc.ServerStream
+	ctx   context.Context //nolint:containedctx // a stream has one
+	cut   context.CancelFunc
+	in    chan []byte
+	out   chan *lessorv1.SessionResponse
+	ended chan struct{}
+	err   error // why; valid once ended is closed
+}
+
+func newFakeStream(ctx context.Context) *fakeStream {
+	ctx, cut := context.WithCancel(ctx)
+	return &fakeStream{ctx: ctx, cut: cut, in: make(chan []byte, 1000), out: make(chan *lessorv1.SessionResponse, 10_000), ended: make(chan struct{})}
+}
+
+func (s *fakeStream) Context() context.Context { return s.ctx }
+
+// RecvMsg reads as grpc does, with our codec.
+func (s *fakeStream) RecvMsg(m any) error {
+	select {
+	case raw := <-s.in:
+		return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
+	case <-s.ctx.Done():
+		return io.ErrUnexpectedEOF
+	case <-s.ended:
+		return io.EOF
+	}
+}
+
+// Send takes what grpc would write.
+func (s *fakeStream) Send(m *lessorv1.SessionResponse) error {
+	b, err := newCodec().Marshal(m)
+	if err != nil {
+		return err
+	}
+	defer b.Free()
+	again := &lessorv1.SessionResponse{}
+	if err := proto.Unmarshal(b.Materialize(), again); err != nil {
+		return err
+	}
+	s.out <- again
+	return nil
+}
+
+func (s *fakeStream) Recv() (*lessorv1.SessionRequest, error) {
+	m := &lessorv1.SessionRequest{}
+	return m, s.RecvMsg(m)
+}
