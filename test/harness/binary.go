@@ -6,12 +6,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // binary is the lessor under test.
 var binary string
 
-// Main builds lessor, runs the tests of a package, and removes what it built: call it from TestMain. Where the tests have
+// Main builds lessor, runs the tests of a package, looks for goroutines that they left behind, and removes what it built: call it from TestMain. Where the tests have
 // the race detector, lessor has it too. It is built with the tag faults, by which its wall clock can be set.
 func Main(m *testing.M) {
 	code, err := build(m.Run)
@@ -37,7 +39,11 @@ func build(run func() int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("build lessor: %w\n%s", err, out)
 	}
-	return run(), nil
+	code := run()
+	if code != 0 {
+		return code, nil
+	}
+	return 0, goleak.Find()
 }
 
 // Plain builds a command of this module as users have it, without the race detector and its memory, and returns its path.

@@ -84,6 +84,22 @@ func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	return Start(c.t, command)
 }
 
+// Listen starts a process, with these arguments beside the usual, and returns once it has said where it listens: for a coordinator that would not
+// answer the question by which Start knows that it serves.
+func (c *Coordinator) Listen(args ...string) (p *Process, grpc, http string) {
+	c.t.Helper()
+	at := make(chan listening, 1)
+	p = c.Launch(Lines(func(line string) { at <- announced(line) }), args...)
+	select {
+	case a := <-at:
+		return p, a.GRPC, a.HTTP
+	case <-p.Ended():
+	case <-time.After(Patience):
+	}
+	c.t.Fatalf("the coordinator did not start\n%s", p.Stderr())
+	return nil, "", ""
+}
+
 // listening is where a coordinator listens.
 type listening struct{ GRPC, HTTP string }
 

@@ -1,0 +1,356 @@
+//go:build faults
+
+package hostile
+
+import (
+	"bytes"
+	"net"
+	"strings"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+const burst = 200 // frames that are said at once
+
+// floods are abuses of HTTP/2 on the gRPC port. Each is what its name says; what comes of it is in what the test prints.
+var floods = []attack{
+	{"rapid reset", 4, 5_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for range burst {
+				_ = w.WriteRSTStream(w.open(statusCall, ""), http2.ErrCodeCancel)
+			}
+			return burst
+		})
+	}},
+	{"rapid reset, let in", 2, 2_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for range burst {
+				id := w.open(sessionCall, a.h.tokens[evil])
+				_ = w.WriteData(id, false, prefixed(nil))
+				_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
+			}
+			return burst
+		})
+	}},
+	{"calls without an end", 4, 3_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for range burst {
+				w.open(sessionCall, a.h.tokens[evil])
+			}
+			return burst
+		})
+	}},
+	{"ping flood", 4, 8, func(a *assault) {
+		a.cutOff(func(w *wire) {
+			for range burst {
+				_ = w.WritePing(false, [8]byte{})
+			}
+		})
+	}},
+	{"settings flood", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for i := range burst {
+				_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)})
+				w.asks++
+			}
+			return burst
+		})
+	}},
+	{"settings flood, unread", 4, 40_000, unreadSettings},
+	{"CONTINUATION flood", 4, 20, func(a *assault) {
+		a.cutOff(func(w *wire) { continuations(w, literal("x", 1000)) })
+	}},
+	{"empty CONTINUATION flood", 2, 10_000, func(a *assault) {
+		w := a.connect()
+		if w == nil {
+			return
+		}
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.headers(statusCall, "")})
+		for !a.over() {
+			for range burst {
+				_ = w.WriteContinuation(1, false, nil)
+			}
+			if !w.flush() {
+				return
+			}
+			a.hit(burst)
+		}
+	}},
+	{"header bomb", 2, 30, func(a *assault) {
+		a.each(func(w *wire) int {
+			big := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("x", 3000)}
+			many := make([]hpack.HeaderField, 4000) // one byte each, from the table
+			for i := range many {
+				many[i] = big
+			}
+			w.open(statusCall, "", many...)
+			return 1
+		})
+	}},
+	{"oversized metadata", 4, 200, func(a *assault) {
+		a.each(func(w *wire) int {
+			id := w.next
+			w.next += 2
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.headers(statusCall, "")})
+			for range 3 {
+				_ = w.WriteContinuation(id, false, literal("y", 8000))
+			}
+			_ = w.WriteContinuation(id, true, nil)
+			return 1
+		})
+	}},
+	{"thousands of headers", 4, 200, func(a *assault) {
+		a.each(func(w *wire) int {
+			many := make([]hpack.HeaderField, 380) // just within the limit
+			for i := range many {
+				many[i] = hpack.HeaderField{Name: "a-bin", Value: "AA"}
+			}
+			w.open(statusCall, "", many...)
+			return 1
+		})
+	}},
+	{"empty DATA flood", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			if w.next == 1 {
+				w.open(sessionCall, a.h.tokens[evil])
+			}
+			for range burst {
+				_ = w.WriteData(1, false, nil)
+			}
+			return burst
+		})
+	}},
+	{"padding flood", 4, 5_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			if w.next == 1 {
+				w.open(sessionCall, a.h.tokens[evil])
+			}
+			for range burst {
+				_ = w.WriteDataPadded(1, false, nil, make([]byte, 255))
+			}
+			return burst
+		})
+	}},
+	{"PRIORITY flood", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for i := range uint32(burst) {
+				_ = w.WritePriority(2*i+1, http2.PriorityParam{StreamDep: 2*i + 3, Weight: 255, Exclusive: true})
+			}
+			return burst
+		})
+	}},
+	{"RST_STREAM of no stream", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for i := range uint32(burst) {
+				_ = w.WriteRSTStream(2*i+1_000_001, http2.ErrCodeCancel)
+			}
+			return burst
+		})
+	}},
+	{"frames of no kind", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for i := range uint32(burst) {
+				_ = w.WriteRawFrame(http2.FrameType(0x40+i%64), 0xff, i, []byte("nothing"))
+			}
+			return burst
+		})
+	}},
+	{"GOAWAY flood", 4, 10_000, func(a *assault) {
+		a.each(func(w *wire) int {
+			for range burst {
+				_ = w.WriteGoAway(0, http2.ErrCodeNo, nil)
+			}
+			return burst
+		})
+	}},
+	{"window overflow", 4, 200, func(a *assault) {
+		a.each(func(w *wire) int {
+			id := w.open(sessionCall, a.h.tokens[evil])
+			for range 4 {
+				_ = w.WriteWindowUpdate(id, 1<<31-1)
+				_ = w.WriteWindowUpdate(0, 1<<31-1)
+			}
+			return 8
+		})
+	}},
+	{"more than the window", 4, 50, func(a *assault) {
+		a.each(func(w *wire) int {
+			id := w.open(submitCall, a.h.tokens[evil])
+			_ = w.WriteData(id, false, prefixed(make([]byte, 1<<20))[:16<<10])
+			for range 64 {
+				_ = w.WriteData(id, false, make([]byte, 16<<10))
+			}
+			return 1
+		})
+	}},
+	{"ids of streams misused", 4, 10, func(a *assault) {
+		turn := 0
+		a.cutOff(func(w *wire) {
+			turn++
+			switch turn % 5 {
+			case 0: // even: the server's
+				w.next = 2
+				w.open(statusCall, "")
+			case 1: // backwards
+				w.next = 101
+				w.open(statusCall, "")
+				w.next = 99
+				w.open(statusCall, "")
+			case 2: // the same twice
+				w.open(statusCall, "")
+				w.next -= 2
+				w.open(statusCall, "")
+			case 3: // none
+				w.next = 0
+				w.open(statusCall, "")
+			case 4: // DATA and SETTINGS where they can not be
+				_ = w.WriteData(0, false, []byte("x"))
+				_ = w.WriteRawFrame(http2.FrameSettings, 0, 1, nil)
+			}
+			_ = w.flush()
+			<-w.ended
+		})
+	}},
+	{"frames of a wrong length", 4, 20, func(a *assault) {
+		turn := 0
+		a.cutOff(func(w *wire) {
+			kinds := []http2.FrameType{http2.FramePing, http2.FrameRSTStream, http2.FrameSettings, http2.FrameWindowUpdate, http2.FramePriority, http2.FrameGoAway}
+			turn++
+			kind := kinds[turn%len(kinds)]
+			stream := uint32(0)
+			if kind == http2.FrameRSTStream || kind == http2.FramePriority {
+				stream = 1
+			}
+			_ = w.WriteRawFrame(kind, 0, stream, []byte("xyz"))
+			_ = w.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 1<<20)) // longer than any may be
+			_ = w.flush()
+			<-w.ended
+		})
+	}},
+	{"zero windows", 3, 3_000, zeroWindows},
+	{"bodies without an end", 2, 400, unfinished(func(*assault) string { return "" })},
+	{"bodies without an end, let in", 2, 400, unfinished(func(a *assault) string { return a.h.tokens[evil] })},
+	{"bodies of single bytes", 2, 10_000, singleBytes},
+}
+
+// literal is a header as it is encoded without a table, with a value of n bytes.
+func literal(name string, n int) []byte {
+	b := append([]byte{0x10, byte(len(name))}, name...) // never indexed
+	b = append(b, 0x7f)
+	left := n - 127
+	for ; left >= 128; left >>= 7 {
+		b = append(b, byte(left)|0x80)
+	}
+	return append(append(b, byte(left)), strings.Repeat("v", n)...)
+}
+
+// continuations begins a block of headers and goes on with it.
+func continuations(w *wire, part []byte) {
+	if w.next == 1 {
+		w.next += 2
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.headers(statusCall, "")})
+	}
+	for range burst {
+		_ = w.WriteContinuation(1, false, part)
+	}
+}
+
+// unreadSettings asks for acknowledgements and reads none, as long as the coordinator reads on.
+func unreadSettings(a *assault) {
+	conn := a.dial(a.h.grpc)
+	if conn == nil {
+		return
+	}
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	_, _ = conn.Write([]byte(http2.ClientPreface))
+	settings := bytes.Repeat([]byte{0, 0, 0, byte(http2.FrameSettings), 0, 0, 0, 0, 0}, 1000)
+	for {
+		if _, err := conn.Write(settings); err != nil {
+			return
+		}
+		a.hit(1000)
+	}
+}
+
+const streamsAtOnce = 1000 // of a connection; just within the limit
+
+// hold begins calls on a connection and keeps them until the attack is over.
+func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting) {
+	w := a.connect(settings...)
+	if w == nil {
+		return
+	}
+	for range calls / 100 {
+		for range 100 {
+			begin(w)
+		}
+		if !w.taken() {
+			if !a.over() {
+				a.tell(w.why)
+			}
+			return
+		}
+		a.hit(100)
+	}
+	<-a.ctx.Done()
+}
+
+// zeroWindows asks for much and never lets it be sent.
+func zeroWindows(a *assault) {
+	m, err := lessorv1.NewTaskServiceClient(a.dialAs(a.h.tokens[evil])).SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "big", Payload: make([]byte, 100<<10)}})
+	if err != nil {
+		if !a.over() {
+			a.t.Errorf("submit: %v", err)
+		}
+		return
+	}
+	ask, _ := proto.Marshal(&lessorv1.GetTaskRequest{TaskId: m.GetTask().GetTaskId()})
+	a.hold(streamsAtOnce, func(w *wire) { w.ask(getCall, a.h.tokens[evil], ask) }, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+}
+
+// unfinished begins messages that it does not end.
+func unfinished(token func(a *assault) string) func(*assault) {
+	return func(a *assault) {
+		a.hold(200, func(w *wire) {
+			id := w.open(submitCall, token(a))
+			part := prefixed(make([]byte, 1<<20))[:60<<10]
+			for len(part) > 0 {
+				n := min(len(part), 16<<10)
+				_ = w.WriteData(id, false, part[:n])
+				part = part[n:]
+			}
+		})
+	}
+}
+
+// singleBytes sends long messages byte by byte.
+func singleBytes(a *assault) {
+	const bytes = 100_000
+	for !a.over() {
+		w := a.connect()
+		if w == nil {
+			return
+		}
+		id := w.open(sessionCall, a.h.tokens[evil])
+		_ = w.WriteData(id, false, prefixed(make([]byte, 1<<20))[:5])
+		for sent := 0; sent < bytes && w.taken(); sent += burst {
+			for range burst {
+				_ = w.WriteData(id, false, []byte{0})
+			}
+			a.hit(burst)
+		}
+		select {
+		case <-w.ended:
+			if !a.over() {
+				a.tell(w.why)
+			}
+		case <-a.ctx.Done():
+		}
+		_ = w.conn.Close()
+		<-w.ended
+	}
+}

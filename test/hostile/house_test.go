@@ -1,0 +1,141 @@
+//go:build faults
+
+package hostile
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// house is the coordinator that is attacked, and what can be seen of it from outside.
+type house struct {
+	*harness.Coordinator
+	process    *harness.Process
+	grpc, http string
+	tokens     map[string]string // by tenant; their bearers may do everything in it
+}
+
+// Tenants. The one does nothing but work, the other has a good credential too.
+const (
+	honest = "honest"
+	evil   = "evil"
+)
+
+// mostOfAddress is how many connections one address may have open.
+const mostOfAddress = 600
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	dir := t.TempDir()
+	h := &house{tokens: map[string]string{}}
+	st, err := boltstore.Open(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{honest, evil} {
+		made, err := coordinator.IssueToken(t.Context(), st, "", auth.Request{Tenant: tenant, Role: auth.Operator, Subject: tenant, Life: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.tokens[tenant] = made.GetToken()
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.Coordinator = harness.NewCoordinator(t, dir)
+	h.process, h.grpc, h.http = h.Listen("--auth", "--http", "127.0.0.1:0", "--log-level", "error",
+		"--max-connections", strconv.Itoa(2*mostOfAddress), "--max-connections-of-address", strconv.Itoa(mostOfAddress))
+	return h
+}
+
+// lives ends the test where the coordinator has ended.
+func (h *house) lives(t *testing.T) {
+	t.Helper()
+	select {
+	case <-h.process.Ended():
+		t.Fatalf("the coordinator has ended\n%s", h.process.Stderr())
+	default:
+	}
+}
+
+// metric reads a number that the coordinator tells of itself.
+func (h *house) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+h.http+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+h.tokens[honest])
+	req.Close = true // a kept connection would count
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatalf("the metrics: %v", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			n, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			return n
+		}
+	}
+	t.Fatalf("no metric %s (%s)", name, res.Status)
+	return 0
+}
+
+func (h *house) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }
+func (h *house) heap(t *testing.T) int       { return int(h.metric(t, "go_memstats_heap_inuse_bytes")) }
+
+// settle waits until no more is left of an attack than there was before it.
+func (h *house) settle(t *testing.T, what string, before int) {
+	t.Helper()
+	deadline := time.Now().Add(harness.Patience)
+	for {
+		now := h.goroutines(t)
+		if now <= before+mostGoroutines {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %d goroutines were there before, and %d are", what, before, now)
+		}
+	}
+}
+
+// forgetPeak makes peak begin anew.
+func (h *house) forgetPeak(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", h.process.Pid()), []byte("5"), 0); err != nil {
+		t.Log("the peak is that since the start: ", err)
+	}
+}
+
+// peak is the most memory that the process has had, in bytes.
+func (h *house) peak(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.process.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			break
+		}
+	}
+	return kib << 10
+}

@@ -1,0 +1,154 @@
+//go:build faults
+
+package hostile
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/lessor-dev/lessor/test/harness"
+)
+
+// slowly is a way to keep a connection busy with nothing.
+type slowly struct {
+	name string
+	web  bool          // on the HTTP port
+	say  func() string // at once; then, if drip is set, one byte of it in each second
+	drip byte
+	deaf bool // reads nothing of what is answered
+}
+
+// ofEach are the connections of each kind.
+const ofEach = 20
+
+const opened = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // the preface and empty settings
+
+var slow = []slowly{
+	{name: "silence", say: func() string { return "" }},
+	{name: "half a preface", say: func() string { return http2.ClientPreface[:12] }},
+	{name: "a preface, drop by drop", say: func() string { return "" }, drip: 'P'},
+	{name: "a preface and no settings", say: func() string { return http2.ClientPreface }},
+	{name: "silence after the preface", say: func() string { return opened }},
+	{name: "half of the headers", say: func() string { return opened + "\x00\x00\x01\x01\x00\x00\x00\x00\x01\x83" }},
+	{name: "a frame, drop by drop", say: func() string { return opened + "\x00\x40\x00\x00\x00\x00\x00\x00\x01" }, drip: 'x'},
+	{name: "HTTP/1 to gRPC", say: func() string { return "GET / HTTP/1.1\r\nHost: lessor\r\n\r\n" }},
+	{name: "TLS to plain text", say: func() string { return "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" }},
+
+	{name: "silence", web: true, say: func() string { return "" }},
+	{name: "headers, drop by drop", web: true, say: func() string { return "GET /healthz HTTP/1.1\r\nX-A: " }, drip: 'a'},
+	{name: "body, drop by drop", web: true, say: func() string {
+		return "POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nAuthorization: Bearer TOKEN\r\nContent-Length: 1000\r\n\r\n"
+	}, drip: ' '},
+	{name: "chunks, drop by drop", web: true, say: func() string {
+		return "POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nAuthorization: Bearer TOKEN\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"
+	}, drip: ' '},
+	{name: "answers that nobody reads", web: true, deaf: true, say: func() string {
+		return strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: lessor\r\n\r\n", 400)
+	}, drip: 'G'},
+	{name: "HTTP/2 to HTTP/1", web: true, say: func() string { return opened }},
+	{name: "TLS to plain text", web: true, say: func() string { return "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" }},
+}
+
+// slowClients are those of all kinds.
+type slowClients struct {
+	stop context.CancelFunc
+	busy sync.WaitGroup
+	mu   sync.Mutex
+	was  map[string][]time.Duration // how long each connection has lived, by its kind
+	want map[string]int
+}
+
+// beginSlow opens all of them. They go on while other attacks come and go.
+func (h *house) beginSlow(t *testing.T) *slowClients {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	c := &slowClients{stop: stop, was: map[string][]time.Duration{}, want: map[string]int{}}
+	for _, kind := range slow {
+		addr, name := h.grpc, "gRPC: "+kind.name
+		if kind.web {
+			addr, name = h.http, "HTTP: "+kind.name
+		}
+		c.want[name] = ofEach
+		for range ofEach {
+			conn, err := from.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+			c.busy.Go(func() {
+				began := time.Now()
+				kind.suffer(ctx, conn, strings.ReplaceAll(kind.say(), "TOKEN", h.tokens[evil]))
+				if ctx.Err() == nil {
+					c.ended(name, time.Since(began))
+				}
+			})
+		}
+	}
+	return c
+}
+
+// suffer returns when the coordinator has ended the connection.
+func (k slowly) suffer(ctx context.Context, conn net.Conn, first string) {
+	over, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if k.deaf {
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	} else {
+		go func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, conn)
+		}()
+	}
+	if _, err := conn.Write([]byte(first)); err != nil {
+		return
+	}
+	drops := time.NewTicker(time.Second)
+	defer drops.Stop()
+	for {
+		select {
+		case <-over.Done():
+			return
+		case <-drops.C:
+		}
+		if k.drip == 0 {
+			continue
+		}
+		if _, err := conn.Write([]byte{k.drip}); err != nil {
+			return
+		}
+	}
+}
+
+func (c *slowClients) ended(name string, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.was[name] = append(c.was[name], after)
+}
+
+// end wants the coordinator to have ended every one of them by itself.
+func (c *slowClients) end(t *testing.T) {
+	t.Helper()
+	patience := time.AfterFunc(harness.Patience, c.stop)
+	defer patience.Stop()
+	c.busy.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, n := range c.want {
+		var longest time.Duration
+		for _, d := range c.was[name] {
+			longest = max(longest, d)
+		}
+		t.Logf("%-36s %d of %d ended by the coordinator, the last after %v", name, len(c.was[name]), n, longest.Round(100*time.Millisecond))
+		if len(c.was[name]) != n {
+			t.Errorf("%s: the coordinator has ended %d of %d connections", name, len(c.was[name]), n)
+		}
+	}
+}

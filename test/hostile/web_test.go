@@ -1,0 +1,172 @@
+//go:build faults
+
+package hostile
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// web are abuses of HTTP/1 on the HTTP port.
+var web = []attack{
+	{"pipelining", 4, 2_000, pipelining},
+	{"requests of two readings", 4, 100, twoReadings},
+	{"HTTP headers without an end", 2, 8, func(a *assault) {
+		a.pour("GET /healthz HTTP/1.1\r\nHost: lessor\r\n", "X-A: "+strings.Repeat("a", 1000)+"\r\n", "431")
+	}},
+	{"a request line without an end", 2, 8, func(a *assault) { a.pour("GET /", strings.Repeat("a", 1000), "431") }},
+	{"a body without an end", 2, 2, func(a *assault) {
+		a.pour("POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nAuthorization: Bearer "+a.h.tokens[evil]+"\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", "413")
+	}},
+	{"a body without an end, not let in", 2, 8, func(a *assault) {
+		a.pour("POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\nTransfer-Encoding: chunked\r\n\r\n", "8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", "401")
+	}},
+	{"malformed JSON", 2, 22, malformedJSON},
+}
+
+// pipelining asks for much at once, in one piece, and reads every answer.
+func pipelining(a *assault) {
+	const n = 500
+	for !a.over() {
+		conn := a.dial(a.h.http)
+		if conn == nil {
+			return
+		}
+		go func() {
+			_, _ = io.WriteString(conn, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: lessor\r\n\r\n", n))
+		}()
+		in := bufio.NewReader(conn)
+		for range n {
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				if !a.over() {
+					a.t.Errorf("a pipelined request: %v", err)
+				}
+				break
+			}
+			text, _ := io.ReadAll(res.Body)
+			if _ = res.Body.Close(); !a.over() && string(text) != "ok\n" {
+				a.t.Errorf("a pipelined request: %s %q", res.Status, text)
+			}
+			a.hit(1)
+		}
+		_ = conn.Close()
+	}
+}
+
+// hidden is a request within what comes before it. Whoever reads that in one way only does not see it.
+const hidden = "GET /healthz HTTP/1.1\r\nHost: lessor\r\n\r\n"
+
+// ambiguous are beginnings of requests that two readers could understand differently; the coordinator must not go on behind any of them.
+func ambiguous() []string {
+	headers := func(lines ...string) string {
+		return "POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
+	}
+	return []string{
+		headers("Content-Length: 0", "Content-Length: "+strconv.Itoa(len(hidden))),
+		headers("Content-Length: 0, " + strconv.Itoa(len(hidden))),
+		headers("Content-Length: +0"), headers("Content-Length: -1"), headers("Content-Length: 0x0"), headers("Content-Length: 0 0"),
+		headers("Content-Length: 99999999999999999999"),
+		headers("Content-Length : 0"), headers("Transfer-Encoding : chunked") + "0\r\n\r\n",
+		headers("Transfer-Encoding: xchunked"), headers("Transfer-Encoding: chunked, identity"), headers("Transfer-Encoding: identity"),
+		headers("Transfer-Encoding: gzip, chunked") + "0\r\n\r\n", headers("Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + "0\r\n\r\n",
+		headers("Transfer-Encoding: \x0bchunked") + "0\r\n\r\n",
+		headers("Transfer-Encoding: chunked") + "0x0\r\n\r\n", headers("Transfer-Encoding: chunked") + "-0\r\n\r\n",
+		headers("Transfer-Encoding: chunked") + "10000000000000000\r\n", headers("Transfer-Encoding: chunked") + "g\r\n",
+		headers("Host: other"), headers("X: a\x00b"), headers("X\x00: a"), headers("X Y: a"), headers(": a"), headers("X"),
+		"POST /v1/tasks HTTP/1.1\r\n\r\n", "POST  /v1/tasks HTTP/1.1\r\nHost: lessor\r\n\r\n", "POST /v1/tasks HTTP/1.1 x\r\nHost: lessor\r\n\r\n",
+		"POST /v1/tasks HTTP/2.0\r\nHost: lessor\r\n\r\n", "POST /v1/tasks\r\n\r\n", "\x00\r\n\r\n", "P\x7fST /v1/tasks HTTP/1.1\r\nHost: lessor\r\n\r\n",
+		"POST /v1/tasks HTTP/1.0\r\nHost: lessor\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	}
+}
+
+// twoReadings wants one answer at most to each, and never one to what is hidden behind it.
+func twoReadings(a *assault) {
+	forms := ambiguous()
+	for i := 0; !a.over(); i++ {
+		form := forms[i%len(forms)]
+		conn := a.dial(a.h.http)
+		if conn == nil {
+			return
+		}
+		_, _ = io.WriteString(conn, form+hidden)
+		answer, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if a.over() {
+			return
+		}
+		first, _, _ := strings.Cut(string(answer), "\r\n")
+		a.tell(first)
+		if n := strings.Count(string(answer), "HTTP/1."); n != 1 || strings.Contains(string(answer), "200 OK") || err != nil && !errors.Is(err, net.ErrClosed) && n == 0 {
+			a.t.Errorf("%q is answered by %q (%v)", form, answer, err)
+		}
+		a.hit(1)
+	}
+}
+
+// pour begins a request and goes on with it until the coordinator has answered and ended the connection.
+func (a *assault) pour(first, more, want string) {
+	for !a.over() {
+		conn := a.dial(a.h.http)
+		if conn == nil {
+			return
+		}
+		answered := make(chan []byte, 1)
+		go func() {
+			answer, _ := io.ReadAll(conn)
+			_ = conn.Close()
+			answered <- answer
+		}()
+		for _, err := io.WriteString(conn, first); err == nil; {
+			_, err = io.WriteString(conn, more)
+		}
+		answer := <-answered
+		if a.over() {
+			return
+		}
+		line, _, _ := strings.Cut(string(answer), "\r\n")
+		a.tell(line) // empty where the end of the connection has overtaken it
+		if line != "" && !strings.HasPrefix(line, "HTTP/1.1 "+want) {
+			a.t.Errorf("answered by %q, want %s", line, want)
+		}
+		a.hit(1)
+	}
+}
+
+// malformedJSON wants each body to be refused as the caller's mistake.
+func malformedJSON(a *assault) {
+	bodies := []string{
+		strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000), strings.Repeat("[", 1_000_000), "{\"queue\": \"\xff\xfe\"}",
+		`{"queue": "q", "queue": "r"}`, `{"queue": 1e999}`, `{"queue": "` + strings.Repeat(`\u0000`, 1000) + `"}`, string(gzipped(16 << 20)), "\xef\xbb\xbf{}",
+		strings.Repeat(`{"queue":"q"}`, 1000), `{"queue": "q", "payload": ` + strings.Repeat("9", 1_000_000), "",
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
+	for i := 0; !a.over(); i++ {
+		req, err := http.NewRequestWithContext(a.ctx, http.MethodPost, "http://"+a.h.http+"/v1/tasks", strings.NewReader(bodies[i%len(bodies)]))
+		if err != nil {
+			a.t.Error(err)
+			return
+		}
+		req.Header.Set("Authorization", "Bearer "+a.h.tokens[evil])
+		req.Header.Set("Content-Encoding", "gzip")
+		res, err := client.Do(req)
+		if err != nil {
+			if !a.over() {
+				a.t.Errorf("body %.30q: %v", bodies[i%len(bodies)], err)
+			}
+			continue
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if _ = res.Body.Close(); res.StatusCode != http.StatusBadRequest {
+			a.t.Errorf("body %.30q: %s", bodies[i%len(bodies)], res.Status)
+		}
+		a.tell(res.Status)
+		a.hit(1)
+	}
+}
