@@ -1,0 +1,2 @@
+// Package soak keeps a coordinator under a steady load and looks for what grows.
+package soak
