@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,10 +17,23 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lessor": main})
+	testscript.Main(leakless{m}, map[string]func(){"lessor": main})
+}
+
+// leakless are tests that leave no goroutine behind.
+type leakless struct{ tests *testing.M }
+
+func (l leakless) Run() int {
+	code := l.tests.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // TestScripts types the commands of testdata/*.txt.

@@ -1,0 +1,53 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"strings"
+	"testing"
+)
+
+// TestPackagesWithGoroutinesLookForLeaks wants goleak in the TestMain of every package that starts goroutines, in its tests or in what they test:
+// directly, or by the harness of the tests of the whole.
+func TestPackagesWithGoroutinesLookForLeaks(t *testing.T) {
+	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
+	for _, file := range filesNamed(t, ".", ".go") {
+		dir, text := path.Dir(file), read(t, file)
+		if startsGoroutine(t, file, text) {
+			starts[dir] = file
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			tested[dir] = true
+			looks[dir] = looks[dir] || strings.Contains(text, "goleak.") || strings.Contains(text, "harness.Main(")
+		}
+	}
+	for dir, file := range starts {
+		if tested[dir] && !looks[dir] {
+			t.Errorf("%s starts a goroutine, and no TestMain of %s looks for goroutines that are left: add main_test.go", file, dir)
+		}
+	}
+	if len(starts) < 10 {
+		t.Errorf("%d packages start goroutines, which is too few to be true", len(starts))
+	}
+}
+
+// startsGoroutine looks for go statements and for methods named Go, as sync.WaitGroup has one.
+func startsGoroutine(t *testing.T, name, text string) (found bool) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.SelectorExpr:
+			found = found || n.Sel.Name == "Go"
+		}
+		return !found
+	})
+	return found
+}
