@@ -77,19 +77,22 @@ func readMeta(fields []byte) (m meta, ok bool) {
 	return m, m.pageSize > 0
 }
 
-// reach is how far behind the newest meta page the other one may be: by one transaction; by two after the first commit to a file that Snapshot wrote,
-// which has its meta pages in no certain order.
-const reach = 2
-
-// checkOther looks at the meta page that is not in force. It is of the commit before, or a crash has torn it when the next one was written. If it is anything else, then the disk
+// checkOther looks at the meta page that is not in force, for bbolt would not. It is of the commit before, or a crash has torn it when the next one was written. If it is anything else, then the disk
 // has lost or changed it, and it may have been the one of the last commit that was acknowledged.
 func (m meta) checkOther(file []byte) error {
-	for _, at := range []uint64{0, m.pageSize} {
-		fields := file[at:][headerSize:][:metaSize]
+	for page := range uint64(2) {
+		if own := order.Uint64(file[page*m.pageSize:]); own != page {
+			return fmt.Errorf("page %d says that it is page %d", page, own)
+		}
+		fields := file[page*m.pageSize+headerSize:][:metaSize]
+		sound := file[(1-page)*m.pageSize+headerSize:]
+		// Commits write the two in turn. In a copy that Snapshot wrote, the newest is always page 0, whatever its number, and the other one is of the commit before, but
+		// with the root of the newest: the next commit may be written over the newest.
+		const inTurn = 1
 		switch other, whole := readMeta(fields); {
-		case whole && other.tx+reach < m.tx:
+		case whole && other.tx+inTurn+page < m.tx:
 			return fmt.Errorf("its meta pages are of commits %d and %d: the disk lost what was written", other.tx, m.tx)
-		case !whole && !m.torn(fields, file[headerSize+m.pageSize-at:]):
+		case !whole && !m.torn(fields, sound):
 			return errors.New("one of its meta pages was changed, which may have been that of its last commit")
 		}
 	}
@@ -97,23 +100,20 @@ func (m meta) checkOther(file []byte) error {
 }
 
 // torn reports whether fields can be a part of the next meta page after m, written over an older one. The two agree in what never changes, which sound has, and the
-// numbers of their transactions are known. What differs from the next one in a single bit has rotted: no crash is as fine as that.
+// numbers of their transactions are near that of m. What differs from another commit's page in a single bit has rotted: no crash is as fine as that.
 func (m meta) torn(fields, sound []byte) bool {
-	if !bytes.Equal(fields[:fixedSize], sound[:fixedSize]) {
-		return false
-	}
-	mixed := false
-	for back := uint64(1); back <= reach; back++ {
-		mixed = mixed || isMixture(fields[txAt:sumAt], m.tx+1, m.tx-back)
-	}
-	return mixed && !m.rotten(fields)
+	return bytes.Equal(fields[:fixedSize], sound[:fixedSize]) && m.near(fields[txAt:sumAt]) && !m.rotten(fields)
 }
 
-// isMixture reports whether each byte of number is that of one of two.
-func isMixture(number []byte, a, b uint64) bool {
-	as, bs := order.AppendUint64(nil, a), order.AppendUint64(nil, b)
+// near reports whether each byte of number is that of a number that is hardly apart from that of m.
+func (m meta) near(number []byte) bool {
+	const reach = 2 // two pages in turn, and one more in a copy
 	for i, n := range number {
-		if n != as[i] && n != bs[i] {
+		found := false
+		for tx := m.tx - min(m.tx, reach); tx <= m.tx+reach; tx++ {
+			found = found || n == order.AppendUint64(nil, tx)[i]
+		}
+		if !found {
 			return false
 		}
 	}
@@ -124,7 +124,7 @@ func (m meta) rotten(fields []byte) bool {
 	flipped := bytes.Clone(fields)
 	for bit := range 8 * metaSize {
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if next, ok := readMeta(flipped); ok && next.tx > m.tx {
+		if next, ok := readMeta(flipped); ok && next.tx > m.tx && next.root != m.root {
 			return true
 		}
 		flipped[bit/8] ^= 1 << (bit % 8)

@@ -35,7 +35,8 @@ func (t *tally) add(key, value []byte) {
 	}
 }
 
-// compare tells what was lost since transaction tx, the newest, wrote the sums.
+// compare tells what was lost since transaction tx, the newest, wrote the sums. In a copy that Snapshot wrote, the older meta page has the root of the newest one, and the sums
+// are those of the transaction after it. They are nowhere else: no transaction writes to pages of the one before.
 func (t *tally) compare(tx uint64) error {
 	if t.kept == nil {
 		return nil
@@ -44,7 +45,7 @@ func (t *tally) compare(tx uint64) error {
 	switch {
 	case !ok:
 		return errSums
-	case wrote != tx:
+	case wrote != tx && wrote != tx+1:
 		return fmt.Errorf("its newest commit is number %d, and its records are of number %d: the disk lost what was written", tx, wrote)
 	}
 	var differ []string
