@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,9 +211,9 @@ func TestReaderStandsStill(t *testing.T) {
 	c.Stop()
 }
 
-// TestKilledOnTheWay: a restore or a compaction that is killed leaves a state that says what it is, from which the same command gets to its end.
-func TestKilledOnTheWay(t *testing.T) {
-	c, dir := large(t)
+// TestRestoreKilled: a restore that is killed leaves a state that says what it is, from which the same command gets to its end.
+func TestRestoreKilled(t *testing.T) {
+	c, _ := large(t)
 	file := filepath.Join(t.TempDir(), "backup")
 	want(t, 0, "backup", "--addr", c.Addr(), file)
 	c.Stop()
@@ -230,16 +233,8 @@ func TestKilledOnTheWay(t *testing.T) {
 			want(t, 0, "restore", file, "--data", into)
 		}
 		want(t, 0, "verify", into)
-
-		killAfter(t, time.Duration(i)*40*time.Millisecond, "compact", "--data", dir)
-		want(t, 0, "verify", dir)
 	}
-	want(t, 0, "compact", "--data", dir)
-	want(t, 0, "verify", dir)
-	if names, _ := filepath.Glob(filepath.Join(dir, "*.compact-*")); len(names) > 0 {
-		t.Errorf("left: %v", names)
-	}
-	t.Logf("%d restores and compactions killed, %d restores before their end", kills, landed)
+	t.Logf("%d restores killed, %d before their end", kills, landed)
 	if landed == 0 {
 		t.Error("no kill has hit a restore under way")
 	}
@@ -253,4 +248,139 @@ func killAfter(t *testing.T, d time.Duration, args ...string) {
 	case <-time.After(d):
 		p.End()
 	}
+}
+
+// TestCompactionKilled: a compaction that is killed while there is a copy without the name of the store leaves the store as it was, byte for byte. The next one removes the copy.
+func TestCompactionKilled(t *testing.T) {
+	c, dir := large(t)
+	c.Stop()
+	was := contentOf(t, filepath.Join(dir, "lessor.db"))
+	landed, tries := 0, 0
+	for ; landed < 5 && tries < 30; tries++ {
+		p := harness.Start(t, harness.Command{Args: []string{"compact", "--data", dir}})
+		eventually(t, "a part of the copy is there, or the end", func() bool {
+			copies := copiesIn(t, dir)
+			return over(p) || len(copies) > 0 && sizeOf(copies[0]) > 0
+		})
+		select {
+		case <-p.Ended():
+		case <-time.After(time.Duration(tries%5) * 20 * time.Millisecond): // of what follows, a bit more each time
+			p.End()
+		}
+		if len(copiesIn(t, dir)) == 0 { // it was faster, and the store is another file with the same in it
+			was = contentOf(t, filepath.Join(dir, "lessor.db"))
+			continue
+		}
+		landed++
+		if !bytes.Equal(was, contentOf(t, filepath.Join(dir, "lessor.db"))) {
+			t.Error("the store has changed")
+		}
+		want(t, 0, "verify", dir)
+	}
+	want(t, 0, "compact", "--data", dir)
+	want(t, 0, "verify", dir)
+	if left := copiesIn(t, dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	t.Logf("%d of %d compactions were killed in the middle", landed, tries)
+	if landed == 0 {
+		t.Error("no kill has hit a compaction under way")
+	}
+}
+
+func copiesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "lessor.db.compact-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func over(p *harness.Process) bool {
+	select {
+	case <-p.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+func contentOf(t *testing.T, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// TestDiskFull: a backup, a restore and a compaction that run out of room say so, change nothing, and leave nothing. With room again they get to their end.
+func TestDiskFull(t *testing.T) {
+	disk := harness.NewDisk(t, 256)
+	c, dir := large(t)
+	old, taken := filepath.Join(disk.Dir(), "old"), filepath.Join(disk.Dir(), "taken")
+	if err := os.WriteFile(old, []byte("an older backup"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	onDisk, restored := filepath.Join(disk.Dir(), "data"), filepath.Join(disk.Dir(), "restored")
+	for _, dir := range []string{onDisk, restored} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source := filepath.Join(t.TempDir(), "backup")
+	want(t, 0, "backup", "--addr", c.Addr(), source)
+	want(t, 0, "restore", source, "--data", onDisk)
+	store := contentOf(t, filepath.Join(onDisk, "lessor.db"))
+	commands := [][]string{
+		{"backup", "--addr", c.Addr(), taken},
+		{"backup", "--addr", c.Addr(), "--force", old},
+		{"restore", source, "--data", restored},
+		{"compact", "--data", onDisk},
+	}
+
+	filler := disk.Fill("filler", 4<<20)
+	before := namesIn(t, disk.Dir())
+	for _, args := range commands {
+		code, said := lessor(t, args...)
+		if code != 5 || !regexp.MustCompile(`^error: .*(no space left|no room).*\nhint: .+\n$`).MatchString(said) {
+			t.Errorf("%v: exit code %d, want 5, an error and a hint\n%s", args, code, said)
+		}
+		if after := namesIn(t, disk.Dir()); after != before {
+			t.Errorf("%v: files: %s, want %s", args, after, before)
+		}
+	}
+	if got := contentOf(t, old); string(got) != "an older backup" {
+		t.Error("the older backup has changed")
+	}
+	if !bytes.Equal(store, contentOf(t, filepath.Join(onDisk, "lessor.db"))) {
+		t.Error("the store has changed")
+	}
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range commands[1:] {
+		want(t, 0, args...)
+	}
+	for _, file := range []string{old, restored, onDisk} {
+		want(t, 0, "verify", file)
+	}
+	c.Stop()
+	want(t, 0, "verify", dir)
+}
+
+// namesIn lists all files below a directory.
+func namesIn(t *testing.T, dir string) string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		names = append(names, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(names, " ")
 }
