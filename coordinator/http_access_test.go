@@ -280,7 +280,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
 		for range 40 { // more than fits between the two
-			r.engine.Feed(DefaultTenant, news)
+			r.engine.Feed(DefaultTenant, news, func() {})
 			synctest.Wait()
 		}
 		if err := ends[auth.Revoked](r, tokenID); err != nil {

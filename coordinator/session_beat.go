@@ -39,7 +39,7 @@ func (ss *session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 		ss.out.renewals(corr, bytes, reports, answers, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
-				ss.c.feedProgress(ss.who.Tenant, leases[i])
+				ss.c.feedProgress(ss.who.Tenant, leases[i], func() {})
 			}
 		}
 	})

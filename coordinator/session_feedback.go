@@ -211,15 +211,16 @@ func checkMetadata(f *fields, path string, m map[string]string) *lease.FieldErro
 }
 
 // feedProgress passes the progress that a heartbeat carries to whoever watches; it is the whole of it, 0 included. Only the renewal beside it is
-// durable.
-func (e *edge) feedProgress(tenant string, m *lessorv1.HeartbeatRequest) {
+// durable. done is called when it can be seen, or will not be; it must not block.
+func (e *edge) feedProgress(tenant string, m *lessorv1.HeartbeatRequest, done func()) {
 	p := m.GetProgress()
 	if p == nil && len(m.GetMetrics()) == 0 {
+		done()
 		return
 	}
 	feed := engine.Feed{TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(), Stage: p.GetStage(), Message: p.GetMessage(), Metrics: m.GetMetrics()}
 	if p != nil {
 		feed.Fraction = new(p.GetFraction())
 	}
-	e.engine.Feed(tenant, feed)
+	e.engine.Feed(tenant, feed, done)
 }

@@ -70,11 +70,16 @@ func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (
 	return judged(ctx, s.edge, parseStart(req, s.cfg.Limits), s.taskTokens.startResponse)
 }
 
-// Heartbeat renews a lease.
+// Heartbeat renews a lease. Who is answered can read the progress that it told.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
 	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.cfg.Limits), s.taskTokens.heartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
-		s.feedProgress(identify(ctx).Tenant, req)
+		seen := make(chan struct{})
+		s.feedProgress(identify(ctx).Tenant, req, func() { close(seen) })
+		select {
+		case <-seen:
+		case <-ctx.Done(): // the lease is renewed; the caller has gone
+		}
 	}
 	return res, err
 }

@@ -208,3 +208,23 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 		}
 	})
 }
+
+// Whoever is told that a heartbeat was taken can read the progress that it told.
+func TestProgressIsThereWhenItIsAnswered(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		for i := range 100 {
+			want := float64(i+1) / 100
+			if _, err := r.workers.Heartbeat(t.Context(), &lessorv1.HeartbeatRequest{
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Fraction: want},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			res, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+			if err != nil || res.GetTask().GetProgress().GetFraction() != want {
+				t.Fatalf("the progress is %v, %v, want %v", res.GetTask().GetProgress(), err, want)
+			}
+		}
+	})
+}

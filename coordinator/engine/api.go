@@ -129,8 +129,9 @@ type Calls interface {
 	// Watch subscribes to what happens to a task (Task set) or a run (Run set) from now on. The channel of a slow reader never
 	// blocks: it loses what waits in it, and the news after that say how much. Close it when done.
 	Watch(w Watching) *Subscription
-	// Feed passes volatile news of a running attempt to watchers, if the lease is live.
-	Feed(tenant string, f Feed)
+	// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: done is called, by a goroutine of the engine, when
+	// the news can be read or never will be; it must not block.
+	Feed(tenant string, f Feed, done func())
 	// Volatile returns what the attempt of a live lease has said of itself so far; nil: nothing.
 	Volatile(id lease.TaskID) *lease.Feedback
 }

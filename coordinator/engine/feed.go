@@ -16,8 +16,8 @@ type Fed struct {
 }
 
 // Feed passes volatile news on; see Calls. It returns at once.
-func (e *Engine) Feed(tenant string, f Feed) {
-	e.FeedAll(tenant, e.Recognize(tenant, []Feed{f}), func(bool) {})
+func (e *Engine) Feed(tenant string, f Feed, done func()) {
+	e.FeedAll(tenant, e.Recognize(tenant, []Feed{f}), func(bool) { done() })
 }
 
 // Recognize finds what news are about; what nobody can have sent is left out.

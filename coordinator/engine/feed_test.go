@@ -72,7 +72,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				g := r.lease(1, 0)[0]
 				half := feed(g, Feed{Fraction: new(0.5)})
 				if !late {
-					r.Feed(home.Tenant, half)
+					r.Feed(home.Tenant, half, func() {})
 					synctest.Wait()
 					if r.Volatile(task.ID) == nil {
 						r.Fatal("the feed of a live lease is not shown")
@@ -81,7 +81,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				var next <-chan []Granted
 				r.together(func() {
 					if late {
-						r.Feed(home.Tenant, half)
+						r.Feed(home.Tenant, half, func() {})
 					}
 					release := &lease.Report{Kind: lease.KindRelease, TaskID: half.TaskID, LeaseID: half.LeaseID}
 					if err := r.Post(home.Tenant, []*lease.Report{release}, func([]lease.Answer, error) {}); err != nil {
