@@ -64,6 +64,9 @@ func (c *Coordinator) Try(args ...string) bool {
 	case <-time.After(Patience):
 		c.t.Fatalf("the coordinator did not start\n%s", c.proc.Stderr())
 	}
+	if c.conn != nil {
+		_ = c.conn.Close() // thousands of them would go on looking for processes that are gone
+	}
 	c.conn = c.dial(c.Addr())
 	return c.call()
 }

@@ -252,7 +252,7 @@ func (l *life) report() {
 	case 1:
 		r.Kind, r.Checkpoint = lease.KindHeartbeat, l.bytes(300)
 	case 2:
-		l.Feed(home.Tenant, engine.Feed{TaskID: r.TaskID, LeaseID: r.LeaseID, Stage: "half", Message: "way"})
+		l.Feed(home.Tenant, engine.Feed{TaskID: r.TaskID, LeaseID: r.LeaseID, Stage: "half", Message: "way"}, func() {})
 		return
 	case 3, 4:
 		r.Kind, r.Result = lease.KindComplete, &lease.Result{Output: l.bytes(500)}
