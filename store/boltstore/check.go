@@ -207,10 +207,14 @@ func (c *checker) bucket(value []byte) error {
 	if root := order.Uint64(value); root != 0 {
 		return c.tree(root, span{})
 	}
-	if inline := value[16:]; len(inline) >= headerSize && pageType(inline) == leafPage {
-		return c.elements(inline, span{})
+	inline := value[16:]
+	if len(inline) < headerSize || pageType(inline) != leafPage {
+		return errors.New("it has no leaf")
 	}
-	return errors.New("it has no leaf")
+	if own := order.Uint64(inline); own != 0 { // bbolt would give that page back at the next commit
+		return fmt.Errorf("its leaf says that it is page %d", own)
+	}
+	return c.elements(inline, span{})
 }
 
 // element returns the key of element i and the extra bytes behind it. Its place, counted from the element, and its size lie
