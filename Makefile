@@ -77,7 +77,7 @@ bench-faults: ## Print how long calls and starts take while something is wrong
 .PHONY: fuzz
 fuzz: ## Search with each fuzz target for FUZZ_FOR; what is found stays in testdata/fuzz, and is a test from then on
 	git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed 's/:func /:/' | while IFS=: read -r file name; do \
-		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_FOR) "./$${file%/*}" < /dev/null; done
+		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_FOR) -fuzzminimizetime 1s "./$${file%/*}" < /dev/null; done
 
 .PHONY: prove
 prove: ## Visit every state of small worlds; see docs/testing.md

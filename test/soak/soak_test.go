@@ -38,6 +38,9 @@ const samples = 120
 // kept is how long a task is kept after its end: short, so that the store comes to a level within the first half.
 const kept = 10 * time.Second
 
+// lost is how long a lease lives that nobody renews: short, too.
+const lost = 6 * time.Second
+
 // Under a load that stays the same, nothing grows: not the heap after a collection, goroutines, open files, nor the part of the store's file that is in
 // use. A line through the second half of the samples may rise by no more than the bound over that half; the first is for what has to come to its level.
 func TestNothingGrows(t *testing.T) {
@@ -228,7 +231,7 @@ func (l *loader) repeat(every time.Duration, do func(i int) error) {
 
 func (l *loader) submit(i int) error {
 	spec := &lessorv1.TaskSpec{
-		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(kept),
+		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(kept), HeartbeatTimeout: durationpb.New(lost),
 		RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 2, InitialBackoff: durationpb.New(10 * time.Millisecond)},
 	}
 	if i%5 == 0 {
