@@ -106,6 +106,11 @@ lint: ## Check the Go code and the protos, style included
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 
+.PHONY: tools
+tools: ## Build the tools of the other verbs, which takes minutes the first time
+	$(GOLANGCI) version
+	$(BUF) --version
+
 .PHONY: fmt
 fmt: ## Format the Go code and the protos
 	$(GOLANGCI) fmt
