@@ -198,7 +198,12 @@ func (j *job) tasks(states ...lessorv1.TaskState) (tasks []*lessorv1.Task) {
 func (j *job) finish() {
 	j.t.Helper()
 	go func() {
-		for range j.bell { // nobody waits for it any more
+		for { // nobody waits for it any more
+			select {
+			case <-j.bell:
+			case <-j.t.Context().Done():
+				return
+			}
 		}
 	}()
 	var stdout bytes.Buffer
