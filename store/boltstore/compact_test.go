@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // shrunk returns the directory of a store most of which holds nothing.
@@ -36,12 +37,12 @@ func shrunk(t *testing.T) (dir string) {
 func TestCompact(t *testing.T) {
 	dir := shrunk(t)
 	old := mustOpen(t, dir)
-	want := listing(t, old)
+	want := storetest.Listing(t, old)
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
 	before, after, err := Compact(dir, Options{}, func(s *Store) error {
-		if got := listing(t, s); got != want {
+		if got := storetest.Listing(t, s); got != want {
 			t.Error("check sees other records")
 		}
 		return nil
@@ -53,7 +54,7 @@ func TestCompact(t *testing.T) {
 		t.Errorf("files: %s, want %s", names, fileName)
 	}
 	s := mustOpen(t, dir)
-	if got := listing(t, s); got != want {
+	if got := storetest.Listing(t, s); got != want {
 		t.Error("the records are not the same")
 	}
 	var b store.Batch

@@ -3,7 +3,6 @@ package boltstore
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // disk is what a file holds, and what the last commit wrote to it.
@@ -102,28 +102,7 @@ func openedAs(t *testing.T, s *Store, content []byte) bool {
 		t.Fatal(err)
 	}
 	defer func() { _ = image.Close() }()
-	return listing(t, s) == listing(t, image)
-}
-
-func listing(t *testing.T, s *Store) string {
-	t.Helper()
-	var all bytes.Buffer
-	err := s.View(func(r store.Reader) error {
-		for ks := range store.Keyspace(store.NumKeyspaces) {
-			err := r.Scan(ks, nil, nil, func(key, value []byte) bool {
-				fmt.Fprintf(&all, "%v %x %x\n", ks, key, value)
-				return true
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all.String()
+	return storetest.Listing(t, s) == storetest.Listing(t, image)
 }
 
 // lifetimes are tasks that come, go on and go, so that pages are freed and used again.

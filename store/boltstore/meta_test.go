@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // lastMeta returns a store's file after a few commits, the last write of a meta page, and the meta page of some commits before in its place.
@@ -109,7 +110,7 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 		if _, err := s.Snapshot(&copied); err != nil {
 			t.Fatal(err)
 		}
-		want := listing(t, s)
+		want := storetest.Listing(t, s)
 		dir := dirWith(t, copied.Bytes())
 		s = mustOpen(t, dir)
 		d := watchDisk(t, s, dir)
@@ -127,7 +128,7 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 				t.Errorf("torn at byte %d: %v", at, err)
 				continue
 			}
-			if listing(t, torn) != want {
+			if storetest.Listing(t, torn) != want {
 				t.Errorf("torn at byte %d: the store is not as it was copied", at)
 			}
 			_ = torn.Close()

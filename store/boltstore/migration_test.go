@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // golden is the content of a store that a program of that format made, without the room that it does not use.
@@ -73,11 +74,11 @@ func (m *migration) record(content []byte) {
 	dir := dirWith(m.T, content)
 	s := m.open(dir, m.from)
 	d := watchDisk(m.T, s, dir)
-	m.start, m.before = bytes.Clone(d.content), listing(m.T, s)
+	m.start, m.before = bytes.Clone(d.content), storetest.Listing(m.T, s)
 	if err := upgrades.Upgrade(m.Context(), s); err != nil {
 		m.Fatal(err)
 	}
-	m.end = listing(m.T, s)
+	m.end = storetest.Listing(m.T, s)
 	if err := s.Close(); err != nil {
 		m.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func (m *migration) look(image []byte) {
 	newer := new(store.NewerFormatError)
 	switch {
 	case err == nil:
-		if listing(m.T, old) != m.before {
+		if storetest.Listing(m.T, old) != m.before {
 			m.Error("the store is of the old format, and not as it was")
 		}
 		_ = old.Close()
@@ -153,7 +154,7 @@ func (m *migration) look(image []byte) {
 	}
 	m.left[format]++
 	s := m.open(dir, upgrades)
-	if listing(m.T, s) != m.end {
+	if storetest.Listing(m.T, s) != m.end {
 		m.Errorf("after a crash that left format %d the upgrade ends otherwise", format)
 	}
 	_ = s.Close()

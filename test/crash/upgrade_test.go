@@ -3,7 +3,6 @@
 package crash
 
 import (
-	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/storetest"
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
@@ -101,21 +101,5 @@ func upgraded(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	var all bytes.Buffer
-	err = st.View(func(r store.Reader) error {
-		for ks := range store.Keyspace(store.NumKeyspaces) {
-			err := r.Scan(ks, nil, nil, func(key, value []byte) bool {
-				fmt.Fprintf(&all, "%v %x %x\n", ks, key, value)
-				return true
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all.String()
+	return storetest.Listing(t, st)
 }
