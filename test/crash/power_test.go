@@ -14,8 +14,13 @@ import (
 var cuts = flag.Int("cuts", 20, "power cuts that hit calls under way")
 
 // TestPowerCut: nothing that was acknowledged is lost or changes when the disk loses its power, and with it all that was not synced (A6, A10).
-func TestPowerCut(t *testing.T) {
-	disk := harness.NewDisk(t, 256)
+func TestPowerCut(t *testing.T) { powerCuts(t, harness.NewDisk(t, 256)) }
+
+// TestPowerCutXFS is the same on XFS, which keeps its journal in another way.
+func TestPowerCutXFS(t *testing.T) { powerCuts(t, harness.NewXFS(t, 320)) }
+
+func powerCuts(t *testing.T, disk *harness.Disk) {
+	t.Helper()
 	r := newRounds(t, filepath.Join(disk.Dir(), "data"))
 	r.end = func() {
 		disk.Cut()
@@ -27,7 +32,12 @@ func TestPowerCut(t *testing.T) {
 
 // TestPowerCutWithoutSync is the test of TestPowerCut: where syncs do nothing, the same cut takes what was acknowledged.
 func TestPowerCutWithoutSync(t *testing.T) {
-	disk := harness.NewDisk(t, 256)
+	t.Run("ext4", func(t *testing.T) { losesWithoutSync(t, harness.NewDisk(t, 256)) })
+	t.Run("xfs", func(t *testing.T) { losesWithoutSync(t, harness.NewXFS(t, 320)) })
+}
+
+func losesWithoutSync(t *testing.T, disk *harness.Disk) {
+	t.Helper()
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
 	c.Start() // so that the store itself is there
 	c.Stop()

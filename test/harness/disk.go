@@ -13,35 +13,65 @@ import (
 	"unsafe"
 )
 
-// Disk is a small ext4 of its own, in a file, whose power can be cut.
+// Disk is a small file system of its own, in a file, whose power can be cut.
 type Disk struct {
 	t      testing.TB
+	fs     fileSystem
 	device string
 	dir    string
 }
 
-// NewDisk makes a disk of that size. It skips the test where nobody may do that, which takes root and loop devices.
+// fileSystem is what is on a Disk.
+type fileSystem struct {
+	name  string
+	mkfs  []string // the command that makes one in a file
+	mount string   // options: nothing reaches the disk that nobody asked for
+}
+
+var (
+	ext4 = fileSystem{"ext4", []string{"mkfs.ext4", "-q", "-F"}, "commit=1000,errors=remount-ro"} // by default it writes everything out after five seconds
+	xfs  = fileSystem{"xfs", []string{"mkfs.xfs", "-q", "-f"}, ""}                                // by default it does after thirty
+)
+
+// NewDisk makes a disk of that size with an ext4. It skips the test where nobody may do that, which takes root and loop devices.
 func NewDisk(t testing.TB, megabytes int64) *Disk {
+	t.Helper()
+	return newDisk(t, ext4, megabytes)
+}
+
+// NewXFS makes a disk as NewDisk does, with an XFS, of which mkfs.xfs makes none under 300 megabytes. It skips the test where the kernel or the machine has no XFS, too.
+func NewXFS(t testing.TB, megabytes int64) *Disk {
+	t.Helper()
+	if _, err := exec.LookPath(xfs.mkfs[0]); err != nil {
+		t.Skipf("SKIPPED: no XFS: %v", err)
+	}
+	return newDisk(t, xfs, megabytes)
+}
+
+func newDisk(t testing.TB, fs fileSystem, megabytes int64) *Disk {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: only root can mount a disk")
 	}
 	tmp := t.TempDir()
-	d := &Disk{t: t, dir: filepath.Join(tmp, "disk")}
+	d := &Disk{t: t, fs: fs, dir: filepath.Join(tmp, "disk")}
 	image := filepath.Join(tmp, "image")
 	d.must(os.WriteFile(image, nil, 0o600))
 	d.must(os.Truncate(image, megabytes<<20))
 	d.must(os.Mkdir(d.dir, 0o700))
-	d.run("mkfs.ext4", "-q", "-F", image)
+	d.run(fs.mkfs[0], append(fs.mkfs[1:], image)...)
 	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
 	if err != nil {
 		t.Skipf("SKIPPED: no loop device: %v: %s", err, out)
 	}
 	d.device = strings.TrimSpace(string(out))
 	t.Cleanup(func() { d.run("losetup", "--detach", d.device) })
-	if err := d.mount(); errors.Is(err, syscall.EPERM) {
+	switch err := d.mount(); {
+	case errors.Is(err, syscall.EPERM):
 		t.Skip("SKIPPED: not permitted to mount a disk")
-	} else {
+	case errors.Is(err, syscall.ENODEV):
+		t.Skipf("SKIPPED: the kernel has no %s", fs.name)
+	default:
 		d.must(err)
 	}
 	t.Cleanup(func() { d.must(d.unmount()) })
@@ -51,16 +81,13 @@ func NewDisk(t testing.TB, megabytes int64) *Disk {
 // Dir is where the disk is mounted.
 func (d *Disk) Dir() string { return d.dir }
 
-// mount lets nothing reach the disk that nobody asked for: by default ext4 writes it out after five seconds.
-func (d *Disk) mount() error {
-	return syscall.Mount(d.device, d.dir, "ext4", 0, "commit=1000,errors=remount-ro")
-}
+func (d *Disk) mount() error { return syscall.Mount(d.device, d.dir, d.fs.name, 0, d.fs.mount) }
 
 // Cut cuts the power: what was not yet written by then never will be, and every sync from now on fails.
 func (d *Disk) Cut() {
 	d.t.Helper()
 	const (
-		shutdown   = 0x8004587d // EXT4_IOC_SHUTDOWN
+		shutdown   = 0x8004587d // EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN
 		noLogFlush = 2
 	)
 	dir, err := os.Open(d.dir)
@@ -72,7 +99,7 @@ func (d *Disk) Cut() {
 	d.must(dir.Close())
 }
 
-// Fail makes the system believe that it found the disk's file system damaged: it can only be read from now on, by whoever has a file open, too.
+// Fail makes the system believe that it found the disk's ext4 damaged: it can only be read from now on, by whoever has a file open, too.
 func (d *Disk) Fail() {
 	d.t.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
