@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -98,10 +99,22 @@ func (s *Store) Stats() store.Stats {
 		FreeBytes: int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize),
 		MaxBytes:  s.maxBytes,
 	}
+	used := s.used()
 	if info, err := os.Stat(s.path); err == nil {
 		stats.FileBytes = info.Size()
+		stats.FreeBytes += max(0, stats.FileBytes-used)
 	}
 	return stats
+}
+
+// used is where the last page ends that was ever written. The file is longer: it grows by 16 MiB.
+func (s *Store) used() (size int64) {
+	tx, err := s.begin()
+	if err != nil {
+		return math.MaxInt64 // of a store that is closed nothing is known to be free
+	}
+	defer func() { _ = tx.Rollback() }()
+	return tx.Size()
 }
 
 // Close implements store.Store.
