@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/lessor-dev/lessor/internal/bench"
@@ -12,14 +13,14 @@ import (
 func printReport(w io.Writer, r *bench.Report) error {
 	m, l := r.Machine, r.Load
 	_, err := fmt.Fprintf(w, "lessor %s on %s/%s, %d CPUs, %s\nload average before: %s\n"+
-		"%d producers, %d workers x %d slots, %d tasks of %d bytes, backlog %d; %d repetitions, median (min..max)\n\n",
-		m.Version, m.OS, m.Arch, m.CPUs, m.Go, loadText(m), l.Producers, l.Workers, l.Slots, l.Tasks, l.Payload, l.Backlog, l.Repeat)
+		"%s producers, %d workers x %d slots, %d tasks of %d bytes, backlog %s; %d repetitions, median (min..max)\n\n",
+		m.Version, m.OS, m.Arch, m.CPUs, m.Go, loadText(m), numbers(l.Producers), l.Workers, l.Slots, l.Tasks, l.Payload, numbers(l.Backlogs), l.Repeat)
 	if err != nil {
 		return err
 	}
-	limits := newTable(w, "NAME", "LIMIT OF THE MACHINE", "FIGURE", "RANGE")
+	limits := newTable(w, "NAME", "LIMIT OF THE MACHINE", "FIGURE", "RANGE", "FLUSHES/1,000")
 	for _, f := range r.Limits {
-		limits.row(f.Name, f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary))
+		limits.row(f.Name, f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), medianText(f.Flushes))
 	}
 	if err := limits.flush(); err != nil {
 		return err
@@ -27,9 +28,9 @@ func printReport(w io.Writer, r *bench.Report) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	results := newTable(w, "RESULT", "FIGURE", "RANGE", "CPU MS/1,000", "SHARE", "OF THE LIMIT")
+	results := newTable(w, "RESULT", "FIGURE", "RANGE", "CPU MS/1,000", "FLUSHES/1,000", "SHARE", "OF THE LIMIT")
 	for _, f := range r.Results {
-		results.row(f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), cpuText(f.CPU), shareText(f.Share), limitsText(f.Limits))
+		results.row(f.Text, amount(f.Median)+" "+f.Unit, rangeText(f.Summary), medianText(f.CPU), medianText(f.Flushes), shareText(f.Share), limitsText(f.Limits))
 	}
 	return results.flush()
 }
@@ -65,11 +66,24 @@ func thousands(n int64) string {
 
 func rangeText(s bench.Summary) string { return amount(s.Min) + ".." + amount(s.Max) }
 
-func cpuText(s *bench.Summary) string {
+// medianText is of what may not be known.
+func medianText(s *bench.Summary) string {
 	if s == nil {
 		return ""
 	}
 	return fmt.Sprintf("%.1f", s.Median)
+}
+
+// numbers is a list of them as its flag takes it; 0 for none.
+func numbers(list []int) string {
+	if len(list) == 0 {
+		return "0"
+	}
+	texts := make([]string, len(list))
+	for i, n := range list {
+		texts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(texts, ",")
 }
 
 // limitsText joins names; one that is there several times is counted.

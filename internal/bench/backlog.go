@@ -10,36 +10,43 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// backlog measures what many waiting tasks cost: memory before and after a restart, the time from the start of the process to its first
+// backlog measures what n waiting tasks cost: memory before and after a restart, the time from the start of the process to its first
 // answer, and the drain of the first of them. The process before it was killed.
-func backlog(ctx context.Context, r *rig) (samples, error) {
-	n, err := submitBulk(ctx, r, r.Backlog)
-	if err != nil {
-		return nil, err
+func backlog(n int) func(context.Context, *rig) (samples, error) {
+	return func(ctx context.Context, r *rig) (samples, error) {
+		if _, err := submitBulk(ctx, r, n); err != nil {
+			return nil, err
+		}
+		if err := r.checkWaiting(ctx, n); err != nil {
+			return nil, err
+		}
+		found := r.held(forBacklog("backlog_anonymous", n), forBacklog("backlog_mapped", n))
+		took, err := r.restart(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found[forBacklog("restart", n)] = millis(took)
+		maps.Copy(found, r.held(forBacklog("restart_anonymous", n), forBacklog("restart_mapped", n)))
+		if err := r.checkWaiting(ctx, n); err != nil {
+			return nil, err
+		}
+		some := min(r.Tasks, n)
+		committed, err := r.drainTasks(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(found, r.ran.rate(forBacklog("drain_backlog", n), some))
+		return found, r.checkWaiting(ctx, n-committed)
 	}
-	if err := r.checkWaiting(ctx, n); err != nil {
-		return nil, err
+}
+
+// held is the coordinator's memory now, under two names; nothing where it is not known.
+func (r *rig) held(anonymous, mapped string) samples {
+	m, ok := r.server.memory()
+	if !ok {
+		return samples{}
 	}
-	before := r.server.memory()
-	took, err := r.restart(ctx)
-	if err != nil {
-		return nil, err
-	}
-	after := r.server.memory()
-	if err := r.checkWaiting(ctx, n); err != nil {
-		return nil, err
-	}
-	found := samples{
-		"backlog_resident": before.resident, "backlog_anonymous": before.anonymous,
-		"restart_resident": after.resident, "restart_anonymous": after.anonymous, "restart": millis(took),
-	}
-	some := min(r.Tasks, n)
-	committed, err := r.drainTasks(ctx, some)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(found, r.throughput("drain_backlog", some))
-	return found, r.checkWaiting(ctx, n-committed)
+	return samples{anonymous: m.anonymous, mapped: m.mapped}
 }
 
 // restart kills the coordinator and starts another one on its data. It returns the time from the start to the first answer.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,13 +22,14 @@ type Config struct {
 	// Tenant of the credentials, for the workers. Empty: "default".
 	Tenant string
 
-	Producers int // goroutines that submit single tasks
-	Workers   int // workers, each with a connection of its own
-	Slots     int // handlers that a worker runs at once
-	Payload   int // bytes of a task
-	Tasks     int // tasks of a phase
-	Backlog   int // waiting tasks with which memory and restart are measured; 0 leaves that out
-	Repeat    int // repetitions
+	Producers []int // numbers of goroutines that submit single tasks, one after the other
+	Workers   int   // workers, each with a connection of its own
+	Slots     int   // handlers that a worker runs at once
+	Payload   int   // bytes of a task
+	Tasks     int   // tasks of a phase
+	// Backlogs are numbers of waiting tasks with which memory and restart are measured, one after the other. 0 adds nothing.
+	Backlogs []int
+	Repeat   int // repetitions
 	// LimitSpan is how long each limit of the machine is measured in a repetition, 1 ms to 1 min.
 	LimitSpan time.Duration
 
@@ -53,23 +55,32 @@ func (e *RangeError) Error() string {
 // Validate returns a *RangeError for the first field that is out of its range.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
-		flag               string
-		value, least, most int
+		flag        string
+		values      []int
+		least, most int
 	}{
 		{"producers", c.Producers, 1, 10_000},
-		{"workers", c.Workers, 1, 1000},
-		{"slots", c.Slots, 1, 10_000},
-		{"payload", c.Payload, 0, 1 << 20},
-		{"tasks", c.Tasks, 1, 1_000_000},
-		{"backlog", c.Backlog, 0, 10_000_000},
-		{"repeat", c.Repeat, 1, 100},
+		{"workers", []int{c.Workers}, 1, 1000},
+		{"slots", []int{c.Slots}, 1, 10_000},
+		{"payload", []int{c.Payload}, 0, 1 << 20},
+		{"tasks", []int{c.Tasks}, 1, 1_000_000},
+		{"backlog", c.Backlogs, 0, 10_000_000},
+		{"repeat", []int{c.Repeat}, 1, 100},
 	} {
-		if f.value < f.least || f.value > f.most {
-			return &RangeError{f.flag, f.value, f.least, f.most}
+		for _, value := range f.values {
+			if value < f.least || value > f.most {
+				return &RangeError{f.flag, value, f.least, f.most}
+			}
 		}
 	}
 	if c.LimitSpan < time.Millisecond || c.LimitSpan > time.Minute {
 		return &RangeError{"limit-span", c.LimitSpan, time.Millisecond, time.Minute}
 	}
 	return nil
+}
+
+// inOrder returns each of the numbers once, rising and without 0: two phases of one name would mix their figures.
+func inOrder(numbers []int) []int {
+	sorted := slices.Compact(slices.Sorted(slices.Values(numbers)))
+	return slices.DeleteFunc(sorted, func(n int) bool { return n == 0 })
 }

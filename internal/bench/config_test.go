@@ -2,23 +2,24 @@ package bench
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
 
 func smallest() Config {
-	return Config{Producers: 1, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlog: 0, Repeat: 1, LimitSpan: time.Millisecond}
+	return Config{Producers: []int{1, 1}, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlogs: []int{0, 0}, Repeat: 1, LimitSpan: time.Millisecond}
 }
 
 // Each range ends where its error says, and the error names the flag.
 func TestValidate(t *testing.T) {
 	fields := map[string]func(*Config) *int{
-		"producers": func(c *Config) *int { return &c.Producers },
+		"producers": func(c *Config) *int { return &c.Producers[1] },
 		"workers":   func(c *Config) *int { return &c.Workers },
 		"slots":     func(c *Config) *int { return &c.Slots },
 		"payload":   func(c *Config) *int { return &c.Payload },
 		"tasks":     func(c *Config) *int { return &c.Tasks },
-		"backlog":   func(c *Config) *int { return &c.Backlog },
+		"backlog":   func(c *Config) *int { return &c.Backlogs[1] },
 		"repeat":    func(c *Config) *int { return &c.Repeat },
 	}
 	good := smallest()
@@ -63,5 +64,12 @@ func TestShares(t *testing.T) {
 		if sum != n {
 			t.Errorf("%d tasks became %d", n, sum)
 		}
+	}
+}
+
+// Each number is measured once, and 0 is no backlog.
+func TestInOrder(t *testing.T) {
+	if got, want := inOrder([]int{64, 0, 1, 64}), []int{1, 64}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -20,6 +20,7 @@ type coordinator struct {
 	grpc, http string    // where it listens; http is empty where there is none
 	cmd        *exec.Cmd // nil for one that runs elsewhere
 	dir        string
+	disk       flushCounter  // of dir
 	log        *bytes.Buffer // what it said to standard error
 }
 
@@ -29,7 +30,7 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 		return &coordinator{grpc: c.Addr}, nil
 	}
 	args = append([]string{"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	s := &coordinator{log: new(bytes.Buffer), dir: dir, cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}
+	s := &coordinator{log: new(bytes.Buffer), dir: dir, disk: flushCounterOf(dir), cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}
 	s.cmd.Args[0] = filepath.Base(os.Args[0])
 	s.cmd.Env = withoutSettings(os.Environ())
 	s.cmd.Stderr = s.log
@@ -106,9 +107,10 @@ func (s *coordinator) cpu() time.Duration {
 	return cpuTime(s.cmd.Process.Pid)
 }
 
-func (s *coordinator) memory() memory {
+// memory is what the process holds now.
+func (s *coordinator) memory() (m memory, ok bool) {
 	if s.cmd == nil {
-		return memory{}
+		return memory{}, false
 	}
 	return memoryOf(s.cmd.Process.Pid)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -8,3 +9,21 @@ import (
 
 // flush makes the data of a file durable, as bbolt does.
 func flush(file *os.File) error { return unix.Fdatasync(int(file.Fd())) }
+
+// flushCounterOf finds the counter of the disk that a directory is on. There is none for a file system without a disk of its own: tmpfs, overlay,
+// one in a network, or one on several disks.
+func flushCounterOf(dir string) flushCounter {
+	var at unix.Stat_t
+	if err := unix.Stat(dir, &at); err != nil {
+		return ""
+	}
+	device := fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(at.Dev), unix.Minor(at.Dev))
+	stat := device + "/stat"
+	if _, err := os.Stat(device + "/partition"); err == nil {
+		stat = device + "/../stat" // a partition counts none, its disk does
+	}
+	if _, ok := flushCounter(stat).read(); !ok {
+		return ""
+	}
+	return flushCounter(stat)
+}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/lessor-dev/lessor/worker/producer"
@@ -26,16 +27,20 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	client := producer.New(r.conn)
 	defer func() { _ = client.Close() }()
 	l := latencies{started: started, judged: judged, ended: c.ended}
+	end := r.server.begin()
 	for range n {
 		if err := l.one(ctx, r, client); err != nil {
 			_ = c.dismiss() // err came first
 			return nil, err
 		}
 	}
+	r.ran = end()
 	if err := c.dismiss(); err != nil {
 		return nil, err
 	}
-	return l.samples(), r.checkCompleted(ctx, n, int(c.committed.Load()))
+	found := l.samples()
+	maps.Copy(found, r.ran.costs("latency_verdict_p50", n)) // the costs of whole lives
+	return found, r.checkCompleted(ctx, n, int(c.committed.Load()))
 }
 
 // latencies are counted from the submit of each task, in milliseconds.

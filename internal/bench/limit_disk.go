@@ -28,12 +28,19 @@ func (c *Config) diskLimit(ctx context.Context) (samples, error) {
 	if err != nil {
 		return nil, err
 	}
-	block := make([]byte, 4<<10)
+	block, appended := make([]byte, 4<<10), 0
+	disk := flushCounterOf(file.Name())
+	before, counted := disk.read()
 	rate, err := during(ctx, c.LimitSpan, func() error {
 		if _, err := file.Write(block); err != nil {
 			return err
 		}
+		appended++
 		return flush(file)
 	})
-	return samples{"disk_flush": rate}, errors.Join(err, file.Close(), os.Remove(file.Name()))
+	found := samples{"disk_flush": rate}
+	if after, still := disk.read(); counted && still && appended > 0 {
+		found[flushesOf("disk_flush")] = float64(after-before) * 1000 / float64(appended)
+	}
+	return found, errors.Join(err, file.Close(), os.Remove(file.Name()))
 }

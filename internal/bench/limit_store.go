@@ -47,6 +47,14 @@ func (t *rawTasks) grant(id lease.TaskID) {
 	t.batch.Delete(store.Ready, t.readyKey(id))
 }
 
+// assign is a submit with the grant in it, as it is made where a worker waits: the task never gets into the line.
+func (t *rawTasks) assign(id lease.TaskID) {
+	t.key = store.AppendTaskKey(t.key[:0], id)
+	t.batch.PutSealed(store.Spec, t.key, 1, t.spec)
+	t.batch.PutSealed(store.Task, t.key, 1, t.row[:])
+	t.batch.PutSealed(store.Lease, t.key, 1, t.row[:])
+}
+
 func (t *rawTasks) complete(id lease.TaskID) {
 	t.key = store.AppendTaskKey(t.key[:0], id)
 	t.batch.Delete(store.Lease, t.key)
@@ -91,7 +99,7 @@ func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step
 // storeRates are tasks per second.
 type storeRates struct{ submits, drains, lives float64 }
 
-// storeLimit measures with so many tasks in a commit: their submits; their grants and completions, in two commits; and whole lives in three.
+// storeLimit measures with so many tasks in a commit: their submits; their grants and completions, in two commits; and whole lives, in two as well.
 func (c *Config) storeLimit(ctx context.Context, size int) (found storeRates, err error) {
 	dir, err := os.MkdirTemp(c.Dir, "lessor-bench-")
 	if err != nil {
@@ -111,7 +119,7 @@ func (c *Config) storeLimit(ctx context.Context, size int) (found storeRates, er
 	if found.drains, _, err = t.rate(ctx, size, 0, submitted, (*rawTasks).grant, (*rawTasks).complete); err != nil {
 		return found, err
 	}
-	found.lives, _, err = t.rate(ctx, size, submitted, math.MaxInt, (*rawTasks).submit, (*rawTasks).grant, (*rawTasks).complete)
+	found.lives, _, err = t.rate(ctx, size, submitted, math.MaxInt, (*rawTasks).assign, (*rawTasks).complete)
 	return found, err
 }
 
@@ -122,9 +130,9 @@ func (c *Config) commitLimit(ctx context.Context) (samples, error) {
 }
 
 // smallCommits measures what single submits that wait for each other's commit can share: at most one of each producer.
-func (c *Config) smallCommits(ctx context.Context) (samples, error) {
-	found, err := c.storeLimit(ctx, c.Producers)
-	return samples{"store_submit_small": found.submits, "store_life_small": found.lives}, err
+func (c *Config) smallCommits(ctx context.Context, producers int) (samples, error) {
+	found, err := c.storeLimit(ctx, producers)
+	return samples{forProducers("store_submit", producers): found.submits, forProducers("store_life", producers): found.lives}, err
 }
 
 // largeCommits measures commits of a frame.

@@ -63,11 +63,16 @@ func (c *Config) askEcho(ctx context.Context, addr string) (samples, error) {
 	}
 	defer func() { _ = r.conn.Close() }()
 	found := samples{}
-	for _, part := range []struct {
+	type part struct {
 		name   string
 		submit submitter
 		tasks  int
-	}{{"wire_frames", submitBulk, 20 * frameSize}, {"wire_unary", submitUnary, 10 * c.Producers}} {
+	}
+	parts := []part{{"wire_frames", submitBulk, 20 * frameSize}}
+	for _, n := range c.Producers {
+		parts = append(parts, part{forProducers("wire_unary", n), submitUnary(n), 10 * n})
+	}
+	for _, part := range parts {
 		calls, err := during(ctx, c.LimitSpan, func() error {
 			_, err := part.submit(ctx, r, part.tasks)
 			return err

@@ -17,36 +17,42 @@ type phase struct {
 // phases returns those that the configuration asks for. The backlog restarts its coordinator, so that it is not for one that runs elsewhere.
 func (c *Config) phases() []phase {
 	all := []phase{
-		{"enqueue_bulk", enqueue("enqueue_bulk", submitBulk)},
-		{"enqueue_shared", enqueue("enqueue_shared", submitShared)},
-		{"enqueue_unary", enqueue("enqueue_unary", submitUnary)},
+		enqueue("enqueue_bulk", c.Tasks, submitBulk),
 		{"drain", drain},
-		{"end_to_end_shared", endToEnd("end_to_end_shared", submitShared)},
-		{"end_to_end_bulk", endToEnd("end_to_end_bulk", submitBulk)},
+		endToEnd("end_to_end_bulk", c.Tasks, submitBulk),
 		{"latency", idleLatency},
 	}
-	if c.Backlog > 0 && c.Addr == "" {
-		all = append(all, phase{"backlog", backlog})
+	for _, n := range c.Producers {
+		tasks := min(c.Tasks, n*tasksOfProducer)
+		all = append(all,
+			enqueue(forProducers("enqueue_shared", n), tasks, submitShared(n)),
+			enqueue(forProducers("enqueue_unary", n), tasks, submitUnary(n)),
+			endToEnd(forProducers("end_to_end_shared", n), tasks, submitShared(n)),
+		)
+	}
+	if c.Addr != "" {
+		return all
+	}
+	for _, n := range c.Backlogs {
+		all = append(all, phase{forBacklog("backlog", n), backlog(n)})
 	}
 	return all
 }
 
-// throughput is the samples of a phase about tasks per second.
-func (r *rig) throughput(name string, n int) samples {
-	return samples{name: r.ran.rate(n), cpuOf(name): r.ran.cpuOf(n)}
-}
+// tasksOfProducer bounds what one producer submits that waits for each task: alone he is a hundred times slower than frames.
+const tasksOfProducer = 2000
 
 // enqueue measures the submits while no worker is there.
-func enqueue(name string, submit submitter) func(context.Context, *rig) (samples, error) {
-	return func(ctx context.Context, r *rig) (samples, error) {
+func enqueue(name string, tasks int, submit submitter) phase {
+	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
 		end := r.server.begin()
-		acknowledged, err := submit(ctx, r, r.Tasks)
+		acknowledged, err := submit(ctx, r, tasks)
 		r.ran = end()
 		if err != nil {
 			return nil, err
 		}
-		return r.throughput(name, acknowledged), r.checkWaiting(ctx, r.Tasks)
-	}
+		return r.ran.rate(name, acknowledged), r.checkWaiting(ctx, tasks)
+	}}
 }
 
 // drain measures workers that find all tasks waiting.
@@ -59,7 +65,7 @@ func drain(ctx context.Context, r *rig) (samples, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.throughput("drain", r.Tasks), r.checkCompleted(ctx, acknowledged, committed)
+	return r.ran.rate("drain", r.Tasks), r.checkCompleted(ctx, acknowledged, committed)
 }
 
 // drainTasks measures workers from their start to verdict n, and lets them finish what they have. It returns how many verdicts there were.
@@ -74,13 +80,13 @@ func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) 
 }
 
 // endToEnd measures producers and workers at once, from the first submit to the last verdict; the workers wait already.
-func endToEnd(name string, submit submitter) func(context.Context, *rig) (samples, error) {
-	return func(ctx context.Context, r *rig) (samples, error) {
-		c := crew{rig: r, target: int64(r.Tasks)}
+func endToEnd(name string, tasks int, submit submitter) phase {
+	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
+		c := crew{rig: r, target: int64(tasks)}
 		c.run(ctx)
 		c.ready.Wait()
 		end := r.server.begin()
-		acknowledged, err := submit(ctx, r, r.Tasks)
+		acknowledged, err := submit(ctx, r, tasks)
 		if err == nil {
 			err = c.wait(ctx)
 		}
@@ -88,6 +94,6 @@ func endToEnd(name string, submit submitter) func(context.Context, *rig) (sample
 		if err = errors.Join(err, c.dismiss()); err != nil {
 			return nil, err
 		}
-		return r.throughput(name, acknowledged), r.checkCompleted(ctx, acknowledged, int(c.committed.Load()))
-	}
+		return r.ran.rate(name, acknowledged), r.checkCompleted(ctx, acknowledged, int(c.committed.Load()))
+	}}
 }

@@ -42,19 +42,22 @@ func parseCPU(stat []byte) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// memory is what a process holds, in MiB: in all, and without the pages of files, which the kernel takes back when it needs them.
-type memory struct{ resident, anonymous float64 }
+// memory is what a process holds, in MiB: its own, and beside that pages of files, which the kernel takes back when it needs them. A page that
+// several processes share counts for each by its part.
+type memory struct{ anonymous, mapped float64 }
 
-func memoryOf(pid int) memory {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// memoryOf asks the kernel; ok is false where it does not say.
+func memoryOf(pid int) (m memory, ok bool) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
-		return memory{}
+		return memory{}, false
 	}
 	return parseMemory(string(raw))
 }
 
-func parseMemory(status string) (m memory) {
-	for line := range strings.Lines(status) {
+func parseMemory(rollup string) (m memory, ok bool) {
+	found := 0
+	for line := range strings.Lines(rollup) {
 		fields := strings.Fields(line)
 		if len(fields) != 3 || fields[2] != "kB" {
 			continue
@@ -64,13 +67,15 @@ func parseMemory(status string) (m memory) {
 			continue
 		}
 		switch fields[0] {
-		case "VmRSS:":
-			m.resident = size / 1024
-		case "RssAnon:":
+		case "Pss_Anon:":
 			m.anonymous = size / 1024
+			found++
+		case "Pss_File:":
+			m.mapped = size / 1024
+			found++
 		}
 	}
-	return m
+	return m, found == 2
 }
 
 // loadAverage is the machine's of the last minute, -1 where that is not known.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"testing"
 	"time"
 )
@@ -25,8 +26,40 @@ func TestParseCPU(t *testing.T) {
 }
 
 func TestParseMemory(t *testing.T) {
-	got := parseMemory("Name:\tlessor\nVmPeak:\t 9999 kB\nVmRSS:\t    2048 kB\nRssAnon:\t     512 kB\nThreads:\t7\n")
-	if want := (memory{resident: 2, anonymous: 0.5}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	const rollup = "564e-7ffe ---p 0 00:00 0   [rollup]\nRss:     9999 kB\nPss:     9999 kB\nPss_Anon:      512 kB\nPss_File:     2048 kB\nPss_Shmem:      7 kB\n"
+	got, ok := parseMemory(rollup)
+	if want := (memory{anonymous: 0.5, mapped: 2}); got != want || !ok {
+		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	}
+	if got, ok := parseMemory("Rss:     9999 kB\nPss:     9999 kB\n"); ok {
+		t.Errorf("an older kernel's: %+v", got)
+	}
+}
+
+// The fields before the flushes are as many in every kernel that counts them; older ones end before.
+func TestParseFlushes(t *testing.T) {
+	for stat, want := range map[string]uint64{
+		"  761429 136440 167 401 118 69 249 329 1 818 764 508054 73 403 80778  2084456   258751\n": 2084456,
+		"  761429 136440 167 401 118 69 249 329 1 818 764 508054 73 403 80778\n":                   0,
+		"  761429 136440 167 401 118 69 249 329 1 818 764 508054 73 403 80778 x 1\n":               0,
+	} {
+		if got, ok := parseFlushes([]byte(stat)); got != want || ok != (want > 0) {
+			t.Errorf("%q: %d, %v; want %d", stat, got, ok, want)
+		}
+	}
+	if count, ok := flushCounter("").read(); ok {
+		t.Errorf("no disk counted %d", count)
+	}
+}
+
+// Costs are told for 1,000 tasks; flushes only where the disk counts them.
+func TestCostsOfASpan(t *testing.T) {
+	ran := span{wall: 2 * time.Second, cpu: 30 * time.Millisecond, flushes: 8, counted: true}
+	if got, want := ran.rate("drain", 500), (samples{"drain": 250, "cpu/drain": 60, "flushes/drain": 16}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	ran.counted = false
+	if _, known := ran.rate("drain", 500)["flushes/drain"]; known {
+		t.Error("flushes that nobody counted")
 	}
 }

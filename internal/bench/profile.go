@@ -18,14 +18,12 @@ const maxProfile = 25
 
 // profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took is how
 // long each phase took before.
-func (c *Config) profiles(ctx context.Context, took map[string]time.Duration) error {
+func (c Config) profiles(ctx context.Context, took map[string]time.Duration) error {
 	if c.Profile == "" {
 		return nil
 	}
+	c.Backlogs = nil // their coordinators are killed
 	for _, p := range c.phases() {
-		if p.name == "backlog" {
-			continue // its coordinator is killed
-		}
 		c.progress("profile: %s", p.name)
 		seconds := min(int(took[p.name].Seconds())+1, maxProfile)
 		w := work{p.name, func(ctx context.Context) (samples, error) {

@@ -26,12 +26,12 @@ type Machine struct {
 // Load is what was asked for; see Config.
 type Load struct {
 	Addr      string `json:"addr,omitempty"`
-	Producers int    `json:"producers"`
+	Producers []int  `json:"producers"`
 	Workers   int    `json:"workers"`
 	Slots     int    `json:"slots"`
 	Payload   int    `json:"payload_bytes"`
 	Tasks     int    `json:"tasks"`
-	Backlog   int    `json:"backlog"`
+	Backlogs  []int  `json:"backlogs"`
 	Repeat    int    `json:"repeat"`
 }
 
@@ -43,6 +43,8 @@ type Figure struct {
 	Summary
 	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent where it is not known.
 	CPU *Summary `json:"cpu_ms_per_1000_tasks,omitempty"`
+	// Flushes that the disk was asked for, by whomever, for 1,000 tasks (of disk_flush: 1,000 appends); absent where it does not count them.
+	Flushes *Summary `json:"flushes_per_1000_tasks,omitempty"`
 	// Bound is what the machine allowed, by Limits: of rates the lowest, of times the sum; 0 where there is no such limit.
 	Bound  float64  `json:"bound,omitempty"`
 	Limits []string `json:"limited_by,omitempty"`
@@ -57,7 +59,7 @@ func (c *Config) newReport() *Report {
 		},
 		Load: Load{
 			Addr: c.Addr, Producers: c.Producers, Workers: c.Workers, Slots: c.Slots, Payload: c.Payload, Tasks: c.Tasks,
-			Backlog: c.Backlog, Repeat: c.Repeat,
+			Backlogs: c.Backlogs, Repeat: c.Repeat,
 		},
 	}
 }
@@ -66,11 +68,11 @@ func (c *Config) newReport() *Report {
 func (m Machine) Busy() bool { return m.LoadAverage > 0.25*float64(m.CPUs) }
 
 // fill adds the figures of what was measured.
-func (r *Report) fill(found map[string][]float64) {
-	for _, m := range limitMetrics {
+func (r *Report) fill(limits, results []metric, found map[string][]float64) {
+	for _, m := range limits {
 		r.Limits = append(r.Limits, m.figure(found))
 	}
-	for _, m := range resultMetrics {
+	for _, m := range results {
 		if len(found[m.name]) > 0 {
 			r.Results = append(r.Results, m.figure(found))
 		}
@@ -81,6 +83,9 @@ func (m metric) figure(found map[string][]float64) Figure {
 	f := Figure{Name: m.name, Text: m.text, Unit: m.unit, Summary: summarize(found[m.name])}
 	if cpu := summarize(found[cpuOf(m.name)]); cpu.Max > 0 {
 		f.CPU = &cpu
+	}
+	if flushes := found[flushesOf(m.name)]; len(flushes) > 0 {
+		f.Flushes = new(summarize(flushes))
 	}
 	f.Limits, f.Bound = m.bound(found)
 	f.Share = shareOf(m.unit, f.Median, f.Bound)

@@ -7,35 +7,35 @@ import (
 
 // A result names the limit that it meets first, and of times all; what was not measured is left out, its processor time too.
 func TestReport(t *testing.T) {
-	r := &Report{}
-	r.fill(map[string][]float64{
+	r, c := &Report{}, &Config{Producers: []int{4}, Backlogs: []int{70}}
+	r.fill(c.limitMetrics(), c.resultMetrics(), map[string][]float64{
 		"store_submit_500": {90, 100, 110}, "wire_frames": {400},
 		"wire_round_trip": {1}, "store_commit_1": {2},
-		"enqueue_bulk": {40, 60, 50}, cpuOf("enqueue_bulk"): {7, 8, 9},
+		"enqueue_bulk": {40, 60, 50}, cpuOf("enqueue_bulk"): {7, 8, 9}, flushesOf("enqueue_bulk"): {0, 0, 0},
 		"latency_verdict_p50": {12},
 	})
-	if len(r.Limits) != len(limitMetrics) || len(r.Results) != 2 {
+	if len(r.Limits) != len(c.limitMetrics()) || len(r.Results) != 2 {
 		t.Fatalf("%d limits, %d results", len(r.Limits), len(r.Results))
 	}
 	bulk, verdict := r.Results[0], r.Results[1]
-	if bulk.Median != 50 || bulk.Share != 0.5 || !slices.Equal(bulk.Limits, []string{"store_submit_500"}) || bulk.CPU.Median != 8 {
+	if bulk.Median != 50 || bulk.Share != 0.5 || !slices.Equal(bulk.Limits, []string{"store_submit_500"}) || bulk.CPU.Median != 8 || bulk.Flushes == nil {
 		t.Errorf("enqueue_bulk: %+v", bulk)
 	}
-	if verdict.Bound != 6 || verdict.Share != 0.5 || len(verdict.Limits) != 4 || verdict.CPU != nil {
+	if verdict.Bound != 6 || verdict.Share != 0.5 || len(verdict.Limits) != 4 || verdict.CPU != nil || verdict.Flushes != nil {
 		t.Errorf("latency_verdict_p50: %+v", verdict)
 	}
 }
 
 // What a metric is compared with is measured.
 func TestLimitsAreMetrics(t *testing.T) {
-	known := map[string]bool{}
-	for _, m := range slices.Concat(limitMetrics, resultMetrics) {
+	c, known := &Config{Producers: []int{1, 64, frameSize}, Backlogs: []int{100, 500}}, map[string]bool{}
+	for _, m := range slices.Concat(c.limitMetrics(), c.resultMetrics()) {
 		if known[m.name] {
 			t.Errorf("%s is there twice", m.name)
 		}
 		known[m.name] = true
 	}
-	for _, m := range resultMetrics {
+	for _, m := range c.resultMetrics() {
 		for _, limit := range m.limits {
 			if !known[limit] {
 				t.Errorf("%s is compared with %s, which is not measured", m.name, limit)

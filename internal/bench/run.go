@@ -29,6 +29,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.reach(ctx); err != nil {
 		return nil, err
 	}
+	c.Producers, c.Backlogs = inOrder(c.Producers), inOrder(c.Backlogs)
 	if c.Profile != "" {
 		if err := os.MkdirAll(c.Profile, 0o755); err != nil {
 			return nil, err
@@ -50,7 +51,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 			}
 		}
 	}
-	report.fill(found)
+	report.fill(c.limitMetrics(), c.resultMetrics(), found)
 	return report, c.profiles(ctx, took)
 }
 
@@ -93,9 +94,12 @@ func (c *Config) works() []work {
 	all := []work{
 		{"disk", c.diskLimit},
 		{"commit", c.commitLimit},
-		{"store, small commits", c.smallCommits},
 		{"store, large commits", c.largeCommits},
 		{"wire", c.wireLimit},
+	}
+	for _, n := range c.Producers {
+		name := fmt.Sprintf("store, commits of %d", n)
+		all = append(all, work{name, func(ctx context.Context) (samples, error) { return c.smallCommits(ctx, n) }})
 	}
 	for _, p := range c.phases() {
 		all = append(all, work{p.name, func(ctx context.Context) (got samples, err error) {

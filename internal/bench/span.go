@@ -1,23 +1,44 @@
 package bench
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
-// span is a stretch of a phase: its time, and the processor time of the coordinator.
-type span struct{ wall, cpu time.Duration }
+// span is a stretch of a phase: its time, and what it cost.
+type span struct {
+	wall, cpu time.Duration
+	flushes   uint64
+	counted   bool // the disk counts its flushes
+}
 
 // begin starts a span; the function that it returns ends it.
 func (s *coordinator) begin() (end func() span) {
+	flushed, counted := s.disk.read()
 	cpu, start := s.cpu(), time.Now()
 	return func() span {
-		wall := time.Since(start)
-		return span{wall: wall, cpu: s.cpu() - cpu}
+		ran := span{wall: time.Since(start), cpu: s.cpu() - cpu}
+		now, still := s.disk.read()
+		ran.flushes, ran.counted = now-flushed, counted && still
+		return ran
 	}
 }
 
-// rate is tasks per second.
-func (s span) rate(tasks int) float64 { return float64(tasks) / s.wall.Seconds() }
+// rate is the sample of a phase about tasks per second, with its costs.
+func (s span) rate(name string, tasks int) samples {
+	found := samples{name: float64(tasks) / s.wall.Seconds()}
+	maps.Copy(found, s.costs(name, tasks))
+	return found
+}
 
-// cpuOf is the coordinator's processor time for 1,000 tasks, in milliseconds.
-func (s span) cpuOf(tasks int) float64 { return millis(s.cpu) * 1000 / float64(tasks) }
+// costs are those of a metric, for 1,000 tasks: the coordinator's processor time in milliseconds, and flushes of the disk, which others may have
+// asked for as well.
+func (s span) costs(name string, tasks int) samples {
+	found := samples{cpuOf(name): millis(s.cpu) * 1000 / float64(tasks)}
+	if s.counted {
+		found[flushesOf(name)] = float64(s.flushes) * 1000 / float64(tasks)
+	}
+	return found
+}
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

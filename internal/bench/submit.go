@@ -97,28 +97,32 @@ func refusal(result *lessorv1.SubmitResult) error {
 	return nil
 }
 
-// submitShared calls Submit of the producer client from Producers goroutines, which share its frames.
-func submitShared(ctx context.Context, r *rig, n int) (int, error) {
-	client := producer.New(r.conn)
-	defer func() { _ = client.Close() }()
-	return spread(ctx, r.Producers, n, func(ctx context.Context) error {
-		result, err := client.Submit(ctx, r.spec())
-		if err != nil {
-			return err
-		}
-		return refusal(result)
-	})
+// submitShared calls Submit of the producer client from so many goroutines, which share its frames.
+func submitShared(goroutines int) submitter {
+	return func(ctx context.Context, r *rig, n int) (int, error) {
+		client := producer.New(r.conn)
+		defer func() { _ = client.Close() }()
+		return spread(ctx, goroutines, n, func(ctx context.Context) error {
+			result, err := client.Submit(ctx, r.spec())
+			if err != nil {
+				return err
+			}
+			return refusal(result)
+		})
+	}
 }
 
-// submitUnary makes one SubmitTask call for each task, from Producers goroutines.
-func submitUnary(ctx context.Context, r *rig, n int) (int, error) {
-	return spread(ctx, r.Producers, n, func(ctx context.Context) error {
-		res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: r.spec()})
-		if err == nil && !res.GetCreated() {
-			err = errors.New("a task was there already")
-		}
-		return err
-	})
+// submitUnary makes one SubmitTask call for each task, from so many goroutines.
+func submitUnary(goroutines int) submitter {
+	return func(ctx context.Context, r *rig, n int) (int, error) {
+		return spread(ctx, goroutines, n, func(ctx context.Context) error {
+			res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: r.spec()})
+			if err == nil && !res.GetCreated() {
+				err = errors.New("a task was there already")
+			}
+			return err
+		})
+	}
 }
 
 // spread calls one n times in all, from so many goroutines, and counts those that succeeded. The first error ends it.
