@@ -2,10 +2,10 @@ package coordinator
 
 import (
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // frame is a SessionRequest as it came, or the reason why it could not be read. grpc ends a stream at the first message that does not
@@ -16,10 +16,10 @@ type frame struct {
 	err  error
 }
 
-// frameCodec is the codec of grpc, but for frames.
+// frameCodec is a codec of messages, but for frames.
 type frameCodec struct{ encoding.CodecV2 }
 
-func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2(proto.Name)} }
+func newFrameCodec() frameCodec { return frameCodec{wire.NewCodec()} }
 
 // Marshal writes what is sent, see encode.
 func (frameCodec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // A handler has done its work when its answer lies with grpc, which keeps it until the caller makes room for it (X5). A caller that never does could ask a
@@ -131,16 +132,9 @@ func encode(v any) (mem.BufferSlice, error) {
 		pool = sentFrom{frameBuffers, sent}
 	}
 	message := m.(proto.Message)
-	size, how := proto.Size(message), proto.MarshalOptions{UseCachedSize: true}
+	size := wire.Size(message)
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		defer sent() // too little to count
-		b, err := how.Marshal(message)
-		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
-	b := pool.Get(size)
-	if _, err := how.MarshalAppend((*b)[:0], message); err != nil {
-		pool.Put(b)
-		return nil, err
-	}
-	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
+	return wire.Encode(message, size, pool)
 }

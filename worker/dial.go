@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // keepaliveParams notice a peer that is gone without a word. They stay above the least interval that the coordinator
@@ -41,6 +43,7 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepaliveParams),
 		grpc.WithConnectParams(connectParams),
 		grpc.WithChainUnaryInterceptor(repeatRefused),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())), // a busy worker reads and writes more than all else
 	}, opts...)...)
 }
 

@@ -30,7 +30,7 @@ var arrows = map[string][]string{
 	"store/storetest": {"lease", "store"},
 
 	// Nothing hand-written is below gen, so nothing of ours can be needed there.
-	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf"},
+	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
@@ -44,13 +44,15 @@ var arrows = map[string][]string{
 	"coordinator/tasktoken": {"lease"},
 
 	// A worker is anybody's program: it knows the wire and nothing of the server. Its test helper starts a real server.
-	"worker": {"gen", anyModule},
+	"worker": {"gen", "internal/wire", anyModule},
 	// What lives in a worker is described in the words of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
 
 	// What the parts share is below internal. It must not depend on one of them.
 	"internal": {"gen", "lease", anyModule},
+	// Both ends write and read by it.
+	"internal/wire": {"gen", anyModule},
 	// Running a program for each task is an ordinary worker on top of the SDK.
 	"internal/execworker": {"worker", "gen", "internal", anyModule},
 	// The benchmark is a client of a coordinator, and measures the store without one.

@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// generated is a message with generated code for the wire.
+type generated interface {
+	proto.Message
+	SizeVT() int
+	MarshalToSizedBufferVT(b []byte) (int, error)
+	UnmarshalVT(b []byte) error
+}
+
+// Codec is the codec of grpc, but for the messages of lessor.v1.
+type Codec struct{ encoding.CodecV2 }
+
+// NewCodec returns a Codec.
+func NewCodec() Codec { return Codec{encoding.GetCodecV2(grpcproto.Name)} }
+
+// Marshal writes a message.
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(generated)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	return Encode(m, Size(m), mem.DefaultBufferPool())
+}
+
+// Unmarshal reads a message.
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(generated)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	return Unmarshal(b.ReadOnlyData(), m)
+}
+
+// Size is how many bytes a message takes.
+func Size(m proto.Message) int {
+	if ours, ok := m.(generated); ok {
+		return ours.SizeVT()
+	}
+	return proto.Size(m)
+}
+
+// Encode writes a message of the given Size into a buffer of the pool, or into one of its own where it is small.
+func Encode(m proto.Message, size int, pool mem.BufferPool) (mem.BufferSlice, error) {
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		b := make([]byte, size)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, write(b, m)
+	}
+	b := pool.Get(size)
+	if err := write(*b, m); err != nil {
+		pool.Put(b)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
+}
+
+// write fills b with a message of exactly that size.
+func write(b []byte, m proto.Message) error {
+	n, err := 0, error(nil)
+	if ours, ok := m.(generated); ok {
+		n, err = ours.MarshalToSizedBufferVT(b)
+	} else {
+		var written []byte
+		written, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b[:0], m)
+		n = len(written)
+	}
+	if err == nil && n != len(b) {
+		err = fmt.Errorf("%T took %d bytes instead of %d: it was changed meanwhile", m, n, len(b))
+	}
+	return err
+}
+
+// Unmarshal is proto.Unmarshal.
+func Unmarshal(raw []byte, m proto.Message) error {
+	if ours, ok := m.(generated); ok && shapeOf(m).fits(raw) {
+		proto.Reset(m)
+		if ours.UnmarshalVT(raw) == nil {
+			return nil
+		}
+	}
+	return proto.Unmarshal(raw, m)
+}

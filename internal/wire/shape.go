@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// shape is what a plain message of a type looks like: its fields by their numbers.
+type shape []field
+
+type field struct {
+	known  bool
+	typ    protowire.Type
+	text   bool
+	nested shape // of a message; nil for anything else
+}
+
+var shapes sync.Map // *shape by protoreflect.MessageDescriptor
+
+func shapeOf(m proto.Message) shape {
+	d := m.ProtoReflect().Descriptor()
+	s, ok := shapes.Load(d)
+	if !ok {
+		made := newShape(d)
+		s, _ = shapes.LoadOrStore(d, &made)
+	}
+	return *s.(*shape)
+}
+
+// newShape expects that no message contains itself. None of ours does.
+func newShape(d protoreflect.MessageDescriptor) shape {
+	s := shape{{}} // no field has the number 0
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		for len(s) <= int(f.Number()) {
+			s = append(s, field{})
+		}
+		s[f.Number()] = newField(f)
+	}
+	return s
+}
+
+func newField(f protoreflect.FieldDescriptor) field {
+	known := field{known: true}
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		known.typ, known.text = protowire.BytesType, true
+	case protoreflect.BytesKind:
+		known.typ = protowire.BytesType
+	case protoreflect.MessageKind: // a map is a list of messages with a key and a value
+		known.typ, known.nested = protowire.BytesType, newShape(f.Message())
+	case protoreflect.DoubleKind:
+		known.typ = protowire.Fixed64Type
+	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Int64Kind, protoreflect.Uint32Kind, protoreflect.Uint64Kind:
+		if f.IsList() { // has two forms, and is rare
+			return field{}
+		}
+		known.typ = protowire.VarintType
+	default: // we have none
+		return field{}
+	}
+	return known
+}
+
+// fits reports whether an encoded message is plain.
+func (s shape) fits(raw []byte) bool {
+	for len(raw) > 0 {
+		number, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 || int(number) >= len(s) {
+			return false
+		}
+		raw = raw[n:]
+		f := &s[number]
+		if !f.known || f.typ != typ {
+			return false
+		}
+		if n = f.size(raw); n < 0 {
+			return false
+		}
+		raw = raw[n:]
+	}
+	return true
+}
+
+// size is how many bytes a value takes, negative where it is not plain.
+func (f *field) size(raw []byte) int {
+	if f.typ != protowire.BytesType {
+		return protowire.ConsumeFieldValue(1, f.typ, raw) // the number matters to groups alone
+	}
+	content, n := protowire.ConsumeBytes(raw)
+	if n >= 0 && (f.text && !utf8.Valid(content) || f.nested != nil && !f.nested.fits(content)) {
+		return -1
+	}
+	return n
+}

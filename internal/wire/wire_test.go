@@ -1,0 +1,416 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// types are all messages of lessor.v1.
+func types(t testing.TB) (all []protoreflect.MessageType) {
+	t.Helper()
+	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
+		if mt.Descriptor().ParentFile().Package() == "lessor.v1" {
+			all = append(all, mt)
+		}
+		return true
+	})
+	if len(all) < 100 {
+		t.Fatalf("%d types", len(all))
+	}
+	return all
+}
+
+// fill sets every field that is not in a oneof, and of each oneof the member of the given index.
+func fill(m protoreflect.Message, member int) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if in := f.ContainingOneof(); in != nil && in.Fields().Get(member%in.Fields().Len()) != f {
+			continue
+		}
+		switch {
+		case f.IsMap():
+			value := example(f.MapValue())
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString("k").MapKey(), value)
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString("").MapKey(), value)
+		case f.IsList():
+			for range 2 {
+				if f.Kind() == protoreflect.MessageKind {
+					fill(m.Mutable(f).List().AppendMutable().Message(), member)
+				} else {
+					m.Mutable(f).List().Append(example(f))
+				}
+			}
+		case f.Kind() == protoreflect.MessageKind:
+			fill(m.Mutable(f).Message(), member)
+		default:
+			m.Set(f, example(f))
+		}
+	}
+}
+
+func example(f protoreflect.FieldDescriptor) protoreflect.Value {
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("wörd")
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte{0xff, 0})
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(math.Inf(-1))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(-1)
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(math.MinInt64)
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(math.MaxUint32)
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(300)
+	}
+	panic("no example of a " + f.Kind().String())
+}
+
+// examples are messages of a type that together have every field.
+func examples(mt protoreflect.MessageType) (all []proto.Message) {
+	for member := range 10 { // no oneof has more, see TestNoOneofIsLarger
+		m := mt.New()
+		fill(m, member)
+		if len(all) == 0 || !proto.Equal(all[0], m.Interface()) {
+			all = append(all, m.Interface())
+		}
+	}
+	return append(all, mt.New().Interface())
+}
+
+func TestNoOneofIsLarger(t *testing.T) {
+	for _, mt := range types(t) {
+		oneofs := mt.Descriptor().Oneofs()
+		for i := range oneofs.Len() {
+			if n := oneofs.Get(i).Fields().Len(); n > 10 {
+				t.Errorf("%s has %d members: examples leaves some out", oneofs.Get(i).FullName(), n)
+			}
+		}
+	}
+}
+
+// What is written is what protobuf reads, for every field of every message.
+func TestWritten(t *testing.T) {
+	for _, mt := range types(t) {
+		for _, m := range examples(mt) {
+			b, err := NewCodec().Marshal(m)
+			if err != nil {
+				t.Fatalf("%T: %v", m, err)
+			}
+			again := mt.New().Interface()
+			if err := proto.Unmarshal(b.Materialize(), again); err != nil || !proto.Equal(again, m) {
+				t.Errorf("%v becomes %v (%v)", m, again, err)
+			}
+			b.Free()
+		}
+	}
+}
+
+// What workers and producers say, and what they are told, is plain, so that the generated code reads it; only lists of enums are left to protobuf.
+func TestOursArePlain(t *testing.T) {
+	workers := lessorv1.File_lessor_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
+	tasks := lessorv1.File_lessor_v1_task_service_proto.Services().ByName("TaskService").Methods()
+	var said []protoreflect.MessageDescriptor
+	for _, methods := range []protoreflect.MethodDescriptors{workers, tasks} {
+		for i := range methods.Len() {
+			said = append(said, methods.Get(i).Input(), methods.Get(i).Output())
+		}
+	}
+	for _, d := range said {
+		mt, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range examples(mt) {
+			raw, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := m.(generated); !ok || !shapeOf(m).fits(raw) && !hasEnums(m.ProtoReflect()) {
+				t.Errorf("%T is read by reflection", m)
+			}
+		}
+	}
+}
+
+// hasEnums reports whether a message holds a list of enums, however deep.
+func hasEnums(m protoreflect.Message) (has bool) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap() || f.Kind() != protoreflect.MessageKind && f.Kind() != protoreflect.EnumKind:
+		case f.IsList():
+			has = has || f.Kind() == protoreflect.EnumKind || hasEnums(v.List().Get(0).Message())
+		case f.Kind() == protoreflect.MessageKind:
+			has = has || hasEnums(v.Message())
+		}
+		return !has
+	})
+	return has
+}
+
+// agrees checks that a message is read as protobuf reads it, or refused for the same reason.
+func agrees(t *testing.T, mt protoreflect.MessageType, raw []byte) {
+	t.Helper()
+	got, want := mt.New().Interface(), mt.New().Interface()
+	err, wantErr := Unmarshal(raw, got), proto.Unmarshal(raw, want)
+	switch {
+	case wantErr != nil:
+		if err == nil || err.Error() != wantErr.Error() {
+			t.Errorf("%s of %x is refused with %v instead of %v", mt.Descriptor().Name(), raw, err, wantErr)
+		}
+	case err != nil || !proto.Equal(got, want):
+		t.Errorf("%s of %x is read as %v (%v) instead of %v", mt.Descriptor().Name(), raw, got, err, want)
+	}
+}
+
+// Whatever is wrong with a message, it is read as protobuf reads it: cut off at any byte, and with any byte changed.
+func TestRead(t *testing.T) {
+	for _, mt := range types(t) {
+		if _, ok := mt.New().Interface().(generated); !ok {
+			continue // protobuf itself reads it
+		}
+		for _, m := range examples(mt) {
+			raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw = raw[:min(len(raw), 200)] // what is nested comes again under its own type
+			for i := range raw {
+				agrees(t, mt, raw[:i])
+				for _, other := range []byte{0x80, 0xff, raw[i] + 1, raw[i] ^ 8} {
+					changed := bytes.Clone(raw)
+					changed[i] = other
+					agrees(t, mt, changed)
+				}
+			}
+		}
+	}
+}
+
+// corners are encodings on which decoders differ.
+func corners() map[string][]byte {
+	text := func(number protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
+	}
+	group := func(start, end protowire.Number) []byte {
+		return protowire.AppendTag(protowire.AppendTag(nil, start, protowire.StartGroupType), end, protowire.EndGroupType)
+	}
+	open := bytes.Repeat(protowire.AppendTag(nil, 99, protowire.StartGroupType), 20_000)
+	return map[string][]byte{
+		"the last counts":               append(text(1, "a"), text(1, "b")...),
+		"parts of a message":            append(text(7, "\x0a\x01x"), text(7, "\x10\x01")...),
+		"another member of the oneof":   append(text(19, ""), text(21, "")...),
+		"the same member twice":         append(text(24, "\x0a\x01r"), text(24, "")...),
+		"no UTF-8":                      text(1, "\xff"),
+		"no UTF-8 in a message":         text(7, "\x0a\x01\xff"),
+		"no UTF-8 as a key":             text(21, "\x12\x05\x0a\x01\xff\x10\x01"),
+		"a key of another type":         text(21, "\x12\x02\x08\x01"),
+		"a value without a key":         text(21, "\x12\x02\x10\x01"),
+		"an entry with more":            text(21, "\x12\x04\x10\x01\x18\x01"),
+		"another type":                  protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 5),
+		"unknown":                       text(99, "x"),
+		"unknown in a message":          text(7, "\x7a\x01x"),
+		"unknown in a timestamp":        text(2, "\x7a\x01x"),
+		"a number beyond 64 bits":       append([]byte{6 << 3}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
+		"the largest number":            append([]byte{6 << 3}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01),
+		"a number in too many bytes":    {6 << 3, 0x81, 0x80, 0x00},
+		"a tag in too many bytes":       {0x8a, 0x80, 0x00, 1, 'x'},
+		"a boolean of 2":                text(7, "\x10\x02"),
+		"the field 0":                   {0, 0},
+		"a field beyond all":            protowire.AppendVarint(protowire.AppendVarint(nil, 1<<33|1<<3), 0),
+		"a length beyond the end":       {0x0a, 0xff, 0xff, 0xff, 0xff, 0x07},
+		"a negative length":             {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"a group":                       group(99, 99),
+		"a group that ends as another":  group(99, 98),
+		"a group in a known field":      group(7, 7),
+		"a group that does not end":     group(99, 99)[:2],
+		"an end without a group":        protowire.AppendTag(nil, 99, protowire.EndGroupType),
+		"groups in groups, without end": open,
+		"groups in groups":              append(open, bytes.Repeat(protowire.AppendTag(nil, 99, protowire.EndGroupType), 20_000)...),
+	}
+}
+
+func TestCorners(t *testing.T) {
+	for name, raw := range corners() {
+		t.Run(name, func(t *testing.T) {
+			agrees(t, (&lessorv1.SessionRequest{}).ProtoReflect().Type(), raw)
+		})
+	}
+}
+
+// A message is emptied before it is read, as protobuf does it.
+func TestReadEmpties(t *testing.T) {
+	m := &lessorv1.SessionRequest{Id: "1", Corr: "2"}
+	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\x013")}, m); err != nil || !proto.Equal(m, &lessorv1.SessionRequest{Id: "3"}) {
+		t.Errorf("%v (%v)", m, err)
+	}
+}
+
+// Messages of others are written and read too, and what is none is an error.
+func TestOthers(t *testing.T) {
+	c, want := NewCodec(), timestamppb.New(timestamppb.Now().AsTime())
+	for name, write := range map[string]func() (mem.BufferSlice, error){
+		"Marshal": func() (mem.BufferSlice, error) { return c.Marshal(want) },
+		"Encode":  func() (mem.BufferSlice, error) { return Encode(want, Size(want), mem.DefaultBufferPool()) },
+	} {
+		got := &timestamppb.Timestamp{}
+		b, err := write()
+		if err == nil {
+			err = c.Unmarshal(b, got)
+		}
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("%s: %v (%v)", name, got, err)
+		}
+	}
+	if _, err := c.Marshal(1); err == nil {
+		t.Error("a number is written")
+	}
+	if err := c.Unmarshal(nil, new(int)); err == nil {
+		t.Error("a number is read")
+	}
+}
+
+// reused is a pool of one buffer, and counts what was taken and given back.
+type reused struct {
+	b           []byte
+	taken, back int
+}
+
+func (p *reused) Get(n int) *[]byte {
+	p.taken++
+	p.b = make([]byte, n)
+	return &p.b
+}
+
+func (p *reused) Put(*[]byte) { p.back++ }
+
+// A message that is large goes into a buffer of the pool, which gets it back once it was sent, or at once where it could not be written.
+func TestLargeIsPooled(t *testing.T) {
+	m := &lessorv1.SessionRequest{Id: strings.Repeat("i", 5000)}
+	pool := &reused{}
+	b, err := Encode(m, Size(m), pool)
+	if err != nil || pool.taken != 1 || pool.back != 0 {
+		t.Fatalf("%v, %+v", err, pool)
+	}
+	b.Free()
+	if pool.back != 1 {
+		t.Errorf("%d came back", pool.back)
+	}
+	if _, err := Encode(m, Size(m)+1, pool); err == nil || pool.back != pool.taken {
+		t.Errorf("%v, %d of %d came back", err, pool.back, pool.taken)
+	}
+	m.Id = "i"
+	if _, err := Encode(m, Size(m), pool); err != nil || pool.taken != 2 {
+		t.Errorf("%v, %d were taken", err, pool.taken)
+	}
+}
+
+// A frame is written without anything but its buffer, and read into nothing but what it holds: the message, its lists and its strings.
+func TestAllocations(t *testing.T) {
+	m, c := reports(10), NewCodec()
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := testing.AllocsPerRun(100, func() {
+		b := make([]byte, m.SizeVT())
+		err = write(b, m)
+	})
+	if err != nil || written > 1 {
+		t.Errorf("%v allocations to write a frame (%v)", written, err)
+	}
+	data := mem.BufferSlice{mem.SliceBuffer(raw)}
+	read := testing.AllocsPerRun(100, func() { err = c.Unmarshal(data, &lessorv1.SessionRequest{}) })
+	// Of each report the item, its member, the message in it, five strings or bytes less one in a start, and a timestamp. The rest is the frame.
+	if most := 10*(7+9) + 20.0; err != nil || read > most {
+		t.Errorf("%v allocations to read a frame, at most %v were expected (%v)", read, most, err)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, raw := range corners() {
+		if len(raw) < 1000 {
+			f.Add(raw)
+		}
+	}
+	of := []proto.Message{&lessorv1.SessionRequest{}, &lessorv1.SessionResponse{}, &lessorv1.SubmitTaskRequest{}}
+	for _, m := range of {
+		for _, m := range examples(m.ProtoReflect().Type()) {
+			raw, _ := proto.Marshal(m)
+			f.Add(raw)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, m := range of {
+			agrees(t, m.ProtoReflect().Type(), raw)
+		}
+	})
+}
+
+// reports is a frame as a worker sends it: each task is started and completed.
+func reports(n int) *lessorv1.SessionRequest {
+	all := &lessorv1.Reports{}
+	for i := range n {
+		task, leaseID, now := fmt.Sprintf("t%016d", i), fmt.Sprintf("l%042d", i), timestamppb.New(timestamppb.Now().AsTime())
+		all.Reports = append(all.Reports,
+			&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{
+				TaskId: task, LeaseId: leaseID, Attempt: 1, WorkerId: "worker-1", StartedAt: now,
+			}}},
+			&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
+				TaskId: task, LeaseId: leaseID, Attempt: 1, WorkerId: "worker-1", ReportId: leaseID, Output: []byte("output"), CompletedAt: now,
+			}}})
+	}
+	return &lessorv1.SessionRequest{
+		Id: "w12345", Ts: timestamppb.Now(), Tenant: "default", Seq: 12345, Sender: &lessorv1.Sender{Role: "worker", Id: "worker-1"},
+		Ack: &lessorv1.Ack{For: "d12344"}, Payload: &lessorv1.SessionRequest_Reports{Reports: all},
+	}
+}
+
+// BenchmarkFrame writes and reads a frame of 20 reports, as the coordinator and the SDK do it, and by reflection.
+func BenchmarkFrame(b *testing.B) {
+	m := reports(10)
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, fn := range map[string]func() error{
+		"write":            func() error { s, err := NewCodec().Marshal(m); s.Free(); return err },
+		"write/reflection": func() error { s, err := NewCodec().CodecV2.Marshal(m); s.Free(); return err },
+		"read":             func() error { return Unmarshal(raw, &lessorv1.SessionRequest{}) },
+		"read/reflection":  func() error { return proto.Unmarshal(raw, &lessorv1.SessionRequest{}) },
+		"check": func() error {
+			if !shapeOf(m).fits(raw) {
+				return fmt.Errorf("not plain")
+			}
+			return nil
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := fn(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
