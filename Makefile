@@ -9,6 +9,10 @@ KILLS ?= 20000
 CUTS ?= 3000
 # How long `make fuzz` searches with each target.
 FUZZ_FOR ?= 30s
+# Which benchmarks `make bench` runs, how long and how often each; benchstat wants six at least.
+BENCH ?= .
+BENCH_TIME ?= 200ms
+BENCH_COUNT ?= 6
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
@@ -93,9 +97,12 @@ examples: build ## Run the examples, which are tests; those in other languages w
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
 	cd examples/python && python3 -m unittest
 
+# Packages with benchmarks of the code; those in test/ are of the whole, and have verbs of their own.
+BENCHED = $$(git grep -l '^func Benchmark' -- '*_test.go' ':!test' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
+
 .PHONY: bench
-bench: ## Run the Go benchmarks
-	go test -run '^$$' -bench . -benchmem ./...
+bench: ## Run the Go benchmarks that match BENCH, BENCH_COUNT times over, for benchstat (docs/benchmarks.md)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -count $(BENCH_COUNT) -timeout 60m $(BENCHED)
 
 ##### Check
 

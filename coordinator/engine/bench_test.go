@@ -95,3 +95,54 @@ func lifecycle(b *testing.B, e *Engine, frame int) {
 	}
 	left.Wait()
 }
+
+// BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant, its step and what it changes in memory included; it
+// must not cost more where more sessions wait.
+func BenchmarkMatch(b *testing.B) {
+	const tasks = 1000
+	for _, takers := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("takers=%d", takers), func(b *testing.B) {
+			h := newHand(b, takers, tasks/takers)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for left := b.N; left > 0; left -= tasks {
+				b.StopTimer()
+				n := min(left, tasks)
+				h.put(h.specs(n))
+				h.committed()
+				b.StartTimer()
+				h.match(h.now)
+				b.StopTimer()
+				reports := h.completions(n)
+				h.committed()
+				h.complete(reports)
+				h.committed()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkEncode writes the steps of 500 tasks' lives in the store's terms, one step after the other. One operation is one task.
+func BenchmarkEncode(b *testing.B) {
+	const tasks = 500
+	h := newHand(b, 1, tasks)
+	part := func(name string) {
+		h.batch.seal(h.now.Serving)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for left := b.N; left > 0; left -= tasks {
+				h.encodeBatch()
+			}
+		})
+	}
+	h.put(h.specs(tasks))
+	part("submit")
+	h.committed()
+	h.match(h.now)
+	part("grant")
+	reports := h.completions(tasks)
+	h.committed()
+	h.complete(reports)
+	part("complete")
+}

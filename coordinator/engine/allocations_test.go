@@ -1,0 +1,55 @@
+//go:build !race
+
+package engine
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What each part of a round allocates for 100 tasks only gets less. Garbage is counted, not timed: it is the same on every machine, give or take a map
+// that grows earlier or later. Who makes it less lowers the bound.
+func TestAllocationsOfARound(t *testing.T) {
+	const tasks, rounds = 100, 20
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody else allocates meanwhile
+	h := newHand(t, 4, tasks/4)
+	specs, digests := h.specs(tasks)
+	var reports []*lease.Report
+	seal := func() { h.batch.seal(h.now.Serving) }
+	parts := []struct {
+		name string
+		most uint64 // for all tasks
+		do   func()
+		then func() // not counted
+	}{
+		{"submit", 370, func() { h.put(specs, digests) }, seal},
+		{"encode submits", 212, h.encodeBatch, h.committed},
+		{"match", 785, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
+		{"encode grants", 110, h.encodeBatch, h.committed},
+		{"complete", 835, func() { h.complete(reports) }, seal},
+		{"encode completions", 110, h.encodeBatch, h.committed},
+	}
+	counts := make([]uint64, len(parts))
+	for range rounds {
+		for i, part := range parts {
+			counts[i] += allocations(part.do)
+			part.then()
+		}
+	}
+	for i, part := range parts {
+		if n := counts[i] / rounds; n > part.most {
+			t.Errorf("%s allocates %d times, want at most %d", part.name, n, part.most)
+		}
+	}
+}
+
+// allocations counts those of one call. testing.AllocsPerRun would call it more than once, and a task is submitted, granted and completed once.
+func allocations(call func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// hand turns an engine by hand, one part of a round after the other, so that what each part costs shows by itself. Nothing is committed: a batch
+// is encoded, and then taken for durable.
+type hand struct {
+	testing.TB
+	*Engine
+	payload []byte
+	encoded store.Batch
+}
+
+// newHand has an engine with so many sessions, which have so many slots each.
+func newHand(tb testing.TB, takers, slots int) *hand {
+	tb.Helper()
+	e, err := Open(memstore.New(), Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h := &hand{TB: tb, Engine: e, payload: make([]byte, 256)}
+	e.clock.run()
+	e.now = e.clock.now()
+	for i := range takers {
+		instance := strconv.Itoa(i)
+		err := e.Join(&Member{
+			Session: NewSessionID(home.Tenant, "w", instance), Slots: slots, Deliver: func([]Granted) {}, Notify: func([]Notice) {}, Displaced: func() {},
+			Wants: Wants{Space: home, Worker: "w" + instance, Queues: []string{"q"}},
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for ops := e.inbox.take(nil, maxBatchOps); len(ops) > 0; ops = e.inbox.take(nil, maxBatchOps) {
+		for _, o := range ops {
+			o.run()
+		}
+	}
+	h.match(e.now) // nothing waits yet
+	return h
+}
+
+// specs are those of n tasks, as the edge hands them over.
+func (h *hand) specs(n int) ([]*lease.Spec, []lease.Digest) {
+	specs := make([]*lease.Spec, n)
+	for i := range specs {
+		specs[i] = &lease.Spec{Queue: "q", Type: "t", Payload: h.payload}
+		if err := specs[i].Fill(lease.DefaultLimits()); err != nil {
+			h.Fatal(err)
+		}
+	}
+	return specs, make([]lease.Digest, n)
+}
+
+// put submits them.
+func (h *hand) put(specs []*lease.Spec, digests []lease.Digest) {
+	if out := h.submit(home, specs, digests); out.Err != nil {
+		h.Fatal(out.Err)
+	}
+}
+
+// completions of all that the batch grants, which must be n tasks.
+func (h *hand) completions(n int) []*lease.Report {
+	reports := make([]*lease.Report, 0, n)
+	for _, tell := range h.batch.tells {
+		for _, g := range tell.granted {
+			reports = append(reports, &lease.Report{
+				Kind: lease.KindComplete, Session: tell.member.Session, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: h.payload[:16]},
+			})
+		}
+	}
+	if len(reports) != n {
+		h.Fatalf("%d tasks were granted, want %d", len(reports), n)
+	}
+	return reports
+}
+
+// complete says so, and frees the slots.
+func (h *hand) complete(reports []*lease.Report) {
+	for _, a := range h.judge(home.Tenant, reports) {
+		if a.Verdict != lease.VerdictCommitted {
+			h.Fatal(a)
+		}
+	}
+}
+
+// encodeBatch encodes what is in the batch.
+func (h *hand) encodeBatch() {
+	h.encoded.Reset()
+	if err := h.batch.encode(&h.encoded, h.st); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// committed ends the batch, and begins the next one.
+func (h *hand) committed() {
+	b := h.batch
+	h.batch = newBatch(b.number + 1)
+	h.durable(b)
+	h.afterCommit(b)
+}
