@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 )
 
 // errorDomain is the domain of every google.rpc.ErrorInfo (S4).
@@ -85,6 +86,7 @@ func toStatus(err error) error {
 		state  *lease.StateError
 		exists *lease.ExistsError
 		over   *quota.Error
+		failed *store.CommitError
 	)
 	switch {
 	case err == nil:
@@ -113,7 +115,7 @@ func toStatus(err error) error {
 		return newStatus(codes.ResourceExhausted, codeOverloaded, err.Error(), nil, retryIn(retryOverloaded))
 	case errors.Is(err, engine.ErrDiskFull):
 		return newStatus(codes.ResourceExhausted, codeDiskFull, err.Error(), nil, retryIn(retryDiskFull))
-	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
+	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // by a read, after somebody's commit failed; the cause is for the operator's log
 		return newStatus(codes.Unavailable, codeStore, engine.ErrStore.Error(), nil, retryIn(retryStopped))
 	case errors.Is(err, errBackupBusy):
 		return newStatus(codes.ResourceExhausted, codeBackupBusy, err.Error(), nil, retryIn(retryBackup))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 )
 
 // S4: every error has its gRPC code, a reason, a code in the metadata, and RetryInfo where waiting helps.
@@ -47,6 +48,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: true},
 		{err: engine.ErrDiskFull, code: codes.ResourceExhausted, reason: "STORE_DISK_FULL", retry: true},
 		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
+		{err: &store.CommitError{Err: errors.New("disk on fire")}, code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
 		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
@@ -85,7 +87,7 @@ func detail[T any](st *status.Status) (found T) {
 
 // Neither the cause of a store's failure nor an unknown error is told to callers.
 func TestInternalCausesStayInside(t *testing.T) {
-	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), errors.New("/var/lib/secret")} {
+	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), &store.CommitError{Err: errors.New("/var/lib/secret")}, errors.New("/var/lib/secret")} {
 		if msg := status.Convert(toStatus(err)).Message(); msg != "the store failed" && msg != "internal error" {
 			t.Errorf("the caller is told %q", msg)
 		}
