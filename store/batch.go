@@ -31,9 +31,24 @@ func (b *Batch) Put(ks Keyspace, key, value []byte) {
 
 // PutSealed seals payload as Seal does and sets it under key, without a copy in between.
 func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte) {
+	b.EndSealed(version, append(b.BeginSealed(ks, key), payload...))
+}
+
+// BeginSealed is PutSealed for a payload that is written right where the batch keeps it: the payload is to be appended to dst, which then goes to
+// EndSealed. Nothing else may change the batch in between.
+func (b *Batch) BeginSealed(ks Keyspace, key []byte) (dst []byte) {
 	start := b.addKey(key)
-	b.arena = Seal(b.arena, ks, key, version, payload)
+	b.arena = append(b.arena, make([]byte, SealSize)...)
 	b.addOp(op{keyspace: ks, start: start, value: start + len(key)})
+	return b.arena
+}
+
+// EndSealed seals what was appended to the dst of BeginSealed.
+func (b *Batch) EndSealed(version byte, dst []byte) {
+	b.arena = dst
+	o := &b.ops[len(b.ops)-1]
+	o.end = len(dst)
+	seal(o.keyspace, dst[o.start:o.value], version, dst[o.value:])
 }
 
 // Delete removes key; a key that is not there is no error.

@@ -14,9 +14,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Seal appends to dst the value that keeps payload under key: a version byte, which says how to read the payload, a
 // CRC-32C over keyspace, key, version and payload, and the payload.
 func Seal(dst []byte, ks Keyspace, key []byte, version byte, payload []byte) []byte {
-	dst = append(dst, version)
-	dst = binary.BigEndian.AppendUint32(dst, checksum(ks, key, version, payload))
-	return append(dst, payload...)
+	start := len(dst)
+	dst = append(dst, make([]byte, SealSize)...)
+	dst = append(dst, payload...)
+	seal(ks, key, version, dst[start:])
+	return dst
+}
+
+// seal fills in the first SealSize bytes of a value whose payload is there.
+func seal(ks Keyspace, key []byte, version byte, value []byte) {
+	value[0] = version
+	binary.BigEndian.PutUint32(value[1:], checksum(ks, key, version, value[SealSize:]))
 }
 
 // Open checks a value that was read under key and returns what was sealed; the payload is part of value. The error is a

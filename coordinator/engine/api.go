@@ -31,7 +31,7 @@ type Space struct {
 
 // Granted is one new lease, durable, on its way to its holder.
 type Granted struct {
-	Task    *lease.Task // its Spec carries no payload; Lease is the new lease
+	Task    *lease.Task // its Spec carries the payload only where that is in memory; Lease is the new lease
 	LeaseID string
 	Token   uint64 // fencing token
 	Bytes   int    // about what its assignment has, payload and checkpoint included; rather too many than too few

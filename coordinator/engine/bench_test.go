@@ -15,6 +15,16 @@ import (
 // bench starts an engine on a store of its own, in real time.
 func bench(b *testing.B, st store.Store) *Engine {
 	b.Helper()
+	e, stop := serve(b, st)
+	b.Cleanup(func() {
+		stop()
+		_ = st.Close()
+	})
+	return e
+}
+
+func serve(b *testing.B, st store.Store) (e *Engine, stop func()) {
+	b.Helper()
 	e, err := Open(st, Config{})
 	if err != nil {
 		b.Fatal(err)
@@ -22,14 +32,12 @@ func bench(b *testing.B, st store.Store) *Engine {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
-	b.Cleanup(func() {
+	return e, func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
-		_ = st.Close()
-	})
-	return e
+	}
 }
 
 // BenchmarkLifecycle takes tasks from submit over grant to COMMITTED: frames of so many submits, and a session whose every frame of grants is
@@ -50,6 +58,35 @@ func BenchmarkLifecycle(b *testing.B) {
 func lifecycle(b *testing.B, e *Engine, frame int) {
 	var left sync.WaitGroup
 	left.Add(b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	consume(b, e, frame, &left)
+	produce(b, e, frame)
+	left.Wait()
+}
+
+// BenchmarkDrain takes tasks that were submitted before a restart from grant to COMMITTED: each is read from the store. One operation is one task.
+func BenchmarkDrain(b *testing.B) {
+	const frame = 500
+	st, err := boltstore.Open(b.TempDir(), boltstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	before, stop := serve(b, st)
+	produce(b, before, frame)
+	stop()
+	e := bench(b, st)
+	var left sync.WaitGroup
+	left.Add(b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	consume(b, e, frame, &left)
+	left.Wait()
+}
+
+// consume completes whatever is granted, and tells left of each task.
+func consume(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
+	b.Helper()
 	complete := func(granted []Granted) {
 		reports := make([]*lease.Report, len(granted))
 		for i, g := range granted {
@@ -76,9 +113,12 @@ func lifecycle(b *testing.B, e *Engine, frame int) {
 	if err := e.Join(m); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// produce submits b.N tasks.
+func produce(b *testing.B, e *Engine, frame int) {
+	b.Helper()
 	payload := make([]byte, 256)
-	b.ReportAllocs()
-	b.ResetTimer()
 	for sent := 0; sent < b.N; {
 		n := min(frame, b.N-sent)
 		specs := make([]*lease.Spec, n)
@@ -93,7 +133,6 @@ func lifecycle(b *testing.B, e *Engine, frame int) {
 		}
 		sent += n
 	}
-	left.Wait()
 }
 
 // BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant, its step and what it changes in memory included; it

@@ -12,6 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 func TestLifeOfATask(t *testing.T) {
@@ -62,6 +63,25 @@ func TestBacklogBeyondMemory(t *testing.T) {
 		}
 		if n := inside(r, func() int { return len(r.set.tasks) - r.set.live }); n > maxIdle {
 			r.Errorf("%d tasks at rest in memory", n)
+		}
+	})
+}
+
+// A task that was read back for its grant has its payload, so that the dispatch need not read it again; a large one would fill the memory.
+func TestGrantOfWhatWasReadHasItsPayload(t *testing.T) {
+	run(t, func(r *rig) {
+		small, large := work(), work()
+		small.Payload, large.Payload = make([]byte, records.SmallPayload), make([]byte, records.SmallPayload+1)
+		r.submit(small, large)
+		r.restart(Config{})
+		g := r.lease(2, 0)
+		if len(g) != 2 {
+			r.Fatalf("leased %d of 2 tasks", len(g))
+		}
+		for i, want := range []int{records.SmallPayload, 0} {
+			if got := len(g[i].Task.Spec.Payload); got != want {
+				r.Errorf("task %d was granted with %d bytes of payload, want %d", i, got, want)
+			}
 		}
 	})
 }

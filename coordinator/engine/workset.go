@@ -6,12 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxIdle bounds the waiting tasks that stay in memory for their coming grant; smallPayload is the size in bytes up to which they
-// keep their payload.
-const (
-	maxIdle      = 16_384
-	smallPayload = 1 << 10
-)
+// maxIdle bounds the waiting tasks that stay in memory for their coming grant. They keep their payload if it is small, so that it need not be read
+// for the dispatch.
+const maxIdle = 16_384
 
 // workset is the newest version of every task that is live, or not durable yet, or about to be granted; all others are read from
 // the store, where their committed version is the newest.
@@ -65,7 +62,7 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	}
 	var t *lease.Task
 	w.read(func(r store.Reader) (err error) {
-		t, err = records.Task(r, id)
+		t, err = records.Resting(r, id) // every task with a lease is held
 		return err
 	})
 	return t
@@ -129,7 +126,7 @@ func (w *workset) prefetch(r store.Reader, id lease.TaskID) error {
 	if _, ok := w.tasks[id]; ok || len(w.tasks)-w.live >= maxIdle {
 		return nil
 	}
-	t, err := records.Task(r, id)
+	t, err := records.Resting(r, id)
 	if t != nil {
 		w.tasks[id] = held{task: t}
 	}
@@ -181,7 +178,7 @@ func (w *workset) settle(id lease.TaskID, t *lease.Task) {
 	switch {
 	case t != nil && t.Lease != nil:
 	case t != nil && t.Rest == lease.Ready && len(w.tasks)-w.live <= maxIdle:
-		if len(t.Spec.Payload) > smallPayload {
+		if len(t.Spec.Payload) > records.SmallPayload {
 			w.tasks[id] = held{withoutPayload(t), w.tasks[id].batch}
 		}
 	default:

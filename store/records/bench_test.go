@@ -7,15 +7,16 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// lifecycle returns the changes that a task of an ordinary shape goes through.
-func lifecycle() map[string]*lease.Change {
+// lifecycle returns the changes that a task goes through.
+func lifecycle(spec lease.Spec) map[string]*lease.Change {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	changes := map[string]*lease.Change{}
 	keep := func(name string, out lease.Step) { changes[name] = &out.Changes[0] }
-	spec := lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100), StartTimeout: time.Hour, Labels: map[string]string{"team": "blue"}}
+	spec.StartTimeout = time.Hour
 	_ = spec.Fill(w.rules.Limits)
 	keep("submit", w.step(lease.Submit{Space: space, Tenant: "acme", Workspace: "main", Specs: []*lease.Spec{&spec}}))
 	task := id(1)
@@ -32,8 +33,13 @@ func lifecycle() map[string]*lease.Change {
 	return changes
 }
 
+// ordinary is a task of an ordinary shape.
+func ordinary() lease.Spec {
+	return lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100), Labels: map[string]string{"team": "blue"}}
+}
+
 func BenchmarkPut(b *testing.B) {
-	changes := lifecycle()
+	changes := lifecycle(ordinary())
 	for _, name := range []string{"submit", "grant", "renewal", "complete"} {
 		b.Run(name, func(b *testing.B) {
 			var batch store.Batch
@@ -49,12 +55,21 @@ func BenchmarkPut(b *testing.B) {
 
 func BenchmarkTask(b *testing.B) {
 	w := fullWorld(b)
-	for name, task := range map[string]lease.TaskID{"waiting": id(2), "leased": id(1)} {
+	plain := memstore.New()
+	var batch store.Batch
+	records.Put(&batch, lifecycle(ordinary())["submit"])
+	if err := plain.Commit(b.Context(), &batch); err != nil {
+		b.Fatal(err)
+	}
+	for name, task := range map[string]struct {
+		in store.Store
+		id lease.TaskID
+	}{"plain": {plain, id(1)}, "waiting": {w.store, id(2)}, "leased": {w.store, id(1)}} {
 		b.Run(name, func(b *testing.B) {
-			view(b, w.store, func(r store.Reader) error {
+			view(b, task.in, func(r store.Reader) error {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := records.Task(r, task); err != nil {
+					if _, err := records.Task(r, task.id); err != nil {
 						return err
 					}
 				}

@@ -17,6 +17,7 @@ type codec struct {
 	broken  bool
 	version byte // of the record
 	in, out []byte
+	names   [4]string // see name
 }
 
 // second reports whether the record has the fields that came with version 2. Older records are read as they are, and written anew when their
@@ -27,6 +28,25 @@ func (c *codec) second() bool { return c.version >= 2 }
 func (c *codec) third() bool { return c.version >= 3 }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
+
+// reader is a codec that reads a record, and writer one that appends to out.
+func reader(version byte, in []byte) *codec {
+	c := codecs.Get().(*codec)
+	*c = codec{reading: true, version: version, in: in, names: c.names}
+	return c
+}
+
+func writer(out []byte) *codec {
+	c := codecs.Get().(*codec)
+	*c = codec{version: version, out: out, names: c.names}
+	return c
+}
+
+// release gives the codec back. What it read from or wrote to is not its own.
+func (c *codec) release() {
+	c.in, c.out = nil, nil
+	codecs.Put(c)
+}
 
 // integer is any kind of number or enum that the records hold.
 type integer interface {
@@ -86,6 +106,20 @@ func (c *codec) str(v *string) {
 		return
 	}
 	c.out = append(c.out, *v...)
+}
+
+// name is str for what is the same in most records that are read one after the other: those share one string. Each such field has a slot.
+func (c *codec) name(slot int, v *string) {
+	n := uint64(len(*v))
+	num(c, &n)
+	if !c.reading {
+		c.out = append(c.out, *v...)
+		return
+	}
+	if b := c.take(n); string(b) != c.names[slot] {
+		c.names[slot] = string(b)
+	}
+	*v = c.names[slot]
 }
 
 // bytes keeps no part of what is read from; an empty value is read as nil.
@@ -179,13 +213,12 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 // version of the records that are written; all up to it can be read. Each came with the format of its number.
 const version = 3
 
-// put seals the fields of v under key.
+// put seals the fields of v under key. They are written right into the batch.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {
-	c := codecs.Get().(*codec)
-	defer codecs.Put(c)
-	*c = codec{version: version, out: c.out[:0]}
+	c := writer(b.BeginSealed(ks, key))
 	fields(c, v)
-	b.PutSealed(ks, key, version, c.out)
+	b.EndSealed(version, c.out)
+	c.release()
 }
 
 // read reads the record under key; nil where there is none.
@@ -207,14 +240,12 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 	if err != nil {
 		return err
 	}
-	c := codecs.Get().(*codec)
-	defer codecs.Put(c)
-	*c = codec{version: ver, in: payload, out: c.out, reading: true}
+	c := reader(ver, payload)
 	fields(c, v)
 	if c.broken || len(c.in) > 0 {
 		err = corrupt(ks, key, "the record does not fit its fields")
 	}
-	c.in = nil // belongs to the store
+	c.release()
 	return err
 }
 

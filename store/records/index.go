@@ -142,14 +142,15 @@ func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.Ta
 		if err != nil {
 			return err
 		}
-		row, err := spec(r, store.AppendTaskKey(nil, id), false)
+		var t lease.Task
+		found, err := readSpec(r, store.AppendTaskKey(nil, id), &t, withoutPayload)
 		switch {
 		case err != nil:
 			return err
-		case row == nil:
+		case !found:
 			return corrupt(ks, first, "a task waits that is not there")
 		}
-		if err := fn(id, row.Spec); err != nil {
+		if err := fn(id, t.Spec); err != nil {
 			return err
 		}
 		from = store.PrefixEnd(group)

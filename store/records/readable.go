@@ -84,7 +84,7 @@ func specForm(key, value []byte) error {
 	if _, err := store.ParseTaskKey(store.Spec, key); err != nil {
 		return err
 	}
-	return decode(store.Spec, key, value, &specRow{Spec: new(lease.Spec)}, specFields)
+	return decode(store.Spec, key, value, &lease.Task{Spec: new(lease.Spec)}, withoutPayload)
 }
 
 func checkpointForm(key, value []byte) error {

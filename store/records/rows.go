@@ -1,23 +1,19 @@
 package records
 
 import (
+	"math"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
 
-// specRow is what was submitted, and by whom.
-type specRow struct {
-	Tenant, Workspace string
-	Spec              *lease.Spec
-	withPayload       bool // reading: also the payload
-}
-
-func specFields(c *codec, r *specRow) {
-	s := r.Spec
-	c.str(&r.Tenant)
-	c.str(&r.Workspace)
-	c.str(&s.Queue)
-	c.str(&s.Type)
+// specFields are what was submitted, and by whom, but for the payload, which is the rest of the record. The names are those that many tasks share.
+func specFields(c *codec, t *lease.Task) {
+	s := t.Spec
+	c.name(0, &t.Tenant)
+	c.name(1, &t.Workspace)
+	c.name(2, &s.Queue)
+	c.name(3, &s.Type)
 	c.str(&s.RunID)
 	c.str(&s.TaskKey)
 	c.str(&s.AssetID)
@@ -45,7 +41,6 @@ func specFields(c *codec, r *specRow) {
 		optional(c, &s.Affinity, affinityFields)
 		optional(c, &s.Trace, traceFields)
 	}
-	r.payload(c)
 }
 
 func requirementsFields(c *codec, r *lease.Requirements) {
@@ -85,16 +80,35 @@ func policyFields(c *codec, p *lease.RetryPolicy) {
 	list(c, &p.NonRetryable, num[lease.Category])
 }
 
-// payload is the rest of the record.
-func (r *specRow) payload(c *codec) {
+// SmallPayload is the size in bytes up to which a payload is read along with its task by Resting.
+const SmallPayload = 1 << 10
+
+// withoutPayload, withSmallPayload and withPayload are specFields and the payload, whole in what is written.
+func withoutPayload(c *codec, t *lease.Task) {
+	specFields(c, t)
+	c.payload(t.Spec, -1)
+}
+
+func withSmallPayload(c *codec, t *lease.Task) {
+	specFields(c, t)
+	c.payload(t.Spec, SmallPayload)
+}
+
+func withPayload(c *codec, t *lease.Task) {
+	specFields(c, t)
+	c.payload(t.Spec, math.MaxInt)
+}
+
+// payload is the rest of the record. It is passed over in reading where it is larger than most.
+func (c *codec) payload(s *lease.Spec, most int) {
 	if !c.reading {
-		c.out = append(c.out, r.Spec.Payload...)
+		c.out = append(c.out, s.Payload...)
 		return
 	}
-	r.Spec.Size = len(c.in)
+	s.Size = len(c.in)
 	rest := c.take(uint64(len(c.in)))
-	if r.withPayload {
-		r.Spec.Payload = append([]byte{}, rest...)
+	if s.Size <= most {
+		s.Payload = append([]byte{}, rest...)
 	}
 }
 
@@ -208,8 +222,7 @@ func Put(b *store.Batch, c *lease.Change) {
 	case c.New == nil:
 		remove(b, key, c)
 	case c.Old == nil:
-		row := specRow{Tenant: c.New.Tenant, Workspace: c.New.Workspace, Spec: c.New.Spec}
-		put(b, store.Spec, key, &row, specFields)
+		put(b, store.Spec, key, c.New, withPayload)
 		putKey(b, c)
 		if host := MountedKey(c.New); host != nil {
 			b.Put(store.Mounted, host, nil)
@@ -302,44 +315,60 @@ func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 }
 
 func task(r store.Reader, id lease.TaskID, key, value []byte) (*lease.Task, error) {
-	t := &lease.Task{ID: id}
-	if err := decode(store.Task, key, value, t, taskFields); err != nil {
+	t, err := resting(r, id, key, value, withoutPayload)
+	if err != nil {
 		return nil, err
 	}
-	row, err := spec(r, key, false)
-	switch {
-	case err != nil:
-		return nil, err
-	case row == nil:
-		return nil, corrupt(store.Spec, key, "a task has no spec")
-	}
-	t.Tenant, t.Workspace, t.Spec = row.Tenant, row.Workspace, row.Spec
 	if t.Lease, err = read(r, store.Lease, key, leaseFields); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// spec reads what was submitted; nil where there is none.
-func spec(r store.Reader, key []byte, withPayload bool) (*specRow, error) {
-	value := r.Get(store.Spec, key)
+// Resting is Task for one that is known to have no lease, so that none is looked for. It comes with its payload, if that is small.
+func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	value := r.Get(store.Task, key)
 	if value == nil {
 		return nil, nil
 	}
-	row := &specRow{Spec: new(lease.Spec), withPayload: withPayload}
-	if err := decode(store.Spec, key, value, row, specFields); err != nil {
+	return resting(r, id, key, value, withSmallPayload)
+}
+
+func resting(r store.Reader, id lease.TaskID, key, value []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
+	t := &lease.Task{ID: id}
+	if err := decode(store.Task, key, value, t, taskFields); err != nil {
 		return nil, err
 	}
-	return row, nil
+	found, err := readSpec(r, key, t, fields)
+	if err == nil && !found {
+		err = corrupt(store.Spec, key, "a task has no spec")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// readSpec reads into t what was submitted, if there is any.
+func readSpec(r store.Reader, key []byte, t *lease.Task, fields func(*codec, *lease.Task)) (found bool, err error) {
+	value := r.Get(store.Spec, key)
+	if value == nil {
+		return false, nil
+	}
+	t.Spec = new(lease.Spec)
+	return true, decode(store.Spec, key, value, t, fields)
 }
 
 // Payload reads the payload of a task; nil where there is no task, empty where it has none.
 func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
-	row, err := spec(r, store.AppendTaskKey(nil, id), true)
-	if row == nil {
+	var t lease.Task
+	found, err := readSpec(r, store.AppendTaskKey(nil, id), &t, withPayload)
+	if err != nil || !found {
 		return nil, err
 	}
-	return row.Spec.Payload, nil
+	return t.Spec.Payload, nil
 }
 
 // Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.

@@ -1,0 +1,68 @@
+package records_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Resting is the task with its payload up to SmallPayload. A larger one stays on disk, and its size is known all the same.
+func TestRestingHasSmallPayload(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	sizes := []int{0, 1, records.SmallPayload, records.SmallPayload + 1}
+	for _, size := range sizes {
+		w.submit(lease.Spec{Queue: "q", Payload: make([]byte, size)})
+		w.flush(t)
+	}
+	view(t, w.store, func(r store.Reader) error {
+		for i, size := range sizes {
+			want, err := records.Task(r, id(uint64(i+1)))
+			if err != nil {
+				return err
+			}
+			if size > 0 && size <= records.SmallPayload {
+				want.Spec.Payload = make([]byte, size)
+			}
+			got, err := records.Resting(r, want.ID)
+			if err != nil {
+				return err
+			}
+			if len(got.Spec.Payload) == 0 {
+				got.Spec.Payload = nil
+			}
+			if diff := cmp.Diff(want, got); diff != "" || got.Spec.Size != size {
+				t.Errorf("payload of %d bytes, size %d: %s", size, got.Spec.Size, diff)
+			}
+		}
+		none, err := records.Resting(r, id(99))
+		if none != nil || err != nil {
+			t.Errorf("a task that is not there: %v, %v", none, err)
+		}
+		return nil
+	})
+}
+
+// Names that follow each other are told apart, however alike they are.
+func TestNamesOfNeighbours(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	queues := []string{"a", "b", "ab", "a", "a"}
+	types := []string{"a", "a", "", "b", ""}
+	for i := range queues {
+		w.submit(lease.Spec{Queue: queues[i], Type: types[i]})
+		w.flush(t)
+	}
+	view(t, w.store, func(r store.Reader) error {
+		return records.Tasks(r, space, 0, func(task *lease.Task) bool {
+			i := task.ID.Seq - 1
+			if want := (lease.Line{Queue: queues[i], Type: types[i]}); task.Line() != want {
+				t.Errorf("task %d is in line %+v, want %+v", i, task.Line(), want)
+			}
+			return true
+		})
+	})
+}
