@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,6 +37,8 @@ type Worker struct {
 	client lessorv1.WorkerServiceClient
 	// instance names this process among those of the same name.
 	instance string
+	// outcomes counts them, for their ids.
+	outcomes atomic.Uint64
 	log      *slog.Logger
 	meter    *machine.Meter
 	// born is what the instants of heartbeats are counted from.

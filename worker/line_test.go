@@ -1,0 +1,162 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+)
+
+// line is a coordinator without a wire and a codec, which makes next to nothing itself: what is counted while it is used is
+// the worker's own. It commits every report at once.
+type line struct {
+	grpc.ClientStream
+	frames   chan *lessorv1.SessionResponse
+	verdicts map[string]*lessorv1.ReportVerdict // by lease
+	sent     uint64
+	settled  chan struct{} // a token for each outcome that has its verdict
+	ready    func()        // the worker has registered
+	closed   chan struct{} // closed when it has said goodbye
+}
+
+// startLine returns a line with a worker of so many slots, whose handlers do nothing.
+func startLine(tb testing.TB, slots int) *line {
+	l := &line{
+		frames: make(chan *lessorv1.SessionResponse, 1000), verdicts: make(map[string]*lessorv1.ReportVerdict),
+		settled: make(chan struct{}, slots), closed: make(chan struct{}),
+	}
+	ready := make(chan struct{})
+	l.ready = sync.OnceFunc(func() { close(ready) }) // it may be told twice on a busy machine
+	w, err := worker.New(l, []string{"q"}, worker.Config{
+		Name: "w1", Concurrency: slots, Logger: slog.New(slog.DiscardHandler),
+		Hooks: worker.Hooks{OnVerdict: func(*worker.Task, *lessorv1.ReportVerdict) { l.settled <- struct{}{} }},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+	ctx, stop := context.WithCancel(tb.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	tb.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			tb.Errorf("Run: %v", err)
+		}
+	})
+	<-ready
+	return l
+}
+
+// rounds are dispatches of n tasks each, made before anything is counted.
+func (l *line) rounds(count, n int) (rounds []*lessorv1.Dispatch) {
+	for i := range count {
+		d := &lessorv1.Dispatch{}
+		for j := range n {
+			a := assignment(fmt.Sprintf("%d-%d", i, j))
+			l.verdicts[a.GetLeaseId()] = &lessorv1.ReportVerdict{
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Verdict: lessorv1.Verdict_VERDICT_COMMITTED,
+				Reason: lessorv1.Reason_REASON_NONE, ExpiresIn: durationpb.New(ttl),
+			}
+			d.Assignments = append(d.Assignments, a)
+		}
+		rounds = append(rounds, d)
+	}
+	return rounds
+}
+
+// serve lets the worker do the tasks of a dispatch, and returns when all have their verdicts.
+func (l *line) serve(d *lessorv1.Dispatch) {
+	l.frames <- &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}}
+	for range d.GetAssignments() {
+		<-l.settled
+	}
+}
+
+var errNoCalls = errors.New("there are only sessions here")
+
+// Invoke implements grpc.ClientConnInterface.
+func (l *line) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return errNoCalls }
+
+// NewStream implements grpc.ClientConnInterface.
+func (l *line) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return l, nil
+}
+
+// SendMsg takes a frame of the worker, and answers it.
+func (l *line) SendMsg(m any) error {
+	f := m.(*lessorv1.SessionRequest)
+	switch p := f.GetPayload().(type) {
+	case *lessorv1.SessionRequest_Handshake:
+		l.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Accept{
+			Accept: &lessorv1.Accept{SessionId: "s", HeartbeatInterval: durationpb.New(interval), NextSeq: 1},
+		}}
+	case *lessorv1.SessionRequest_Register:
+		l.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Ack: &lessorv1.Ack{For: f.GetId()}}
+		l.ready()
+	case *lessorv1.SessionRequest_Heartbeat: // of leases: where the machine was busy, and a dispatch became old
+		ack := &lessorv1.HeartbeatAck{}
+		for _, b := range p.Heartbeat.GetLeases() {
+			ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{
+				TaskId: b.GetTaskId(), LeaseId: b.GetLeaseId(), Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl),
+			})
+		}
+		l.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: ack}}
+	case *lessorv1.SessionRequest_Reports:
+		reports := p.Reports.GetReports()
+		v := &lessorv1.Verdicts{Verdicts: make([]*lessorv1.ReportVerdict, len(reports))}
+		for i, r := range reports {
+			_, lease, _ := identity(r)
+			v.Verdicts[i] = l.verdicts[lease]
+		}
+		l.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: v}}
+	}
+	return nil
+}
+
+// RecvMsg gives a frame to the worker.
+func (l *line) RecvMsg(m any) error {
+	select {
+	case f := <-l.frames:
+		l.sent++
+		to := m.(*lessorv1.SessionResponse)
+		to.Id, to.Seq, to.Ts, to.Sender = strconv.FormatUint(l.sent, 10), l.sent, timestamppb.Now(), sender
+		to.Corr, to.Ack, to.Payload = f.GetCorr(), f.GetAck(), f.GetPayload()
+		return nil
+	case <-l.closed:
+		return io.EOF
+	}
+}
+
+// CloseSend ends the stream, as a coordinator does after goodbye.
+func (l *line) CloseSend() error {
+	close(l.closed)
+	return nil
+}
+
+// BenchmarkWorker is what the worker does for a task that does nothing, without the wire and the codec.
+func BenchmarkWorker(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("dispatch=%d", n), func(b *testing.B) {
+			l := startLine(b, n)
+			rounds := l.rounds(b.N/n+1, n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, d := range rounds {
+				l.serve(d)
+			}
+			b.StopTimer()
+		})
+	}
+}
