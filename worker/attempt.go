@@ -24,18 +24,16 @@ const (
 // attempt is one lease in this worker, from its dispatch to its verdict or its loss.
 type attempt struct {
 	w       *Worker
-	task    *Task
+	task    Task
 	leaseID string
 	// interval is how often the lease wants a heartbeat.
 	interval time.Duration
 	handler  Handler
 
 	// ctx is the handler's; stop ends it with a cause.
-	ctx  context.Context
-	stop context.CancelCauseFunc
-	// lost is closed when the authority is lost before the handler returned.
-	lost     chan struct{}
-	feedback *feedback
+	ctx      context.Context
+	stop     context.CancelCauseFunc
+	feedback feedback
 
 	// Everything below is guarded by Worker.mu.
 
@@ -43,8 +41,10 @@ type attempt struct {
 	lease lease
 	// token is the newest that came.
 	token taskToken
-	// loss is why lost is closed; nil before.
+	// loss is why the authority was lost before the handler returned; nil while it was not. lost is closed with it, and made when
+	// somebody waits for it.
 	loss *StopError
+	lost chan struct{}
 	// cancelled: a cancel was asked, and this is why.
 	cancelled    bool
 	cancelReason string
@@ -55,31 +55,33 @@ type attempt struct {
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
-	// entered: a goroutine serves the attempt; left: it has ended. stuck: it outlived the lease by stuckAfter.
+	// entered: a goroutine serves the attempt, or will; left: it is done with it. stuck: it outlived the lease by stuckAfter.
 	entered, left, stuck bool
 
 	// slotted: it has a slot. turn is closed when it gets one, if it had to wait.
 	slotted bool
 	turn    chan struct{}
 
-	// Timers: the lease runs out, a heartbeat falls due, the grace of a cancel ends, the handler counts as stuck.
-	expiry, beat, grace, stuckness *time.Timer
+	// timer fires at rings: when the next heartbeat falls due, at beatAt, or the lease runs out. There is one for both, as most
+	// handlers return before either.
+	timer         *time.Timer
+	rings, beatAt time.Time
+	// The grace of a cancel ends; the handler counts as stuck.
+	grace, stuckness *time.Timer
 }
 
 // newAttempt prepares an attempt whose assignment was received at the given time.
 func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, underWay time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
-		task:     newTask(asg),
 		leaseID:  asg.GetLeaseId(),
 		token:    tokenOf(asg.GetTaskToken(), asg.GetTokenExpiresAt()),
 		interval: max(spanOr(asg.GetHeartbeatInterval(), defaultInterval), time.Millisecond),
-		lost:     make(chan struct{}),
 	}
-	a.task.a = a
+	a.task.fill(a, asg)
 	a.handler = w.handlerFor(a.task.Type)
 	a.ctx, a.stop = context.WithCancelCause(w.base)
-	a.feedback = newFeedback(w.cfg.OutputBuffer, func() { w.feedbackDue(a) })
+	a.feedback.limit, a.feedback.owner = w.cfg.OutputBuffer, a
 	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
 	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, underWay)
 	return a
@@ -146,18 +148,47 @@ func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
 	}
 	a.lease.renew(asked, in)
 	if a.held() {
-		a.expiry.Reset(a.lease.left(time.Now()))
+		a.setTimerLocked(time.Now())
 	}
 }
 
-// expire runs when the expiry timer fires: the lease has run out without a renewal, whatever the coordinator thinks, and
-// the attempt may not go on. A renewal that came at the same moment has set the timer again.
-func (w *Worker) expire(a *attempt) {
+// startTimerLocked begins to watch the lease.
+func (w *Worker) startTimerLocked(a *attempt, now time.Time) {
+	a.rings = a.lease.deadline
+	a.timer = time.AfterFunc(a.lease.left(now), func() { w.due(a) })
+}
+
+// setTimerLocked sets the timer to what comes first.
+func (a *attempt) setTimerLocked(now time.Time) {
+	at := a.lease.deadline
+	if !a.beatAt.IsZero() && a.beatAt.Before(at) {
+		at = a.beatAt
+	}
+	if !at.Equal(a.rings) {
+		a.rings = at
+		a.timer.Reset(at.Sub(now))
+	}
+}
+
+// due runs when the timer fires. Where the lease has run out without a renewal the attempt may not go on, whatever the
+// coordinator thinks; a renewal that came at the same moment has moved the deadline.
+func (w *Worker) due(a *attempt) {
 	w.lock()
 	defer w.unlock()
-	if a.held() && a.lease.left(time.Now()) <= 0 {
-		w.loseLocked(a, ranOut())
+	if !a.held() {
+		return
 	}
+	now := time.Now()
+	if a.lease.left(now) <= 0 {
+		w.loseLocked(a, ranOut())
+		return
+	}
+	if a.phase == executing && !now.Before(a.beatAt) {
+		w.queueBeatLocked(a)
+		w.planBeatLocked(a, now)
+	}
+	a.rings = time.Time{} // it does not run
+	a.setTimerLocked(now)
 }
 
 func ranOut() *StopError {
@@ -191,7 +222,7 @@ func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 	w.noteLocked(func() {
 		a.log().Info("task stopped early", "cause", cause)
 		if hook := w.cfg.Hooks.OnStop; hook != nil {
-			hook(a.task, cause)
+			hook(&a.task, cause)
 		}
 	})
 }
@@ -204,7 +235,9 @@ func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	}
 	w.stopLocked(a, cause)
 	a.loss = cause
-	close(a.lost)
+	if a.lost != nil {
+		close(a.lost)
+	}
 	a.next.settle(cause)
 	w.endLocked(a)
 	if a.entered && !a.left {
@@ -226,11 +259,21 @@ func (w *Worker) endLocked(a *attempt) {
 
 // stopTimersLocked ends what keeps a held lease going.
 func (a *attempt) stopTimersLocked() {
-	for _, t := range []*time.Timer{a.expiry, a.beat, a.grace} {
-		if t != nil {
-			t.Stop()
+	a.timer.Stop()
+	if a.grace != nil {
+		a.grace.Stop()
+	}
+}
+
+// lostLocked is closed when the authority is lost before the handler returned.
+func (a *attempt) lostLocked() <-chan struct{} {
+	if a.lost == nil {
+		a.lost = make(chan struct{})
+		if a.loss != nil {
+			close(a.lost)
 		}
 	}
+	return a.lost
 }
 
 // stuck takes the slot of a handler that outlived its lease off the declared capacity.
@@ -254,7 +297,8 @@ func (a *attempt) takeArtifacts() []*lessorv1.Artifact {
 }
 
 // feedbackDue queues what a has to tell.
-func (w *Worker) feedbackDue(a *attempt) {
+func (a *attempt) feedbackDue() {
+	w := a.w
 	w.lock()
 	defer w.unlock()
 	if a.feedbackQueued || a.phase == over {

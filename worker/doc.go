@@ -57,10 +57,10 @@
 //	runner   1 (Run's caller) the session, its frame     Worker.wake, tickers, the        when drained, or refused
 //	                          ids; it is the writer      reader's end, backoff timer
 //	reader   1 per stream     receiving                  frames                           with the stream
-//	handler  1 per attempt    the handler's call, one    a dispatch                       when the handler returns
-//	                          slot
+//	handler  up to 1 per      the handler's call, one    a dispatch; it goes on with      when no attempt waits for
+//	         attempt          slot                       the next attempt that waits      a goroutine
 //
-// Timers run short functions that take the mutex: per attempt the lease's end, the next heartbeat, the end of a
+// Timers run short functions that take the mutex: per attempt one for the lease's end and the next heartbeat, the end of a
 // cancel's grace, the flush of its output; for the worker the stages of a drain; for the stream the limits on opening
 // and sending. The attempt's, and the drain's, are stopped by the attempt's and the drain's end. The writer has one timer of
 // its own for all that it sends again, which runs only while something waits for an acknowledgement.

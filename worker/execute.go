@@ -20,6 +20,7 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	for _, asg := range assignments {
 		s.admitLocked(asg, now, underWay)
 	}
+	s.w.recruitLocked()
 }
 
 // admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
@@ -33,13 +34,13 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 		return
 	}
 	a := w.newAttempt(asg, now, underWay)
-	if w.busyLocked(a.task) {
+	if w.busyLocked(&a.task) {
 		a.stop(nil)
-		s.replyLocked(violation(a.task, id))
+		s.replyLocked(violation(&a.task, id))
 		return
 	}
 	w.mu.attempts[id] = a
-	a.expiry = time.AfterFunc(a.lease.left(now), func() { w.expire(a) })
+	w.startTimerLocked(a, now)
 	switch {
 	case w.mu.drain.asked:
 		w.reportLocked(a, a.release(0, "the worker is draining"))
@@ -49,15 +50,51 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	default:
 		a.entered = true
 		w.mu.handlers++
-		w.takeOffLocked(a.task)
-		go w.execute(a)
+		w.takeOffLocked(&a.task)
+		w.mu.ready = append(w.mu.ready, a)
 	}
 }
 
-// execute serves one attempt in its own goroutine, from the slot to the outcome.
+// recruitLocked sees to it that a goroutine is on its way while attempts wait for one.
+func (w *Worker) recruitLocked() {
+	if len(w.mu.ready) > 0 && !w.mu.recruited {
+		w.mu.recruited = true
+		go w.work()
+	}
+}
+
+// work serves attempts, one after the other, until none waits. A handler that takes its time holds up no other: before it is
+// called another goroutine is on its way. Handlers that return at once share a goroutine, and a stack that has grown.
+func (w *Worker) work() {
+	for a := w.takeUp(true); a != nil; a = w.takeUp(false) {
+		w.execute(a)
+	}
+}
+
+// takeUp returns the next attempt that waits for a goroutine, with a slot if one is free; nil where none waits. The first time
+// it says that the recruit has arrived.
+func (w *Worker) takeUp(first bool) *attempt {
+	w.lock()
+	defer w.unlock()
+	if first {
+		w.mu.recruited = false
+	}
+	if len(w.mu.ready) == 0 {
+		w.mu.ready = nil
+		return nil
+	}
+	a := w.mu.ready[0]
+	w.mu.ready[0] = nil
+	w.mu.ready = w.mu.ready[1:]
+	w.recruitLocked()
+	w.mu.slots.take(a)
+	return a
+}
+
+// execute serves one attempt, from the slot to the outcome.
 func (w *Worker) execute(a *attempt) {
-	defer w.leave(a)
-	if !w.takeSlot(a) {
+	defer w.leave(a) // also where the handler ends its goroutine
+	if !w.awaitSlot(a) {
 		w.finish(a, nil, a.notBegun("no free slot"))
 		return
 	}
@@ -69,7 +106,7 @@ func (w *Worker) execute(a *attempt) {
 		return
 	}
 	if hook := w.cfg.Hooks.OnStart; hook != nil {
-		hook(a.task)
+		hook(&a.task)
 	}
 	a.call()
 }
@@ -105,29 +142,35 @@ func (w *Worker) doubts(a *attempt) bool {
 func (w *Worker) beginHandler(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
-	if a.lease.left(time.Now()) <= 0 {
+	now := time.Now()
+	if a.lease.left(now) <= 0 {
 		w.loseLocked(a, ranOut())
 	}
 	if !a.held() {
 		return false
 	}
 	a.phase = executing
-	w.queueReportLocked(&report{a: a, item: a.start(), size: startSize})
-	w.armBeatLocked(a)
+	w.queueReportLocked(a.start(now))
+	w.planBeatLocked(a, now)
+	a.setTimerLocked(now)
 	return true
 }
 
 // call runs the handler. The outcome is taken in a deferred function, because runtime.Goexit runs nothing else.
 func (a *attempt) call() {
 	var output []byte
-	err := error(&PanicError{}) // what stays when the handler ends its goroutine
+	var err error
+	returned := false
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
+		} else if !returned {
+			err = &PanicError{} // the handler ended its goroutine
 		}
 		a.w.finish(a, output, err)
 	}()
-	output, err = a.handler(a.ctx, a.task)
+	output, err = a.handler(a.ctx, &a.task)
+	returned = true
 }
 
 // finish turns what the handler returned into the attempt's one report, or discards it where the lease is lost (K2).
@@ -142,21 +185,21 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 		w.noteLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
 		return
 	}
-	if failure := outcome.GetFail().GetError(); failure != nil {
+	if failure := outcome.item.GetFail().GetError(); failure != nil {
 		w.noteLocked(func() { a.logFailure(failure, err) })
 	}
 	w.reportLocked(a, outcome)
 }
 
 // reportLocked ends the execution of a and queues its outcome.
-func (w *Worker) reportLocked(a *attempt, outcome *lessorv1.Report) {
+func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
 	a.next.settle(ErrFinished)
-	w.queueReportLocked(w.fitting(&report{a: a, item: outcome}))
+	w.queueReportLocked(w.fitting(outcome))
 }
 
-// leave ends the goroutine of an attempt.
+// leave is the end of what a goroutine does for an attempt.
 func (w *Worker) leave(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -171,6 +214,6 @@ func (w *Worker) leave(a *attempt) {
 	}
 	w.mu.handlers--
 	w.mu.slots.free(a)
-	w.landLocked(a.task)
+	w.landLocked(&a.task)
 	w.checkDrainedLocked()
 }

@@ -16,8 +16,8 @@ const metricOverhead = 16
 type feedback struct {
 	// limit is the most output kept, in bytes.
 	limit int
-	// flush is called, from a timer's goroutine, flushDelay after something new came.
-	flush func()
+	// owner is told, from a timer's goroutine, flushDelay after something new came.
+	owner feedbackOwner
 
 	mu struct {
 		sync.Mutex
@@ -31,7 +31,7 @@ type feedback struct {
 		// chunks is the output, oldest first; size is what it costs.
 		chunks []chunk
 		size   int
-		// next is the index of each channel's next chunk, lost how many bytes fell off before what is there of it.
+		// next is the index of each channel's next chunk, lost how many bytes fell off before what is there of it; made when needed.
 		next map[string]uint64
 		lost map[string]int
 		// dropped counts the bytes that fell off.
@@ -43,11 +43,8 @@ type feedback struct {
 	}
 }
 
-func newFeedback(limit int, flush func()) *feedback {
-	f := &feedback{limit: limit, flush: flush}
-	f.mu.next = make(map[string]uint64)
-	return f
-}
+// feedbackOwner sends what a feedback has to tell.
+type feedbackOwner interface{ feedbackDue() }
 
 // outputWriter is one channel of a feedback.
 type outputWriter struct {
@@ -78,8 +75,7 @@ func (f *feedback) write(channel string, p []byte) {
 func (f *feedback) fillLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].joins(channel) {
-		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.mu.next[channel]})
-		f.mu.next[channel]++
+		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.nextLocked(channel)})
 		f.mu.size += chunkOverhead
 		last++
 	}
@@ -100,8 +96,7 @@ func (f *feedback) add(c chunk) {
 	if f.mu.closed {
 		return
 	}
-	c.index, c.alone = f.mu.next[c.channel], true
-	f.mu.next[c.channel]++
+	c.index, c.alone = f.nextLocked(c.channel), true
 	if c.size() > f.limit || len(c.data) > maxChunkData {
 		f.dropLocked(c)
 		return
@@ -110,6 +105,16 @@ func (f *feedback) add(c chunk) {
 	f.mu.size += c.size()
 	f.shrinkLocked()
 	f.scheduleLocked()
+}
+
+// nextLocked is the index of a new chunk of the channel.
+func (f *feedback) nextLocked(channel string) uint64 {
+	if f.mu.next == nil {
+		f.mu.next = make(map[string]uint64)
+	}
+	index := f.mu.next[channel]
+	f.mu.next[channel]++
+	return index
 }
 
 // shrinkLocked drops the oldest chunks that are over the limit, the newest never.
@@ -166,7 +171,7 @@ func (f *feedback) setMetric(name string, value float64) {
 
 func (f *feedback) scheduleLocked() {
 	if f.mu.timer == nil {
-		f.mu.timer = time.AfterFunc(flushDelay, f.flush)
+		f.mu.timer = time.AfterFunc(flushDelay, f.owner.feedbackDue)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,44 @@ func TestOutcomes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Handlers of one frame run at once, each under its slot, whatever those before them do: wait, panic, or end their goroutine.
+func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tasks = 12
+		c := startCoordinator(t)
+		var waiting sync.WaitGroup
+		waiting.Add(tasks / 3)
+		r := c.run(worker.Config{Concurrency: tasks}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			switch task.ID[0] {
+			case 'p':
+				panic("ouch")
+			case 'g':
+				runtime.Goexit()
+			}
+			waiting.Done()
+			waiting.Wait() // for all others that wait
+			return nil, nil
+		})
+		s := c.accept()
+		var ids []string
+		for i := range tasks {
+			ids = append(ids, fmt.Sprintf("%c%d", "pgw"[i%3], i))
+		}
+		s.dispatch(ids...)
+		outcomes := 0
+		for outcomes < tasks {
+			f := s.reports()
+			for _, report := range f.GetReports().GetReports() {
+				if outcome(report) {
+					outcomes++
+				}
+			}
+			s.commit(f)
+		}
+		r.shutdown()
+	})
 }
 
 // A panic and runtime.Goexit are failures, the former with its stack, and the worker goes on.

@@ -35,30 +35,31 @@ func (r *renewal) merge(older renewal) {
 // for the answer. It is repeated over broken streams for as long as the lease lives.
 func (w *Worker) beatNow(ctx context.Context, a *attempt, checkpoint []byte) error {
 	done := make(chan error, 1)
-	if err := w.askBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}}); err != nil {
+	lost, err := w.askBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}})
+	if err != nil {
 		return err
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-a.lost:
+	case <-lost:
 		return w.standing(a)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// askBeat queues a renewal.
-func (w *Worker) askBeat(a *attempt, r renewal) error {
+// askBeat queues a renewal, and returns what is closed when no answer will come any more.
+func (w *Worker) askBeat(a *attempt, r renewal) (lost <-chan struct{}, err error) {
 	w.lock()
 	defer w.unlock()
 	if err := a.standing(); err != nil {
-		return err
+		return nil, err
 	}
 	r.merge(a.next)
 	a.next = r
 	w.queueBeatLocked(a)
-	return nil
+	return a.lostLocked(), nil
 }
 
 // standing is what became of a by now.
@@ -119,25 +120,9 @@ func (w *Worker) queueBeatLocked(a *attempt) {
 	w.kick()
 }
 
-// beatDue runs when the heartbeat timer fires.
-func (w *Worker) beatDue(a *attempt) {
-	w.lock()
-	defer w.unlock()
-	if a.phase != executing {
-		return
-	}
-	w.queueBeatLocked(a)
-	w.armBeatLocked(a)
-}
-
-// armBeatLocked sets the timer to the next heartbeat. The previous one may still be unanswered: it is idempotent (V18).
-func (w *Worker) armBeatLocked(a *attempt) {
-	wait := untilBeat(time.Since(w.born), a.interval)
-	if a.beat == nil {
-		a.beat = time.AfterFunc(wait, func() { w.beatDue(a) })
-		return
-	}
-	a.beat.Reset(wait)
+// planBeatLocked says when the next heartbeat falls due. The previous one may still be unanswered: it is idempotent (V18).
+func (w *Worker) planBeatLocked(a *attempt, now time.Time) {
+	a.beatAt = now.Add(untilBeat(now.Sub(w.born), a.interval))
 }
 
 // untilBeat is the wait from now, told as the age of the worker, to the last shared instant within interval. It is more

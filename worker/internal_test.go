@@ -128,7 +128,7 @@ func TestFill(t *testing.T) {
 // W11: output is bounded, the oldest goes first, indexes show the gap, and what is kept is whole runes.
 func TestFeedbackBound(t *testing.T) {
 	t.Attr("rules", "W11")
-	f := newFeedback(4*maxChunk, func() {})
+	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	text := strings.Repeat("xé", 10*maxChunk)
 	f.write("out", []byte(text))
 	if got := f.waiting(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
@@ -159,7 +159,7 @@ func TestFeedbackBound(t *testing.T) {
 
 // Many tiny chunks are bounded too, and spread over items that the coordinator takes.
 func TestFeedbackTinyChunks(t *testing.T) {
-	f := newFeedback(8*maxChunk, func() {})
+	f := &feedback{limit: 8 * maxChunk, owner: nobody{}}
 	f.changeProgress(func(p *lessorv1.Progress) { p.Fraction = 0.5 })
 	for i := range 10_000 {
 		f.write([]string{"out", "err"}[i%2], []byte("x"))
@@ -179,7 +179,7 @@ func TestFeedbackTinyChunks(t *testing.T) {
 
 // Writes to two channels alternate without mixing.
 func TestFeedbackChannels(t *testing.T) {
-	f := newFeedback(4*maxChunk, func() {})
+	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	for _, w := range []string{"a", "a", "b", "a"} {
 		f.write(w, []byte(w))
 	}
@@ -320,3 +320,8 @@ func TestErrorTexts(t *testing.T) {
 		}
 	}
 }
+
+// nobody owns a feedback whose output is taken by the test.
+type nobody struct{}
+
+func (nobody) feedbackDue() {}

@@ -11,20 +11,45 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// startReport is a Start with all that it consists of, and completion a Complete: one of each is made for nearly every task, and
+// in one piece it is one allocation instead of five.
+type startReport struct {
+	report
+	message lessorv1.Report
+	kind    lessorv1.Report_Start
+	start   lessorv1.StartRequest
+	at      timestamppb.Timestamp
+}
+
+type completion struct {
+	report
+	message  lessorv1.Report
+	kind     lessorv1.Report_Complete
+	complete lessorv1.CompleteRequest
+	at       timestamppb.Timestamp
+}
+
 // start is the report that execution begins.
-func (a *attempt) start() *lessorv1.Report {
-	return &lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{
-		TaskId:      a.task.ID,
-		LeaseId:     a.leaseID,
-		Attempt:     a.task.Attempt,
-		WorkerId:    a.w.cfg.Name,
-		Traceparent: a.task.Traceparent,
-		StartedAt:   timestamppb.Now(),
-	}}}
+func (a *attempt) start(now time.Time) *report {
+	r := &startReport{report: report{a: a, size: startSize}}
+	r.item, r.message.Report, r.kind.Start = &r.message, &r.kind, &r.start
+	r.start.TaskId = a.task.ID
+	r.start.LeaseId = a.leaseID
+	r.start.Attempt = a.task.Attempt
+	r.start.WorkerId = a.w.cfg.Name
+	r.start.Traceparent = a.task.Traceparent
+	r.start.StartedAt = stamp(&r.at, now)
+	return &r.report
+}
+
+// stamp sets t to the given time.
+func stamp(t *timestamppb.Timestamp, now time.Time) *timestamppb.Timestamp {
+	t.Seconds, t.Nanos = now.Unix(), int32(now.Nanosecond())
+	return t
 }
 
 // outcome is the one report that follows from what the handler returned and how its context ended.
-func (a *attempt) outcome(output []byte, err error) *lessorv1.Report {
+func (a *attempt) outcome(output []byte, err error) *report {
 	if err == nil {
 		return a.complete(output)
 	}
@@ -59,23 +84,24 @@ func categoryOf(err, cause error) Category {
 	return UserCode
 }
 
-func (a *attempt) complete(output []byte) *lessorv1.Report {
+func (a *attempt) complete(output []byte) *report {
 	_, metrics := a.feedback.newest()
-	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
-		TaskId:      a.task.ID,
-		LeaseId:     a.leaseID,
-		Attempt:     a.task.Attempt,
-		WorkerId:    a.w.cfg.Name,
-		Traceparent: a.task.Traceparent,
-		ReportId:    a.w.reportID(),
-		Output:      output,
-		Artifacts:   a.takeArtifacts(),
-		Metrics:     metrics,
-		CompletedAt: timestamppb.Now(),
-	}}}
+	r := &completion{report: report{a: a}}
+	r.item, r.message.Report, r.kind.Complete = &r.message, &r.kind, &r.complete
+	r.complete.TaskId = a.task.ID
+	r.complete.LeaseId = a.leaseID
+	r.complete.Attempt = a.task.Attempt
+	r.complete.WorkerId = a.w.cfg.Name
+	r.complete.Traceparent = a.task.Traceparent
+	r.complete.ReportId = a.w.reportID()
+	r.complete.Output = output
+	r.complete.Artifacts = a.takeArtifacts()
+	r.complete.Metrics = metrics
+	r.complete.CompletedAt = stamp(&r.at, time.Now())
+	return &r.report
 }
 
-func (a *attempt) fail(failure *lessorv1.TaskError) *lessorv1.Report {
+func (a *attempt) fail(failure *lessorv1.TaskError) *report {
 	progress, metrics := a.feedback.newest()
 	f := &lessorv1.FailRequest{
 		TaskId:      a.task.ID,
@@ -91,11 +117,11 @@ func (a *attempt) fail(failure *lessorv1.TaskError) *lessorv1.Report {
 	if failure.GetCategory() == Cancelled {
 		f.CancelledDuringPhase = progress.GetStage()
 	}
-	return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: f}}
+	return &report{a: a, item: &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: f}}}
 }
 
-func (a *attempt) release(delay time.Duration, reason string) *lessorv1.Report {
-	return &lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{
+func (a *attempt) release(delay time.Duration, reason string) *report {
+	return &report{a: a, item: &lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
 		Attempt:     a.task.Attempt,
@@ -104,13 +130,13 @@ func (a *attempt) release(delay time.Duration, reason string) *lessorv1.Report {
 		ReportId:    a.w.reportID(),
 		Reason:      clip(reason, maxText),
 		Delay:       optionalSpan(delay),
-	}}}
+	}}}}
 }
 
 // unreportable is the failure that stands for an outcome which the coordinator cannot take: another attempt would end
 // the same way, and without a report the lease would run out again and again. What is too large is a matter of
 // CONFIGURATION: the worker was not told the coordinator's limit.
-func (a *attempt) unreportable(category Category, why string) *lessorv1.Report {
+func (a *attempt) unreportable(category Category, why string) *report {
 	retryable := false
 	return a.fail(&lessorv1.TaskError{
 		Category:  category,

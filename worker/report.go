@@ -54,7 +54,7 @@ func (w *Worker) queueReportLocked(r *report) {
 func (w *Worker) fitting(r *report) *report {
 	r.size = proto.Size(r.item)
 	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
-		r.item = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
+		r = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
 		r.size = itemOverhead
 	}
 	return r
@@ -78,7 +78,7 @@ func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
 	w.noteLocked(func() {
 		a.logVerdict(v)
 		if hook := w.cfg.Hooks.OnVerdict; hook != nil {
-			hook(a.task, v)
+			hook(&a.task, v)
 		}
 	})
 	if r.item.GetComplete() != nil && refusedContent(v) {
@@ -86,7 +86,7 @@ func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
 		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
 			category = Configuration
 		}
-		w.queueReportLocked(&report{a: a, item: a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail())), size: itemOverhead})
+		w.queueReportLocked(w.fitting(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
 		return
 	}
 	w.endLocked(a)

@@ -13,15 +13,14 @@ type slots struct {
 }
 
 // take gives a a place, or lets it wait for its turn.
-func (s *slots) take(a *attempt) bool {
+func (s *slots) take(a *attempt) {
 	if s.taken < s.limit {
 		s.taken++
 		a.slotted = true
-		return true
+		return
 	}
 	a.turn = make(chan struct{})
 	s.waiting = append(s.waiting, a)
-	return false
 }
 
 // free takes a's place back, if it has one.
@@ -49,10 +48,10 @@ func (s *slots) forgo(a *attempt) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *attempt) bool { return other == a })
 }
 
-// takeSlot waits for a slot. The coordinator counts free ones itself, so that there is one, but for the moment that a
-// handler takes to return after its lease was lost.
-func (w *Worker) takeSlot(a *attempt) bool {
-	if w.slotNow(a) {
+// awaitSlot waits for the slot of an attempt that got none at once. The coordinator counts free ones itself, so that there is
+// one, but for the moment that a handler takes to return after its lease was lost.
+func (w *Worker) awaitSlot(a *attempt) bool {
+	if a.turn == nil {
 		return true
 	}
 	timer := time.NewTimer(slotWait)
@@ -64,12 +63,6 @@ func (w *Worker) takeSlot(a *attempt) bool {
 	case <-timer.C:
 	}
 	return w.slotAtLast(a)
-}
-
-func (w *Worker) slotNow(a *attempt) bool {
-	w.lock()
-	defer w.unlock()
-	return w.mu.slots.take(a)
 }
 
 // slotAtLast ends the waiting; the turn may have come at the last moment.

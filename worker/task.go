@@ -83,10 +83,10 @@ type Artifact struct {
 	Metadata map[string]string
 }
 
-// newTask copies what a handler may see out of an assignment.
-func newTask(asg *lessorv1.Assignment) *Task {
+// fill copies what a handler may see out of an assignment.
+func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 	spec := asg.GetTask().GetSpec()
-	t := &Task{
+	*t = Task{
 		ID:           asg.GetTask().GetTaskId(),
 		Attempt:      asg.GetAttempt(),
 		AttemptID:    asg.GetAttemptId(),
@@ -106,11 +106,12 @@ func newTask(asg *lessorv1.Assignment) *Task {
 		Traceparent:    asg.GetTraceparent(),
 		CallbackURL:    asg.GetCallbackBaseUrl(),
 		CancelGrace:    spanOr(asg.GetCancelGrace(), defaultGrace),
+
+		a: a,
 	}
 	if spec.GetDeadline() != nil {
 		t.Deadline = spec.GetDeadline().AsTime()
 	}
-	return t
 }
 
 // Progress tells how far the work has come: fraction from 0 to 1, a message for people, and the phase, for example
@@ -151,7 +152,7 @@ func (t *Task) Emit(c Chunk) { t.a.feedback.add(c.own()) }
 // task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and
 // never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
 func (t *Task) Output(channel string) io.Writer {
-	return outputWriter{feedback: t.a.feedback, channel: clip(channel, maxID)}
+	return outputWriter{feedback: &t.a.feedback, channel: clip(channel, maxID)}
 }
 
 // SaveCheckpoint saves data durably with the coordinator and hands it to later attempts as Task.Checkpoint. It waits for
@@ -203,7 +204,12 @@ func (t *Task) CancelReason() string {
 // Lost is closed when the attempt has lost its authority: from then on its outcome is discarded. Where the context ended
 // with ErrCancelled or ErrDraining this is the second stage, the end of the grace; with ErrLeaseLost both end together. It
 // stays open when the handler returns in time.
-func (t *Task) Lost() <-chan struct{} { return t.a.lost }
+func (t *Task) Lost() <-chan struct{} {
+	w := t.a.w
+	w.lock()
+	defer w.unlock()
+	return t.a.lostLocked()
+}
 
 // AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At
 // most 64 are allowed; an attempt with more fails with category USER_CODE.

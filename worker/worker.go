@@ -28,6 +28,9 @@ import (
 //   - anything after ErrLeaseLost: nothing, it is discarded.
 //
 // The coordinator alone decides whether there is another attempt.
+//
+// One goroutine may run several handlers, one after the other: what a handler changes of its goroutine, such as
+// runtime.LockOSThread or the labels of profiles, it changes back.
 type Handler func(ctx context.Context, t *Task) (output []byte, err error)
 
 // Worker takes tasks from queues and runs their handlers. Make it with New, give it handlers, call Run once.
@@ -67,6 +70,9 @@ type Worker struct {
 		// attempts holds, by lease id, what is held or reporting.
 		attempts map[string]*attempt
 		recent   recentLeases
+		// ready are the attempts that no goroutine has taken up yet; recruited: one is on its way to them.
+		ready     []*attempt
+		recruited bool
 		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease.
 		handlers, stuck int
 		slots           slots

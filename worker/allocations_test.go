@@ -1,0 +1,20 @@
+//go:build !race
+
+package worker_test
+
+import "testing"
+
+// What the worker allocates for a task that does nothing, without the wire and the codec, only gets less: much of what a
+// short task cost was garbage.
+func TestAllocationsOfATask(t *testing.T) {
+	const most, runs, tasks = 11, 50, 100
+	l := startLine(t, tasks)
+	rounds := l.rounds(runs+1, tasks)
+	n := testing.AllocsPerRun(runs, func() {
+		l.serve(rounds[0])
+		rounds = rounds[1:]
+	})
+	if n /= tasks; n > most {
+		t.Errorf("%v allocations for a task, want at most %v", n, most)
+	}
+}
