@@ -104,6 +104,10 @@ BENCHED = $$(git grep -l '^func Benchmark' -- '*_test.go' ':!test' | sed 's,^,./
 bench: ## Run the Go benchmarks that match BENCH, BENCH_COUNT times over, for benchstat (docs/benchmarks.md)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -count $(BENCH_COUNT) -timeout 60m $(BENCHED)
 
+.PHONY: plots
+plots: ## Draw the pictures of docs/benchmarks.md from the figures in docs/benchmarks/
+	go run ./test/plots docs/benchmarks
+
 ##### Check
 
 .PHONY: lint

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/lessor-dev/lessor/internal/bench"
@@ -24,6 +25,7 @@ type benchCmd struct {
 	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in a repetition, 1ms to 1m."`
 	Dir       string        `type:"bytes" placeholder:"DIR" help:"Where temporary data is kept, on the disk to measure; the system's directory for it by default."`
 	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more, and keep CPU and heap profiles of the coordinator, and CPU profiles of the load, here."`
+	Plot      string        `type:"bytes" placeholder:"FILE" help:"Draw the shares of the limits into this file, as SVG."`
 
 	credentials `embed:""`
 }
@@ -45,12 +47,12 @@ func (c benchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	report, err := bench.Run(a.ctx, config)
+	report, err := c.measure(a, config)
 	if out := (*bench.RangeError)(nil); errors.As(err, &out) {
 		return fail(exitUsage, "see lessor bench --help", "%v", out)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return fail(exitUsage, "--dir and --profile name directories that can be written", "%v", err)
+		return fail(exitUsage, "--dir and --profile name directories that can be written, --plot a file in one", "%v", err)
 	}
 	if err != nil {
 		return err
@@ -59,6 +61,25 @@ func (c benchCmd) Run(a *app) error {
 		return json.NewEncoder(a.out).Encode(report)
 	}
 	return printReport(a.out, report)
+}
+
+// measure runs the benchmark and draws it. Where the picture is to be is tried before, since a run takes long.
+func (c benchCmd) measure(a *app, config bench.Config) (*bench.Report, error) {
+	if c.Plot == "" {
+		return bench.Run(a.ctx, config)
+	}
+	picture, err := os.CreateTemp(filepath.Dir(c.Plot), filepath.Base(c.Plot)+".")
+	if err != nil {
+		return nil, err
+	}
+	report, err := bench.Run(a.ctx, config)
+	if err == nil {
+		err = report.Plot(picture)
+	}
+	if err = errors.Join(err, picture.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(picture.Name()))
+	}
+	return report, os.Rename(picture.Name(), c.Plot)
 }
 
 // config is the configuration of the benchmark, ranges not checked.

@@ -1,0 +1,81 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "draw testdata anew; look at it then")
+
+// A panel of each kind, with all that a bar can have, is drawn as it was when somebody looked at it.
+func TestGolden(t *testing.T) {
+	got := draw(t, Chart{
+		Title: `all & more, "quoted" <tags>`,
+		Panels: []Panel{
+			{Heading: "shares", Axis: Shares(), Bars: []Bar{
+				{Label: "half", Value: 0.5, Low: 0.4, High: 0.6, Text: "50 %", Tone: Plain},
+				{Label: "more than all is cut off", Value: 1.5, Text: "150 %", Tone: Plain},
+				{Label: "nothing", Text: "", Tone: Plain},
+			}},
+			{Heading: "ratios", Axis: Powers([]float64{0.3, 5}), Bars: []Bar{
+				{Label: "better", Value: 4, Low: 3, High: 5, Mark: 2, Text: "4.0 (3.0..5.0)", Tone: Good},
+				{Label: "worse", Value: 0.4, Low: 0.3, High: 1.2, Mark: 2, Text: "0.40 (0.30..1.2)", Tone: Bad},
+			}},
+		},
+		Notes: []string{"one note", "and another"},
+	})
+	const golden = "testdata/chart.svg"
+	if *update {
+		if err := os.WriteFile(golden, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("not as in %s; draw it anew with -update, and look at it:\n%s", golden, got)
+	}
+}
+
+func draw(t *testing.T, c Chart) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, c); err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(out.Bytes())); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return out.Bytes()
+		} else if err != nil {
+			t.Fatalf("not XML: %v\n%s", err, &out)
+		}
+	}
+}
+
+// The ends of the axis are powers of two beyond all values, and 1/2 and 2 at least.
+func TestPowers(t *testing.T) {
+	for _, test := range []struct {
+		values   []float64
+		from, to float64
+	}{
+		{nil, 0.5, 2},
+		{[]float64{1}, 0.5, 2},
+		{[]float64{0.2, 0, 11}, 0.125, 16},
+		{[]float64{8}, 0.5, 8},
+	} {
+		axis := Powers(test.values)
+		if axis.From != test.from || axis.To != test.to || len(axis.Ticks) < 3 {
+			t.Errorf("%v: from %v to %v, %d ticks", test.values, axis.From, axis.To, len(axis.Ticks))
+		}
+		if at := axis.x(1); at <= left || at >= right {
+			t.Errorf("%v: 1 is at %v", test.values, at)
+		}
+	}
+}

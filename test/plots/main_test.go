@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lessor-dev/lessor/internal/bench"
+	"github.com/lessor-dev/lessor/internal/bench/chart"
+)
+
+const docs = "../../docs/benchmarks"
+
+// The pictures of the documents are those of the figures beside them.
+func TestPicturesAreThoseOfTheFigures(t *testing.T) {
+	plots, err := draw(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range plots {
+		got, err := os.ReadFile(filepath.Join(docs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what its figures give: run make plots", name)
+		}
+	}
+}
+
+// A ratio above 1 is good of a rate and bad of a cost; what was not measured is not drawn.
+func TestTones(t *testing.T) {
+	for name, test := range map[string]struct {
+		less bool
+		is   float64
+		want chart.Tone
+	}{
+		"faster": {false, 2, chart.Good}, "slower": {false, 0.5, chart.Bad}, "cheaper": {true, 0.5, chart.Good}, "dearer": {true, 2, chart.Bad},
+	} {
+		c := comparison{Rows: []ratio{{Less: test.less, Ratio: &bench.Summary{Median: test.is, Min: test.is, Max: test.is}}, {Measure: "not yet"}}}
+		panels := c.chart().Panels
+		if len(panels) != 1 || len(panels[0].Bars) != 1 || panels[0].Bars[0].Tone != test.want {
+			t.Errorf("%s: %+v", name, panels)
+		}
+	}
+}
+
+func TestMisspelledFieldsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"run.json": `{"results": []}`, "peers.json": `{"rows": [{"mesure": "drain"}]}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run([]string{dir}); err == nil {
+		t.Error("drawn without a figure")
+	}
+}
