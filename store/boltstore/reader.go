@@ -8,10 +8,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// reader reads one transaction. It keeps the buckets that it was asked for: finding one is a search of its own.
+// reader reads one transaction. It keeps the buckets that it was asked for, since finding one is a search of its own, and a cursor of each for Get,
+// since a new one allocates memory.
 type reader struct {
 	tx      *bbolt.Tx
 	buckets [store.NumKeyspaces]*bbolt.Bucket
+	cursors [store.NumKeyspaces]*bbolt.Cursor
 }
 
 // bucket returns nil for a keyspace that was never written.
@@ -24,8 +26,15 @@ func (r *reader) bucket(ks store.Keyspace) *bbolt.Bucket {
 
 // Get implements store.Reader.
 func (r *reader) Get(ks store.Keyspace, key []byte) []byte {
-	if bucket := r.bucket(ks); bucket != nil {
-		return bucket.Get(key)
+	if r.cursors[ks] == nil {
+		bucket := r.bucket(ks)
+		if bucket == nil {
+			return nil
+		}
+		r.cursors[ks] = bucket.Cursor()
+	}
+	if found, value := r.cursors[ks].Seek(key); bytes.Equal(found, key) {
+		return value
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func spread(n uint32) uint64 {
 }
 
 func (s *sums) encode(tx uint64) []byte {
-	b := binary.BigEndian.AppendUint64(nil, tx)
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 8+8*len(s)), tx)
 	for _, sum := range s {
 		b = binary.BigEndian.AppendUint64(b, sum)
 	}

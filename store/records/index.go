@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"sync"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -82,6 +83,25 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 // LineID names a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class, for ever. A name of a fixed length keeps
 // the keys short and the lines of a space apart.
 func LineID(l lease.Line) uint64 {
+	n := namedLines.Get().(*namedLine)
+	if n.line != l {
+		n.line, n.id = l, hashLine(l)
+	}
+	id := n.id
+	namedLines.Put(n)
+	return id
+}
+
+// namedLine remembers the line that was named last: tasks that are written one after the other are mostly of one line, and the hash takes longer
+// than all else in an entry.
+type namedLine struct {
+	line lease.Line
+	id   uint64
+}
+
+var namedLines = sync.Pool{New: func() any { return &namedLine{id: hashLine(lease.Line{})} }}
+
+func hashLine(l lease.Line) uint64 {
 	var space [512]byte
 	b := binary.AppendUvarint(space[:0], uint64(len(l.Queue)))
 	b = append(b, l.Queue...)
