@@ -25,11 +25,11 @@ func TestAllocationsOfARound(t *testing.T) {
 		then func() // not counted
 	}{
 		{"submit", 370, func() { h.put(specs, digests) }, seal},
-		{"encode submits", 212, h.encodeBatch, h.committed},
+		{"encode submits", 15, h.encodeBatch, h.committed},
 		{"match", 785, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
-		{"encode grants", 110, h.encodeBatch, h.committed},
+		{"encode grants", 12, h.encodeBatch, h.committed},
 		{"complete", 835, func() { h.complete(reports) }, seal},
-		{"encode completions", 110, h.encodeBatch, h.committed},
+		{"encode completions", 12, h.encodeBatch, h.committed},
 	}
 	counts := make([]uint64, len(parts))
 	for range rounds {
