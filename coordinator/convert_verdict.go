@@ -26,12 +26,13 @@ func heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 	}
 }
 
+// leaseAck leaves out the server's time, which is that of the frame.
 func leaseAck(now lease.Now, a *lease.Answer) *lessorv1.LeaseAck {
 	return &lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
 		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
-		CurrentAttempt: a.CurrentAttempt, ServerTime: stamp(now.Wall),
+		CurrentAttempt: a.CurrentAttempt,
 	}
 }
 

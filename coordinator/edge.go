@@ -66,6 +66,7 @@ func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	now := e.engine.Now()
+	serverTime := stamp(now.Wall) // one for all
 	err := e.view(func(r store.Reader) error {
 		for i := range granted {
 			a, err := e.assignment(r, now, &granted[i])
@@ -73,6 +74,7 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 				return err
 			}
 			if a != nil {
+				a.ServerTime = serverTime
 				all = append(all, a)
 			}
 		}
@@ -89,6 +91,7 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
+// assignment leaves out the server's time, which all of an answer share; nil where the task was deleted since.
 func (e *edge) assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(now)
@@ -107,7 +110,7 @@ func (e *edge) assignment(r store.Reader, now lease.Now, g *engine.Granted) (*le
 	token, tokenEnds := e.taskTokens.of(now, t.Holding(), until)
 	return &lessorv1.Assignment{
 		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
-		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until), ServerTime: stamp(now.Wall),
+		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until),
 		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
 		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: e.callbackURL,

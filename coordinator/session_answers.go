@@ -54,10 +54,13 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.ReportVerdict, len(reports))
+		serverTime := stamp(now.Wall) // one for all
 		for i, r := range reports {
-			items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
 			if err == nil {
 				items[i] = o.taskTokens.reportVerdict(now, &answers[i])
+				items[i].ServerTime = serverTime
+			} else {
+				items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
 			}
 			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
 			items[i].Kind, items[i].ReportId = lessorv1.ReportKind(r.Kind), ids[i]
@@ -73,15 +76,18 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.LeaseAck, len(reports))
+		serverTime := stamp(now.Wall) // one for all
 		for i, r := range reports {
-			items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
 			if err == nil {
 				items[i] = o.taskTokens.leaseAck(now, &answers[i])
+				items[i].ServerTime = serverTime
+			} else {
+				items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
 			}
 			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
-			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: stamp(now.Wall)},
+			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime},
 		}}
 	}})
 }
@@ -135,11 +141,12 @@ func itemError(err error) *lessorv1.ItemError {
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }
 
+// reportVerdict leaves out the server's time, which is that of the frame.
 func reportVerdict(now lease.Now, a *lease.Answer) *lessorv1.ReportVerdict {
 	return &lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
 		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
-		CurrentAttempt: a.CurrentAttempt, RetryAt: stamp(a.RetryAt), Replayed: a.Replayed, ServerTime: stamp(now.Wall),
+		CurrentAttempt: a.CurrentAttempt, RetryAt: stamp(a.RetryAt), Replayed: a.Replayed,
 	}
 }

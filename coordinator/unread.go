@@ -108,10 +108,6 @@ func (withPlaces) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 // HandleRPC does nothing.
 func (withPlaces) HandleRPC(context.Context, stats.RPCStats) {}
 
-// frameBuffers are for what is sent. The default pool of grpc has nothing between 32 KiB and 1 MiB, so that an answer of 33 KiB which nobody reads
-// would take 1 MiB.
-var frameBuffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
-
 // sentFrom is a pool that is told when what was taken from it has been sent.
 type sentFrom struct {
 	mem.BufferPool
@@ -126,10 +122,10 @@ func (p sentFrom) Put(b *[]byte) {
 
 // encode writes a message into a buffer that lives until it was sent.
 func encode(v any) (mem.BufferSlice, error) {
-	m, pool, sent := v, frameBuffers, func() {}
+	m, pool, sent := v, wire.Buffers, func() {}
 	if large, ok := v.(*largeAnswer); ok {
 		m, sent = large.Message, large.sent
-		pool = sentFrom{frameBuffers, sent}
+		pool = sentFrom{wire.Buffers, sent}
 	}
 	message := m.(proto.Message)
 	size := wire.Size(message)

@@ -6,8 +6,8 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
 	"hash"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +68,9 @@ func getID(b []byte) TaskID {
 }
 
 // AttemptID names an attempt for people and logs.
-func AttemptID(id TaskID, attempt uint32) string { return fmt.Sprintf("%s-%d", id, attempt) }
+func AttemptID(id TaskID, attempt uint32) string {
+	return id.String() + "-" + strconv.FormatUint(uint64(attempt), 10)
+}
 
 // InstanceOf is the worker process whose session this is: the part before the dash. Sessions of one process share it.
 func InstanceOf(session string) string {

@@ -9,10 +9,8 @@ import (
 // version of the claims. Another form gets another number.
 const version = 1
 
-// encode writes claims, every value with a length of its own, so that no two run together. There is room for the MAC behind them.
-func encode(c *Claims) []byte {
-	const numbers, mac = 64, 32
-	b := make([]byte, 0, numbers+len(c.Tenant)+len(c.Workspace)+len(c.Run)+mac)
+// appendClaims writes claims, every value with a length of its own, so that no two run together.
+func appendClaims(b []byte, c *Claims) []byte {
 	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Expires))
 	b = binary.BigEndian.AppendUint64(b, c.Ticket.Nonce)
@@ -26,7 +24,7 @@ func encode(c *Claims) []byte {
 	return b
 }
 
-// decode reads what encode has written; ok is false for another version.
+// decode reads what appendClaims has written; ok is false for another version.
 func decode(b []byte) (c Claims, ok bool) {
 	if len(b) == 0 || b[0] != version {
 		return Claims{}, false

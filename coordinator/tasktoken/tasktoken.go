@@ -47,13 +47,13 @@ type Claims struct {
 // Signer issues tokens. It is safe for concurrent use.
 type Signer struct {
 	ttl  time.Duration
-	macs sync.Pool // of hash.Hash, keyed
+	pens sync.Pool // of *pen
 }
 
 // New returns a signer of tokens that are good for ttl, 1 s to 2 h.
 func New(key []byte, ttl time.Duration) *Signer {
 	s := &Signer{ttl: ttl}
-	s.macs.New = func() any { return hmac.New(sha256.New, key) }
+	s.pens.New = func() any { return &pen{mac: hmac.New(sha256.New, key)} }
 	return s
 }
 
@@ -68,8 +68,12 @@ func CheckTTL(ttl time.Duration) error {
 // Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token ends.
 func (s *Signer) Issue(now lease.Now, h lease.Holding, leaseEnds lease.Instant) (token string, expires lease.Instant) {
 	expires = max(now.Serving.Add(s.ttl), leaseEnds.Add(Margin))
-	raw := encode(&Claims{Holding: h, Expires: expires})
-	return prefix + text.EncodeToString(s.appendMAC(raw, raw)), expires
+	p := s.pens.Get().(*pen)
+	defer s.pens.Put(p)
+	p.said = appendClaims(p.said[:0], &Claims{Holding: h, Expires: expires})
+	p.said = p.appendMAC(p.said, p.said)
+	p.text = text.AppendEncode(append(p.text[:0], prefix...), p.said)
+	return string(p.text), expires
 }
 
 // Open returns what a token says; ok is false unless this store issued it and it has not ended.
@@ -80,19 +84,25 @@ func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 		return Claims{}, false
 	}
 	said, mac := raw[:len(raw)-sha256.Size], raw[len(raw)-sha256.Size:]
+	p := s.pens.Get().(*pen)
+	defer s.pens.Put(p)
 	var space [sha256.Size]byte
-	if !hmac.Equal(mac, s.appendMAC(space[:0], said)) { // constant time
+	if !hmac.Equal(mac, p.appendMAC(space[:0], said)) { // constant time
 		return Claims{}, false
 	}
 	c, ok = decode(said)
 	return c, ok && now.Serving < c.Expires
 }
 
+// pen is what writing a token takes. Every lease gets tokens, so it is kept for the next one.
+type pen struct {
+	mac        hash.Hash // keyed
+	said, text []byte
+}
+
 // appendMAC appends the MAC of what a token says to dst.
-func (s *Signer) appendMAC(dst, said []byte) []byte {
-	h := s.macs.Get().(hash.Hash)
-	defer s.macs.Put(h)
-	h.Reset()
-	h.Write(said)
-	return h.Sum(dst)
+func (p *pen) appendMAC(dst, said []byte) []byte {
+	p.mac.Reset()
+	p.mac.Write(said)
+	return p.mac.Sum(dst)
 }

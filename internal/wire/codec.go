@@ -9,6 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// Buffers are for messages that are written or read. The default pool of grpc has nothing between 32 KiB and 1 MiB: a frame of 33 KiB would take 1 MiB,
+// which is cleared each time, and kept for as long as nobody reads the frame.
+var Buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
+
 // generated is a message with generated code for the wire.
 type generated interface {
 	proto.Message
@@ -29,7 +33,7 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	return Encode(m, Size(m), mem.DefaultBufferPool())
+	return Encode(m, Size(m), Buffers)
 }
 
 // Unmarshal reads a message.
@@ -38,7 +42,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	b := data.MaterializeToBuffer(Buffers)
 	defer b.Free()
 	return Unmarshal(b.ReadOnlyData(), m)
 }
