@@ -28,7 +28,7 @@ func BenchmarkAssignment(b *testing.B) {
 			b.ReportAllocs()
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := e.assignment(r, lease.Now{}, g); err != nil {
+					if _, err := e.assignment(r, newTimes(lease.Now{}, 3, 4), g); err != nil {
 						return err
 					}
 				}
@@ -42,7 +42,7 @@ func BenchmarkAssignment(b *testing.B) {
 }
 
 // granted stores a task of 256 bytes that has just been granted.
-func granted(b *testing.B, st store.Store) *engine.Granted {
+func granted(b testing.TB, st store.Store) *engine.Granted {
 	b.Helper()
 	spec := &lease.Spec{Queue: "q", Payload: make([]byte, 256)}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {

@@ -13,36 +13,18 @@ import (
 // The enums of package lease have the numbers of the wire, so that a conversion is a cast (held by TestEnumsAreThoseOfTheWire).
 
 // stamp is absent for no time.
-func stamp(w lease.Wall) *timestamppb.Timestamp {
-	if w == 0 {
-		return nil
-	}
-	return timestamppb.New(w.Time())
-}
+func stamp(w lease.Wall) *timestamppb.Timestamp { return new(times).stamp(w) }
 
 // stampAt is stamp for an instant of the serving clock.
 func stampAt(now lease.Now, i lease.Instant) *timestamppb.Timestamp {
-	if i == 0 {
-		return nil
-	}
-	return stamp(now.WallAt(i))
+	return (&times{now: now}).stampAt(i)
 }
 
 // span is absent for 0.
-func span(d time.Duration) *durationpb.Duration {
-	if d == 0 {
-		return nil
-	}
-	return durationpb.New(d)
-}
+func span(d time.Duration) *durationpb.Duration { return new(times).span(d) }
 
 // left is the time from now to i, at least 0; absent for no time.
-func left(now lease.Now, i lease.Instant) *durationpb.Duration {
-	if i == 0 {
-		return nil
-	}
-	return durationpb.New(max(0, i.Sub(now.Serving)))
-}
+func left(now lease.Now, i lease.Instant) *durationpb.Duration { return (&times{now: now}).left(i) }
 
 // taskProto shows a task as lists do: without payload, output, checkpoint and history.
 func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
@@ -69,14 +51,14 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 
 // workProto shows a task as its worker needs it. What stands in the assignment itself, and what only the coordinator goes by, is left out: an
 // assignment is made, sent and read once for each attempt, and these were half of it.
-func workProto(t *lease.Task) *lessorv1.Task {
+func workProto(at *times, t *lease.Task) *lessorv1.Task {
 	s := t.Spec
 	return &lessorv1.Task{
 		TaskId: t.ID.String(), TenantId: t.Tenant, State: lessorv1.TaskState(t.State()),
-		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: stamp(t.CreatedAt),
+		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: at.stamp(t.CreatedAt),
 		Spec: &lessorv1.TaskSpec{
 			WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-			IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: stamp(t.Deadline), AttemptTimeout: span(s.AttemptTimeout),
+			IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.stamp(t.Deadline), AttemptTimeout: at.span(s.AttemptTimeout),
 			Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
 			Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
 			Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),

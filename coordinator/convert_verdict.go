@@ -27,11 +27,11 @@ func heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 }
 
 // leaseAck leaves out the server's time, which is that of the frame.
-func leaseAck(now lease.Now, a *lease.Answer) *lessorv1.LeaseAck {
+func leaseAck(at *times, a *lease.Answer) *lessorv1.LeaseAck {
 	return &lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
+		ExpiresAt: at.stampAt(a.ExpiresAt), ExpiresIn: at.left(a.ExpiresAt),
 		CurrentAttempt: a.CurrentAttempt,
 	}
 }

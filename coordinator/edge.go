@@ -66,10 +66,11 @@ func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	now := e.engine.Now()
-	serverTime := stamp(now.Wall) // one for all
+	at := newTimes(now, 1+3*len(granted), 4*len(granted)) // what an assignment commonly has
+	serverTime := at.stamp(now.Wall)                      // one for all
 	err := e.view(func(r store.Reader) error {
 		for i := range granted {
-			a, err := e.assignment(r, now, &granted[i])
+			a, err := e.assignment(r, at, &granted[i])
 			if err != nil {
 				return err
 			}
@@ -92,14 +93,14 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 }
 
 // assignment leaves out the server's time, which all of an answer share; nil where the task was deleted since.
-func (e *edge) assignment(r store.Reader, now lease.Now, g *engine.Granted) (*lessorv1.Assignment, error) {
+func (e *edge) assignment(r store.Reader, at *times, g *engine.Granted) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
-	until := t.ExpiresAt(now)
+	until := t.ExpiresAt(at.now)
 	payload, err := payloadFor(r, t)
 	if err != nil || payload == nil && t.Spec.Size > 0 {
 		return nil, err
 	}
-	task := workProto(t)
+	task := workProto(at, t)
 	task.Spec.Payload = payload
 	var checkpoint []byte
 	if t.HasCheckpoint {
@@ -107,12 +108,12 @@ func (e *edge) assignment(r store.Reader, now lease.Now, g *engine.Granted) (*le
 			return nil, err
 		}
 	}
-	token, tokenEnds := e.taskTokens.of(now, t.Holding(), until)
+	token, tokenEnds := e.taskTokens.of(at, t.Holding(), until)
 	return &lessorv1.Assignment{
 		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
-		ExpiresAt: stampAt(now, until), ExpiresIn: left(now, until),
-		HeartbeatInterval: span(t.Spec.HeartbeatInterval), HeartbeatTimeout: span(t.Spec.HeartbeatTimeout),
-		CancelGrace: span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
+		ExpiresAt: at.stampAt(until), ExpiresIn: at.left(until),
+		HeartbeatInterval: at.span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.span(t.Spec.HeartbeatTimeout),
+		CancelGrace: at.span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: e.callbackURL,
 	}, nil
 }

@@ -33,7 +33,7 @@ func (r *rig) foreign(t *testing.T) (token, id string) {
 		t.Fatalf("%v (%v), want one lease", granted, err)
 	}
 	task, now := granted[0].Task, r.engine.Now()
-	token, _ = r.edge.taskTokens.of(now, task.Holding(), task.ExpiresAt(now))
+	token, _ = r.edge.taskTokens.of(&times{now: now}, task.Holding(), task.ExpiresAt(now))
 	return token, task.ID.String()
 }
 

@@ -54,10 +54,11 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.ReportVerdict, len(reports))
-		serverTime := stamp(now.Wall) // one for all
+		at := timesOf(now, answers)
+		serverTime := at.stamp(now.Wall) // one for all
 		for i, r := range reports {
 			if err == nil {
-				items[i] = o.taskTokens.reportVerdict(now, &answers[i])
+				items[i] = o.taskTokens.reportVerdict(at, &answers[i])
 				items[i].ServerTime = serverTime
 			} else {
 				items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
@@ -76,10 +77,11 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items := make([]*lessorv1.LeaseAck, len(reports))
-		serverTime := stamp(now.Wall) // one for all
+		at := timesOf(now, answers)
+		serverTime := at.stamp(now.Wall) // one for all
 		for i, r := range reports {
 			if err == nil {
-				items[i] = o.taskTokens.leaseAck(now, &answers[i])
+				items[i] = o.taskTokens.leaseAck(at, &answers[i])
 				items[i].ServerTime = serverTime
 			} else {
 				items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
@@ -141,12 +143,23 @@ func itemError(err error) *lessorv1.ItemError {
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }
 
+// timesOf has room for the times of a frame of answers.
+func timesOf(now lease.Now, answers []lease.Answer) *times {
+	live := 0
+	for i := range answers {
+		if answers[i].ExpiresAt != 0 {
+			live++
+		}
+	}
+	return newTimes(now, 1+2*live, live) // of a live lease: its end, that of its token, and what is left
+}
+
 // reportVerdict leaves out the server's time, which is that of the frame.
-func reportVerdict(now lease.Now, a *lease.Answer) *lessorv1.ReportVerdict {
+func reportVerdict(at *times, a *lease.Answer) *lessorv1.ReportVerdict {
 	return &lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: stampAt(now, a.ExpiresAt), ExpiresIn: left(now, a.ExpiresAt),
-		CurrentAttempt: a.CurrentAttempt, RetryAt: stamp(a.RetryAt), Replayed: a.Replayed,
+		ExpiresAt: at.stampAt(a.ExpiresAt), ExpiresIn: at.left(a.ExpiresAt),
+		CurrentAttempt: a.CurrentAttempt, RetryAt: at.stamp(a.RetryAt), Replayed: a.Replayed,
 	}
 }

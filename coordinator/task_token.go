@@ -12,39 +12,39 @@ import (
 type taskTokens struct{ *tasktoken.Signer }
 
 // of returns a new token for the lease, and when it ends.
-func (t taskTokens) of(now lease.Now, h lease.Holding, leaseEnds lease.Instant) (string, *timestamppb.Timestamp) {
-	token, expires := t.Issue(now, h, leaseEnds)
-	return token, stampAt(now, expires)
+func (t taskTokens) of(at *times, h lease.Holding, leaseEnds lease.Instant) (string, *timestamppb.Timestamp) {
+	token, expires := t.Issue(at.now, h, leaseEnds)
+	return token, at.stampAt(expires)
 }
 
 // renewed returns the token that comes with an answer, none where the lease is not live.
-func (t taskTokens) renewed(now lease.Now, a *lease.Answer) (string, *timestamppb.Timestamp) {
+func (t taskTokens) renewed(at *times, a *lease.Answer) (string, *timestamppb.Timestamp) {
 	if a.ExpiresAt == 0 {
 		return "", nil
 	}
-	return t.of(now, a.Holding, a.ExpiresAt)
+	return t.of(at, a.Holding, a.ExpiresAt)
 }
 
 func (t taskTokens) startResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	m := startResponse(now, a)
-	m.TaskToken, m.TokenExpiresAt = t.renewed(now, a)
+	m.TaskToken, m.TokenExpiresAt = t.renewed(&times{now: now}, a)
 	return m
 }
 
 func (t taskTokens) heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatResponse {
 	m := heartbeatResponse(now, a)
-	m.TaskToken, m.TokenExpiresAt = t.renewed(now, a)
+	m.TaskToken, m.TokenExpiresAt = t.renewed(&times{now: now}, a)
 	return m
 }
 
-func (t taskTokens) reportVerdict(now lease.Now, a *lease.Answer) *lessorv1.ReportVerdict {
-	m := reportVerdict(now, a)
-	m.TaskToken, m.TokenExpiresAt = t.renewed(now, a)
+func (t taskTokens) reportVerdict(at *times, a *lease.Answer) *lessorv1.ReportVerdict {
+	m := reportVerdict(at, a)
+	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
 	return m
 }
 
-func (t taskTokens) leaseAck(now lease.Now, a *lease.Answer) *lessorv1.LeaseAck {
-	m := leaseAck(now, a)
-	m.TaskToken, m.TokenExpiresAt = t.renewed(now, a)
+func (t taskTokens) leaseAck(at *times, a *lease.Answer) *lessorv1.LeaseAck {
+	m := leaseAck(at, a)
+	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
 	return m
 }

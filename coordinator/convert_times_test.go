@@ -1,0 +1,46 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Each time has a message of its own, within the room and beyond it, and says what protobuf's own conversion says.
+func TestTimes(t *testing.T) {
+	at := newTimes(lease.Now{Serving: 1000, Wall: 5_000_000_000}, 1, 1)
+	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789}
+	spans := []time.Duration{1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1}
+	var stamps []*timestamppb.Timestamp
+	for _, w := range walls {
+		stamps = append(stamps, at.stamp(w))
+	}
+	var durations []*durationpb.Duration
+	for _, d := range spans {
+		durations = append(durations, at.span(d))
+	}
+	for i, w := range walls {
+		if want := timestamppb.New(w.Time()); !proto.Equal(stamps[i], want) {
+			t.Errorf("%d is %v, want %v", w, stamps[i], want)
+		}
+	}
+	for i, d := range spans {
+		if want := durationpb.New(d); !proto.Equal(durations[i], want) {
+			t.Errorf("%v is %v, want %v", d, durations[i], want)
+		}
+	}
+	if at.stamp(0) != nil || at.stampAt(0) != nil || at.span(0) != nil || at.left(0) != nil {
+		t.Error("no time is told as one")
+	}
+	if left := at.left(500); left == nil || left.AsDuration() != 0 {
+		t.Errorf("%v is left of what has ended", left)
+	}
+	if got := at.stampAt(2000); got.AsTime() != time.Unix(5, 1000).UTC() {
+		t.Errorf("%v, want 1000 ns after now", got)
+	}
+}
