@@ -108,29 +108,29 @@ type Digest [16]byte
 // Digest covers the kind, output, artifacts in order, and the error's category, message, stack and retryable, and nothing else: not
 // times, metrics or report ids (V13).
 func (r *Report) Digest() Digest {
-	h := digester{buf: make([]byte, 0, 256)}
-	h.num(uint64(r.Kind))
+	h := make(digester, 0, 256) // stays on the stack, as it is only ever handed on
+	h = h.num(uint64(r.Kind))
 	if r.Result != nil {
-		h.bytes(r.Result.Output)
-		h.num(uint64(len(r.Result.Artifacts)))
+		h = h.bytes(r.Result.Output)
+		h = h.num(uint64(len(r.Result.Artifacts)))
 		for i := range r.Result.Artifacts {
-			h.artifact(&r.Result.Artifacts[i])
+			h = h.artifact(&r.Result.Artifacts[i])
 		}
 	}
 	if f := r.Failure; f != nil {
-		h.num(uint64(f.Category.or(UserCode)))
-		h.bytes([]byte(f.Message))
-		h.bytes([]byte(f.Stack))
+		h = h.num(uint64(f.Category.or(UserCode)))
+		h = h.text(f.Message)
+		h = h.text(f.Stack)
 		switch {
 		case f.Retryable == nil:
-			h.num(0)
+			h = h.num(0)
 		case *f.Retryable:
-			h.num(1)
+			h = h.num(1)
 		default:
-			h.num(2)
+			h = h.num(2)
 		}
 	}
-	sum := sha256.Sum256(h.buf)
+	sum := sha256.Sum256(h)
 	return Digest(sum[:16])
 }
 
@@ -142,33 +142,36 @@ func (c Category) or(other Category) Category {
 }
 
 // digester writes every value with its length, so that no two contents run together. A long value is hashed first.
-type digester struct{ buf []byte }
+type digester []byte
 
-func (d *digester) num(n uint64) { d.buf = binary.AppendUvarint(d.buf, n) }
+func (d digester) num(n uint64) digester { return binary.AppendUvarint(d, n) }
 
-func (d *digester) bytes(b []byte) {
-	d.num(uint64(len(b)))
+func (d digester) bytes(b []byte) digester {
+	d = d.num(uint64(len(b)))
 	if len(b) > sha256.Size {
 		sum := sha256.Sum256(b)
 		b = sum[:]
 	}
-	d.buf = append(d.buf, b...)
+	return append(d, b...)
 }
 
-func (d *digester) artifact(a *Artifact) {
-	d.bytes([]byte(a.ResourceID))
-	d.bytes([]byte(a.WorkerID))
-	d.bytes([]byte(a.Type))
-	d.num(uint64(a.SizeBytes))
-	d.num(uint64(a.ExpiresAt))
+func (d digester) text(s string) digester { return d.bytes([]byte(s)) }
+
+func (d digester) artifact(a *Artifact) digester {
+	d = d.text(a.ResourceID)
+	d = d.text(a.WorkerID)
+	d = d.text(a.Type)
+	d = d.num(uint64(a.SizeBytes))
+	d = d.num(uint64(a.ExpiresAt))
 	inline := uint64(0)
 	if a.Inline {
 		inline = 1
 	}
-	d.num(inline)
-	d.num(uint64(len(a.Metadata)))
+	d = d.num(inline)
+	d = d.num(uint64(len(a.Metadata)))
 	for _, k := range slices.Sorted(maps.Keys(a.Metadata)) {
-		d.bytes([]byte(k))
-		d.bytes([]byte(a.Metadata[k]))
+		d = d.text(k)
+		d = d.text(a.Metadata[k])
 	}
+	return d
 }

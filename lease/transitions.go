@@ -2,6 +2,7 @@ package lease
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -34,7 +35,7 @@ func (s *step) end(cause Reason, at Wall) *Lease {
 	}
 	t.Attempts = l.Attempt
 	t.Lease = nil
-	t.History = append(t.History, l.Events...)
+	t.History = append(slices.Grow(t.History, len(l.Events)+1), l.Events...) // with room for what ended it
 	t.trim()
 	if l.AckedAt != 0 || cause == Reported {
 		t.Unacked, t.UnackedBy = 0, ""

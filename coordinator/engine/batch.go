@@ -21,6 +21,7 @@ const (
 type batch struct {
 	number  uint64
 	changes []*change
+	blank   []change // memory for the next ones
 	byTask  map[lease.TaskID]*change
 	spaces  map[*space]struct{}
 	queues  map[*queue]struct{}
@@ -104,7 +105,8 @@ func (b *batch) add(c *lease.Change) {
 	b.bytes += size(c)
 	have, ok := b.byTask[id]
 	if !ok {
-		have = &change{Change: *c, id: id}
+		have = b.blankChange()
+		have.Change, have.id = *c, id
 		b.byTask[id] = have
 		b.changes = append(b.changes, have)
 	} else {
@@ -113,6 +115,16 @@ func (b *batch) add(c *lease.Change) {
 	if c.Old == nil || c.New == nil {
 		have.key = spec.IdempotencyKey
 	}
+}
+
+// blankChange is memory for a change. They are made many at once, since all of a batch go together.
+func (b *batch) blankChange() *change {
+	if len(b.blank) == 0 {
+		b.blank = make([]change, min(max(len(b.changes), 1), 64)) // few for a batch of few
+	}
+	c := &b.blank[0]
+	b.blank = b.blank[1:]
+	return c
 }
 
 func (have *change) merge(c *lease.Change) {
