@@ -24,11 +24,11 @@ func TestAllocationsOfARound(t *testing.T) {
 		do   func()
 		then func() // not counted
 	}{
-		{"submit", 370, func() { h.put(specs, digests) }, seal},
+		{"submit", 280, func() { h.put(specs, digests) }, seal},
 		{"encode submits", 15, h.encodeBatch, h.committed},
-		{"match", 785, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
+		{"match", 700, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
 		{"encode grants", 12, h.encodeBatch, h.committed},
-		{"complete", 835, func() { h.complete(reports) }, seal},
+		{"complete", 550, func() { h.complete(reports) }, seal},
 		{"encode completions", 12, h.encodeBatch, h.committed},
 	}
 	counts := make([]uint64, len(parts))

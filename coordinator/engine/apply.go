@@ -80,17 +80,23 @@ func (e *Engine) queue(s *space, name string) *queue {
 // reline moves the task into or out of its line.
 func (e *Engine) reline(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)
-	switch {
-	case was && is && placeOf(c.Old) == placeOf(c.New), !was && !is:
+	if was && is && placeOf(c.Old) == placeOf(c.New) {
+		if len(e.aheads) > 0 {
+			e.shift(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the task is another
+		}
 		return
-	case was:
-		l := e.queueOf(c).line(c.Old.Line())
-		l.head.remove(placeOf(c.Old))
+	}
+	if was {
+		l, at := e.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
+		l.head.remove(at)
+		e.shift(l, at, false)
+		e.readOn(l)
 		e.settle(l)
 	}
 	if is {
-		l := e.queueOf(c).line(c.New.Line())
-		l.head.insert(placeOf(c.New))
+		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
+		l.head.insert(at)
+		e.shift(l, at, true)
 		e.enlist(l)
 		e.stir(l.queue)
 	}

@@ -19,6 +19,7 @@
 //	name       owns                                  woken by                          stops
 //	loop       all maps and indexes of Engine        inbox, timers, end of a commit    when Run's context ends, or the store fails
 //	committer  the batch under commit; callbacks     the loop's hand-over              when the loop closes its channel
+//	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop waits for them
 //
 // Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit and must not block.
 //
@@ -36,5 +37,6 @@
 //
 // The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the head of the
 // lines. The lines, the parked tasks and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
-// memory; when it runs dry the loop waits for the commits under way and reads on. Memory and start time do not grow with the backlog.
+// memory. A line is read ahead beside the loop (ahead.go); when a head runs dry all the same, the loop waits for the commits under way and reads
+// on. Memory and start time do not grow with the backlog.
 package engine

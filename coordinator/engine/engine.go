@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -93,9 +94,11 @@ type Engine struct {
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
 	workers   map[workerKey]*presence            // those who are there, or are waited for
 	alarms    alarms
-	audited   store.AuditKey // place of the last entry of the audit
+	aheads    map[*ahead]struct{} // readings of lines under way
+	audited   store.AuditKey      // place of the last entry of the audit
 
 	committer *committer
+	readers   sync.WaitGroup
 	batch     *batch // being filled
 	inflight  *batch // under commit, or nil
 	now       lease.Now
@@ -129,7 +132,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
 		callers: map[*taker]func([]Granted){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
-		batch: newBatch(1),
+		aheads: map[*ahead]struct{}{},
+		batch:  newBatch(1),
 	}
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
 	if err := e.load(); err != nil {
@@ -275,6 +279,7 @@ func (e *Engine) durable(b *batch) {
 	for _, c := range b.changes {
 		e.set.durable(b.number, c)
 	}
+	e.beginReading(b.number)
 }
 
 // flush waits until the store holds everything that was decided, so that it may be scanned. It panics if the store fails.
@@ -310,6 +315,7 @@ func (e *Engine) stop(err error) {
 	close(e.committer.work)
 	for range e.committer.done { // until it is closed
 	}
+	e.readers.Wait()
 	e.batch.answer(why)
 	for _, o := range append(e.taken, e.inbox.close(why)...) {
 		if o.after != nil {

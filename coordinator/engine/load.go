@@ -181,23 +181,3 @@ func (e *Engine) refillTimers(tl *timeline) {
 	})
 	tl.rest.refill(keys, more)
 }
-
-// refillLine reads on in a line, and takes its first tasks into the working set.
-func (e *Engine) refillLine(l *line) {
-	e.flush()
-	var keys []place
-	var more bool
-	e.set.read(func(r store.Reader) error {
-		number := l.queue.space.number
-		b := l.head.bound
-		after := store.ReadyKey{Priority: b.priority, Place: b.place, Seq: b.seq}
-		return records.Ready(r, number, l.kind, after, func(k store.ReadyKey) (bool, error) {
-			if more = len(keys) == refillLine; more {
-				return false, nil
-			}
-			keys = append(keys, place{k.Priority, k.Place, k.Seq})
-			return true, e.set.prefetch(r, k.Task())
-		})
-	})
-	l.head.refill(keys, more)
-}

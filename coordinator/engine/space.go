@@ -90,6 +90,7 @@ type line struct {
 	head      *head[place]
 	in        *lineup // where takers find it; nil while nothing waits
 	at        place   // by which it stands there
+	ahead     *ahead  // a reading under way, or nil
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).

@@ -121,17 +121,15 @@ func (w *workset) read(fn func(store.Reader) error) {
 
 type corrupt struct{ err error }
 
-// prefetch takes a waiting task into memory for its coming grant.
-func (w *workset) prefetch(r store.Reader, id lease.TaskID) error {
-	if _, ok := w.tasks[id]; ok || len(w.tasks)-w.live >= maxIdle {
-		return nil
+// expect takes a waiting task into memory, as it is in the store, for its coming grant.
+func (w *workset) expect(t *lease.Task) {
+	if _, ok := w.tasks[t.ID]; !ok && w.room() > 0 {
+		w.tasks[t.ID] = held{task: t}
 	}
-	t, err := records.Resting(r, id)
-	if t != nil {
-		w.tasks[id] = held{task: t}
-	}
-	return err
 }
+
+// room is how many more waiting tasks may be kept in memory.
+func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
 // put takes a change of a batch.
 func (w *workset) put(batch uint64, c *lease.Change) {

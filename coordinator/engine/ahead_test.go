@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// slowReads is a store in which a line is read long after the state was taken that is read, and in which commits take their time.
+type slowReads struct {
+	*memstore.Store
+	reads atomic.Int64
+}
+
+func (s *slowReads) Commit(ctx context.Context, b *store.Batch) error {
+	time.Sleep(time.Millisecond)
+	return s.Store.Commit(ctx, b)
+}
+
+func (s *slowReads) View(fn func(store.Reader) error) error {
+	return s.Store.View(func(r store.Reader) error { return fn(slowReader{r, s}) })
+}
+
+type slowReader struct {
+	store.Reader
+	s *slowReads
+}
+
+func (r slowReader) Scan(k store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	if k == store.Ready {
+		time.Sleep(time.Duration(10+7*r.s.reads.Add(1)%40) * time.Millisecond)
+	}
+	return r.Reader.Scan(k, from, to, fn)
+}
+
+// T2: a line that is read ahead hands out each task once and in its order, whatever happens to the line between the state that is read and the
+// moment at which it is taken: tasks are submitted before and behind what is in memory, cancelled, leased and given back.
+func TestReadAheadMissesNothing(t *testing.T) {
+	t.Attr("rules", "T2")
+	for seed := range uint64(2) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			r := &rig{T: t, st: &slowReads{Store: memstore.New()}}
+			r.start(Config{})
+			var line []place // that are taken, in order
+			at := func(p place) int {
+				i, _ := slices.BinarySearchFunc(line, p, func(a, b place) int {
+					switch {
+					case placeLess(a, b):
+						return -1
+					case placeLess(b, a):
+						return 1
+					}
+					return 0
+				})
+				return i
+			}
+			add := func(p place) { line = slices.Insert(line, at(p), p) }
+			ids := map[place]lease.TaskID{}
+			cancelled := map[lease.TaskID]bool{}
+			specs := func(n, priorities int) []*lease.Spec {
+				specs := many(n)
+				for _, s := range specs {
+					s.Priority = int32(rnd.IntN(priorities))
+				}
+				return specs
+			}
+			submitted := func(tasks []*lease.Task) {
+				for _, task := range tasks {
+					ids[placeOf(task)] = task.ID
+					add(placeOf(task))
+				}
+			}
+			take := func(n int) {
+				got, want := r.lease(n, 0), line[:min(n, len(line))]
+				if len(got) != len(want) {
+					t.Fatalf("leased %d of %d that wait, asked for %d", len(got), len(line), n)
+				}
+				for i, g := range got {
+					if p := placeOf(g.Task); p != want[i] {
+						t.Fatalf("leased %v, want %v", p, want[i])
+					}
+				}
+				line = line[len(want):]
+				for i, g := range got {
+					if g.Task.Attempt() <= lease.FreeReleases && rnd.IntN(50) == 0 { // back to its old place
+						r.want(r.say(lease.KindRelease, g), lease.VerdictCommitted, lease.None)
+						add(want[i])
+					}
+				}
+			}
+			cancel := func() {
+				i := rnd.IntN(len(line))
+				id := ids[line[i]]
+				line = slices.Delete(line, i, i+1)
+				cancelled[id] = true
+				if _, err := r.Cancel(t.Context(), lease.Cancel{Tenant: home.Tenant, Task: id}); err != nil {
+					t.Error(err)
+				}
+			}
+			// together is a submit in the batch after one that is under commit, and in the same batch a reading is asked for.
+			together := func() {
+				var first sync.WaitGroup
+				first.Go(cancel)
+				synctest.Wait()
+				more := specs(3, 3)
+				for _, s := range more {
+					if err := s.Fill(lease.DefaultLimits()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				submitted(inside(r, func() (tasks []*lease.Task) {
+					for _, done := range r.Engine.submit(home, more, make([]lease.Digest, len(more))).Submitted {
+						tasks = append(tasks, done.Task)
+					}
+					for _, l := range r.byName[home].queues["q"].flows[""].lines {
+						r.giveUp(l.ahead)
+						r.readOn(l)
+					}
+					return tasks
+				}))
+				first.Wait()
+			}
+			changes := 0 // of lines while they were read
+			for range 8 {
+				submitted(r.submit(specs(1000, 3)...))
+			}
+			for bursts := 4; len(line) > 0; {
+				switch rnd.IntN(8) {
+				case 0:
+					if len(line) > 3000 {
+						submitted(r.submit(specs(rnd.IntN(50)+1, 3)...))
+					}
+				case 1:
+					cancel()
+				case 2:
+					if len(line) > 100 {
+						together()
+					}
+				case 3:
+					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
+				case 4:
+					if bursts > 0 && inside(r, func() int { return len(r.aheads) }) > 0 { // so many before the others that the head grows too long
+						bursts--
+						for range 3 {
+							more := specs(1000, 1)
+							for _, s := range more {
+								s.Priority = 3
+							}
+							submitted(r.submit(more...))
+						}
+					}
+				default:
+					take(rnd.IntN(200) + 1)
+				}
+				changes += inside(r, func() (n int) {
+					for a := range r.aheads {
+						n += len(a.changed)
+					}
+					return n
+				})
+			}
+			for id := range cancelled {
+				if task := r.version(id); task.Rest != lease.Cancelled {
+					t.Fatalf("task %v, which was cancelled, is %v in memory", id, task.Rest)
+				}
+			}
+			if changes == 0 {
+				t.Error("nothing changed while the line was read ahead: the test has shown nothing")
+			}
+			r.end()
+		})
+	}
+}
