@@ -20,12 +20,18 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 		if err := r.checkWaiting(ctx, n); err != nil {
 			return nil, err
 		}
+		if err := r.settle(ctx); err != nil {
+			return nil, err
+		}
 		found := r.held(forBacklog("backlog_anonymous", n), forBacklog("backlog_mapped", n))
 		took, err := r.restart(ctx)
 		if err != nil {
 			return nil, err
 		}
 		found[forBacklog("restart", n)] = millis(took)
+		if err := r.settle(ctx); err != nil {
+			return nil, err
+		}
 		maps.Copy(found, r.held(forBacklog("restart_anonymous", n), forBacklog("restart_mapped", n)))
 		if err := r.checkWaiting(ctx, n); err != nil {
 			return nil, err
@@ -37,6 +43,19 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 		}
 		maps.Copy(found, r.ran.rate(forBacklog("drain_backlog", n), some))
 		return found, r.checkWaiting(ctx, n-committed)
+	}
+}
+
+// rest is after how long without work a coordinator has given back the memory that only work needs.
+const rest = 3 * time.Second
+
+// settle waits until the coordinator is at rest.
+func (r *rig) settle(ctx context.Context) error {
+	select {
+	case <-time.After(rest):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
