@@ -43,6 +43,8 @@ type reading struct {
 }
 
 const (
+	// refillLine is how many places of a line are read on at once.
+	refillLine = lineHead / 2
 	// maxAhead bounds the readings under way, and with them the memory of their tasks.
 	maxAhead = 4
 	// maxMoved bounds the list of a reading that takes long. Beyond, it is given up.

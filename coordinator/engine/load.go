@@ -158,11 +158,8 @@ func (e *Engine) invalidate() {
 	}
 }
 
-// How many entries of an index are read on at once.
-const (
-	refillTimers = timerHead / 2
-	refillLine   = lineHead / 2
-)
+// refillTimers is how many timers are read on at once.
+const refillTimers = timerHead / 2
 
 // refillTimers reads on in the timers of tasks at rest.
 func (e *Engine) refillTimers(tl *timeline) {
