@@ -91,7 +91,7 @@ test("it leases, streams feedback, and its result is committed", async () => {
 
 test("its heartbeats keep a short lease alive", async () => {
   const { child } = await work("short");
-  const id = await submit("short", "20", { heartbeatInterval: { nanos: 200e6 }, heartbeatTimeout: { nanos: 600e6 } });
+  const id = await submit("short", "35", { heartbeatInterval: { nanos: 200e6 }, heartbeatTimeout: { seconds: 3 } });
   await watch(id);
   const task = await get(id);
   assert.equal(task.state, "TASK_STATE_COMPLETED");
