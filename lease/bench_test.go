@@ -24,6 +24,8 @@ type life struct {
 	view  single
 	now   lease.Now
 	spec  *lease.Spec
+
+	changes []lease.Change // memory for those of a step
 }
 
 func newLife() *life {
@@ -69,11 +71,11 @@ func (l *life) commands() []struct {
 }
 
 func (l *life) step(tb testing.TB, c lease.Command) {
-	out := l.rules.Step(l.now, &l.view, c)
+	out := l.rules.StepOn(l.changes, l.now, &l.view, c)
 	if out.Err != nil || len(out.Changes) != 1 {
 		tb.Fatalf("%T: %v, %d changes", c, out.Err, len(out.Changes))
 	}
-	l.view.task = out.Changes[0].New
+	l.view.task, l.changes = out.Changes[0].New, out.Changes[:0]
 }
 
 // BenchmarkStep decides each command of a task's life, the lease id made and checked included.

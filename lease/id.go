@@ -94,8 +94,8 @@ func RestoredEpoch(stored uint32, now Wall) uint32 {
 
 // Ticket is what a lease id says of itself.
 type Ticket struct {
-	Epoch   uint32
 	Task    TaskID
+	Epoch   uint32
 	Attempt uint32
 	Nonce   uint64
 }

@@ -15,7 +15,7 @@ func (s *step) say(c Say) Answer {
 		if found != nil && found.Tenant != c.Tenant { // V2
 			return rejected(UnknownTask, "task_id: no such task")
 		}
-		s.open(id)
+		s.openFound(found)
 	}
 	if s.task == nil && (!genuine || ticket.Task != id) { // V2: a lease of another task must not tell a strange id from an unknown one
 		return rejected(UnknownTask, "task_id: no such task")

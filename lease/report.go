@@ -32,9 +32,9 @@ func (k Kind) String() string {
 // Report is anything a worker says about one lease. Ids are as they came, not yet trusted.
 type Report struct {
 	Kind    Kind
+	Attempt uint32 // 0: not sent
 	TaskID  string
 	LeaseID string
-	Attempt uint32 // 0: not sent
 	Worker  string // for the history only: the lease decides
 	Session string // stream that it came by; empty: unary
 

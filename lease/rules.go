@@ -236,8 +236,11 @@ func (Expire) command()       {}
 func (Stall) command()        {}
 
 // Step decides one command at now.
-func (r *Rules) Step(now Now, view View, c Command) Step {
-	s := &step{rules: r, now: now, view: view}
+func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(nil, now, view, c) }
+
+// StepOn is Step with memory for the Changes, which its caller may use again once it has taken them in.
+func (r *Rules) StepOn(memory []Change, now Now, view View, c Command) Step {
+	s := &step{rules: r, now: now, view: view, out: Step{Changes: memory[:0]}}
 	switch c := c.(type) {
 	case Submit:
 		s.submit(c)
@@ -264,7 +267,7 @@ func (r *Rules) Step(now Now, view View, c Command) Step {
 	case Stall:
 		s.stall(c)
 	default:
-		panic(fmt.Sprintf("lease: unknown command %T", c))
+		panic("lease: unknown command") // to name it would have every command made on the heap
 	}
 	s.close()
 	return s.out
@@ -284,9 +287,11 @@ type step struct {
 }
 
 // open loads a task and applies its due timers (A3). It returns nil when there is no such task, or none any more.
-func (s *step) open(id TaskID) *Task {
-	s.old = s.view.Task(id)
-	s.task = s.old
+func (s *step) open(id TaskID) *Task { return s.openFound(s.view.Task(id)) }
+
+// openFound is open for a task that was looked at before.
+func (s *step) openFound(t *Task) *Task {
+	s.old, s.task = t, t
 	if s.task != nil {
 		s.settle()
 	}

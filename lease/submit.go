@@ -3,7 +3,6 @@ package lease
 // submit makes tasks, all or none (T1).
 func (s *step) submit(c Submit) {
 	seen := map[string]int{} // keys of this batch, by spec
-	var changes []Change
 	for i, spec := range c.Specs {
 		if spec.IdempotencyKey != "" {
 			done, err := s.existing(c, i, seen)
@@ -26,10 +25,9 @@ func (s *step) submit(c Submit) {
 		if spec.IdempotencyKey != "" {
 			change.Key = c.Digests[i]
 		}
-		changes = append(changes, change)
+		s.out.Changes = append(s.out.Changes, change)
 		s.out.Submitted = append(s.out.Submitted, Submitted{Task: t, Created: true})
 	}
-	s.out.Changes = changes
 }
 
 func (s *step) refuseSpec(spec int, err error) {

@@ -14,6 +14,7 @@ type Task struct {
 	// to which the task returns; use State for the state that the world sees.
 	Rest   State
 	Reason Reason // why it is final without an outcome
+	Parked bool   // READY, but out of its line until its concurrency key has room (T11)
 
 	Round    uint32 // 1, and one more with each retry by an operator
 	Attempts uint32 // grants that have ended
@@ -29,7 +30,6 @@ type Task struct {
 	Deadline   Wall    // of this round; 0 is none
 	Place      uint64  // in line; a task that comes back from an attempt keeps it (T2)
 	ReadyAt    Instant // since when it waits READY
-	Parked     bool    // READY, but out of its line until its concurrency key has room (T11)
 	RunAt      Wall    // SCHEDULED until then, by the calendar
 	RetryAt    Instant // SCHEDULED until then, by the serving clock
 
@@ -79,8 +79,8 @@ type Lease struct {
 // Ended is how a lease ended. The cause does not drift (A3). The rest tells what its holder had said until then (S6).
 type Ended struct {
 	Attempt uint32
-	Nonce   uint64
 	Cause   Reason
+	Nonce   uint64
 	At      Wall
 
 	Worker      string
@@ -129,15 +129,16 @@ type Discarded struct {
 	Size    int    // in bytes
 }
 
-// Event is one durable fact of a task's life (T10).
+// Event is one durable fact of a task's life (T10). Its small fields stand together, as those of Task, Ended and Answer do: much of what a
+// command costs is the memory of the versions that it makes.
 type Event struct {
 	Seq     uint64
-	Type    EventType
 	At      Wall
-	Attempt uint32
 	Actor   string
-	Reason  Reason
 	Detail  string
+	Attempt uint32
+	Type    EventType
+	Reason  Reason
 	State   State // of the task after it
 	Kind    Kind  // what was refused; 0 in other events
 }

@@ -118,9 +118,13 @@ func (c Category) retried() bool {
 type Answer struct {
 	Verdict Verdict
 	Reason  Reason
-	Detail  string // names the field or the cause, for people
 	// State of the task; 0 where the caller may not know it.
 	State State
+	// Replayed marks a verdict that had been given before (V4).
+	Replayed bool
+	// CurrentAttempt is the task's newest attempt, where it is not the caller's.
+	CurrentAttempt uint32
+	Detail         string // names the field or the cause, for people
 	// ShouldCancel tells the worker to stop (V18); CancelReason is the word of whoever asked.
 	ShouldCancel bool
 	CancelReason string
@@ -128,12 +132,8 @@ type Answer struct {
 	ExpiresAt Instant
 	// Holding is what a lease is of that is live after a Start or Heartbeat; zero otherwise.
 	Holding Holding
-	// CurrentAttempt is the task's newest attempt, where it is not the caller's.
-	CurrentAttempt uint32
 	// RetryAt is when the next attempt may be granted; 0 when there is none or no wait.
 	RetryAt Wall
-	// Replayed marks a verdict that had been given before (V4).
-	Replayed bool
 }
 
 // Holding says what a live lease is of. It is small, so that answers that wait for a slow reader hold no task.

@@ -105,8 +105,9 @@ type Engine struct {
 	stalled   bool          // the loop stood still in this round
 	lost      time.Duration // by stalls, so far
 	savedAt   lease.Instant
-	taken     []op // from the inbox, not yet run
-	spare     []op // their memory
+	taken     []op           // from the inbox, not yet run
+	spare     []op           // their memory
+	changes   []lease.Change // memory for those of a step
 }
 
 // Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.
