@@ -24,7 +24,7 @@ func TestAllocationsOfARound(t *testing.T) {
 		do   func()
 		then func() // not counted
 	}{
-		{"submit", 280, func() { h.put(specs, digests) }, seal},
+		{"submit", 360, func() { h.put(specs, digests) }, seal},
 		{"encode submits", 15, h.encodeBatch, h.committed},
 		{"match", 500, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
 		{"encode grants", 12, h.encodeBatch, h.committed},

@@ -8,8 +8,7 @@ import (
 
 // apply takes a change into everything that the loop keeps: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
-	e.batch.add(c)
-	e.set.put(e.batch.number, c)
+	e.set.put(e.batch, c)
 	e.reindexTimers(c)
 	e.recount(c)
 	e.tie(c)
@@ -58,7 +57,7 @@ func (e *Engine) recount(c *lease.Change) {
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); before, workers may wait for it
 		q.createdAt = e.now.Wall
 	}
-	e.batch.queues[q] = struct{}{}
+	e.batch.count(q)
 }
 
 // queueOf finds the queue of a task.
@@ -149,7 +148,7 @@ func ranOut(cause lease.Reason) bool {
 }
 
 func (e *Engine) tellCancel(t *lease.Task) {
-	holder := e.holders[t.ID]
+	holder := e.holderOf(t.ID)
 	if holder == nil || holder.member == nil || holder.left {
 		return
 	}
@@ -159,10 +158,10 @@ func (e *Engine) tellCancel(t *lease.Task) {
 
 // rebind gives a lease to the session that now speaks for it.
 func (e *Engine) rebind(t *lease.Task) {
-	if old := e.holders[t.ID]; old != nil {
+	if old := e.holderOf(t.ID); old != nil {
 		delete(old.leases, t.ID)
 		old.unburden(t.ID)
-		delete(e.holders, t.ID)
+		e.unhold(t.ID)
 		e.offer(old)
 	}
 	e.unorphan(t.ID)

@@ -22,9 +22,8 @@ type batch struct {
 	number  uint64
 	changes []*change
 	blank   []change // memory for the next ones
-	byTask  map[lease.TaskID]*change
-	spaces  map[*space]struct{}
-	queues  map[*queue]struct{}
+	spaces  []*space // whose record it changes, each once; see touch
+	queues  []*queue
 	set     []*queue             // on which something was set
 	forget  []gone               // tasks that are gone, whose ledger goes now
 	others  []func(*store.Batch) // of Keep
@@ -56,8 +55,9 @@ type setting struct {
 // change is all that a batch does to one task: from the version that the batch found to the last one.
 type change struct {
 	lease.Change
-	id  lease.TaskID
-	key string // idempotency key that it puts or removes; empty: none
+	id   lease.TaskID
+	held *held  // what the loop knows of the task; the loop's alone
+	key  string // idempotency key that it puts or removes; empty: none
 }
 
 // gone is a ledger to forget, with the timer that said so.
@@ -75,8 +75,23 @@ type telling struct {
 
 func newBatch(number uint64) *batch {
 	return &batch{
-		number: number, byTask: map[lease.TaskID]*change{},
-		spaces: map[*space]struct{}{}, queues: map[*queue]struct{}{}, toWho: map[*Member]*telling{},
+		number: number, toWho: map[*Member]*telling{},
+	}
+}
+
+// touch has the batch write the record of a space, as it is when it is sealed.
+func (b *batch) touch(s *space) {
+	if s.batch != b.number {
+		s.batch = b.number
+		b.spaces = append(b.spaces, s)
+	}
+}
+
+// count does the same for a queue.
+func (b *batch) count(q *queue) {
+	if q.batch != b.number {
+		q.batch = b.number
+		b.queues = append(b.queues, q)
 	}
 }
 
@@ -100,20 +115,19 @@ func (b *batch) empty() bool {
 func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
 
 // add merges a step's change with what the batch already does to the task.
-func (b *batch) add(c *lease.Change) {
-	id, spec := about(c)
+func (b *batch) add(h *held, c *lease.Change) {
 	b.bytes += size(c)
-	have, ok := b.byTask[id]
-	if !ok {
-		have = b.blankChange()
-		have.Change, have.id = *c, id
-		b.byTask[id] = have
+	if h.batch != b.number {
+		have := b.blankChange()
+		have.Change, have.id, have.held = *c, h.id, h
+		h.batch, h.change = b.number, have
 		b.changes = append(b.changes, have)
 	} else {
-		have.merge(c)
+		h.change.merge(c)
 	}
 	if c.Old == nil || c.New == nil {
-		have.key = spec.IdempotencyKey
+		_, spec := about(c)
+		h.change.key = spec.IdempotencyKey
 	}
 }
 
@@ -163,10 +177,10 @@ func size(c *lease.Change) int {
 // seal fixes the counters that go with the batch; the loop goes on changing them.
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
-	for s := range b.spaces {
+	for _, s := range b.spaces {
 		b.rows = append(b.rows, records.Space{Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq})
 	}
-	for q := range b.queues {
+	for _, q := range b.queues {
 		b.counts = append(b.counts, records.Queue{
 			Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
 			Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,

@@ -64,8 +64,11 @@ func (e *Engine) heft(t *lease.Task) uint64 {
 
 // burden counts a lease against the limits of a taker that has any.
 func (e *Engine) burden(t *taker, id lease.TaskID) {
+	if !t.wants.choosy() {
+		return
+	}
 	task := e.set.task(id)
-	if !t.wants.choosy() || task == nil {
+	if task == nil {
 		return
 	}
 	r := &t.room

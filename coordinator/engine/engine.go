@@ -81,7 +81,6 @@ type Engine struct {
 	lastSpace uint32            // highest number of a space
 	serving   *timeline
 	wall      *timeline
-	holders   map[lease.TaskID]*taker
 	sessions  map[string]*taker
 	current   map[string]string                  // session of each instance
 	orphans   map[string]map[lease.TaskID]uint32 // live leases without a stream, by the instance that held them
@@ -129,7 +128,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
-		holders: map[lease.TaskID]*taker{}, sessions: map[string]*taker{}, current: map[string]string{},
+		sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
 		callers: map[*taker]func([]Granted){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),

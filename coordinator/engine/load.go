@@ -126,7 +126,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 // loadLeases takes the live leases into the working set. Their sessions are gone; they count for the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
 	return records.Leases(r, func(t *lease.Task) error {
-		e.set.tasks[t.ID] = held{task: t}
+		e.set.hold(t.ID, t)
 		e.set.live++
 		e.remember(t)
 		space := e.spaces[t.ID.Space]

@@ -79,8 +79,8 @@ func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
 		q.createdAt = e.now.Wall
 	}
 	q.bucket = settings.Rate.At(q.bucket, e.now.Serving)
-	e.batch.queues[q] = struct{}{}
-	e.batch.spaces[q.space] = struct{}{}
+	e.batch.count(q)
+	e.batch.touch(q.space)
 	e.batch.set = append(e.batch.set, q)
 	e.stir(q)
 	return q.info()

@@ -20,7 +20,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 	return e.inbox.insist(tenant, op{run: func() {
 		t := e.sessions[session]
 		held := e.set.task(ticket.Task)
-		if t == nil || e.holders[ticket.Task] != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
+		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
 			return
 		}
 		t.wants.SingleFlight = true

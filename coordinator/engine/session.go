@@ -186,7 +186,7 @@ func (e *Engine) depart(session string) {
 	e.unattend(t, t.queues)
 	e.vanish(t)
 	for id, attempt := range t.leases {
-		delete(e.holders, id)
+		e.unhold(id)
 		e.orphan(lease.InstanceOf(session), id, attempt)
 	}
 }

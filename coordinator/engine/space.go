@@ -14,6 +14,7 @@ type space struct {
 	name    Space
 	number  uint32 // 0 before its first task
 	nextSeq uint64
+	batch   uint64 // the last one that writes its record
 	queues  map[string]*queue
 	keys    map[string]*keyed             // concurrency keys that are held or waited for
 	bound   map[string]*binding           // affinity keys that have a worker
@@ -35,6 +36,7 @@ type queue struct {
 	attending int        // takers that want it
 	counts    [3]uint64  // by countOf
 	parked    uint64     // of the ready ones
+	batch     uint64     // the last one that writes its record
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 

@@ -129,18 +129,33 @@ func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {
 // hold counts a live lease against a taker's slots.
 func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
-	e.holders[id] = t
+	e.set.find(id).holder = t // a live lease is always held
 	e.burden(t, id)
+}
+
+// holderOf is who holds the live lease of a task; nil: nobody is there.
+func (e *Engine) holderOf(id lease.TaskID) *taker {
+	if h := e.set.find(id); h != nil {
+		return h.holder
+	}
+	return nil
+}
+
+// unhold forgets who does.
+func (e *Engine) unhold(id lease.TaskID) {
+	if h := e.set.find(id); h != nil {
+		h.holder = nil
+	}
 }
 
 // letGo takes an ended lease from its holder, who has a slot more, but gets no work if he never acknowledged the lease.
 func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
-	t := e.holders[id]
+	t := e.holderOf(id)
 	if t == nil {
 		e.unorphan(id)
 		return nil
 	}
-	delete(e.holders, id)
+	e.unhold(id)
 	delete(t.leases, id)
 	t.unburden(id)
 	if unacked {

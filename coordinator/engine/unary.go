@@ -74,7 +74,7 @@ func (e *Engine) hangUp(t *taker) {
 	e.unattend(t, t.queues)
 	e.vanish(t)
 	for id := range t.leases {
-		delete(e.holders, id) // a slot of a request is not given back to it
+		e.unhold(id) // a slot of a request is not given back to it
 	}
 	granted := t.granted
 	e.batch.ops = append(e.batch.ops, op{after: func(err error) {
@@ -101,7 +101,7 @@ func (e *Engine) abandon(t *taker) {
 		e.vanish(t)
 	}
 	for id, attempt := range t.leases {
-		delete(e.holders, id)
+		e.unhold(id)
 		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller was gone before the hand-over"})
 	}
 }

@@ -48,6 +48,6 @@ func (v view) NextSeq(number uint32) uint64 {
 	s := v.e.spaces[number]
 	n := s.nextSeq
 	s.nextSeq++
-	v.e.batch.spaces[s] = struct{}{}
+	v.e.batch.touch(s)
 	return n
 }

@@ -13,9 +13,10 @@ const maxIdle = 16_384
 // workset is the newest version of every task that is live, or not durable yet, or about to be granted; all others are read from
 // the store, where their committed version is the newest.
 type workset struct {
-	st    store.Store
-	tasks map[lease.TaskID]held
-	live  int // held tasks with a lease
+	st     store.Store
+	tasks  map[lease.TaskID]*held
+	latest *held // that was looked for: a step asks for its task, and then changes it
+	live   int   // held tasks with a lease
 
 	// What batches under way add to the two indexes that the rules ask for; the store answers for the rest.
 	ledger map[ledgerKey]fresh[lease.Committed]
@@ -23,9 +24,13 @@ type workset struct {
 	kept   map[ledgerKey]fresh[*lease.Result] // discarded results
 }
 
+// held is what the loop knows of a task, all in one place, so that it is looked up once.
 type held struct {
-	task  *lease.Task // nil: removed by a batch that is not durable yet
-	batch uint64      // the last one that changed it
+	id     lease.TaskID
+	task   *lease.Task // nil: removed by a batch that is not durable yet
+	batch  uint64      // the last one that changed it
+	change *change     // what that batch does to it; nil once it is durable
+	holder *taker      // of the live lease; nil: its session is gone, or it was granted to a unary request
 }
 
 type ledgerKey struct {
@@ -50,14 +55,33 @@ type fresh[V any] struct {
 
 func newWorkset(st store.Store) *workset {
 	return &workset{
-		st: st, tasks: map[lease.TaskID]held{},
+		st: st, tasks: map[lease.TaskID]*held{},
 		ledger: map[ledgerKey]fresh[lease.Committed]{}, keys: map[keyKey]fresh[keyTask]{}, kept: map[ledgerKey]fresh[*lease.Result]{},
 	}
 }
 
+// find returns what is held of a task, or nil.
+func (w *workset) find(id lease.TaskID) *held {
+	if h := w.latest; h != nil && h.id == id {
+		return h
+	}
+	h := w.tasks[id]
+	if h != nil {
+		w.latest = h
+	}
+	return h
+}
+
+// hold begins to hold a task.
+func (w *workset) hold(id lease.TaskID, t *lease.Task) *held {
+	h := &held{id: id, task: t}
+	w.tasks[id], w.latest = h, h
+	return h
+}
+
 // task returns the newest version, or nil.
 func (w *workset) task(id lease.TaskID) *lease.Task {
-	if h, ok := w.tasks[id]; ok {
+	if h := w.find(id); h != nil {
 		return h.task
 	}
 	var t *lease.Task
@@ -70,8 +94,8 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 
 // leased returns the newest version of a task that has a lease; nil where it has none.
 func (w *workset) leased(id lease.TaskID) *lease.Task {
-	if t := w.tasks[id].task; t != nil && t.Lease != nil {
-		return t
+	if h := w.find(id); h != nil && h.task != nil && h.task.Lease != nil {
+		return h.task
 	}
 	return nil
 }
@@ -123,24 +147,30 @@ type corrupt struct{ err error }
 
 // expect takes a waiting task into memory, as it is in the store, for its coming grant.
 func (w *workset) expect(t *lease.Task) {
-	if _, ok := w.tasks[t.ID]; !ok && w.room() > 0 {
-		w.tasks[t.ID] = held{task: t}
+	if w.tasks[t.ID] == nil && w.room() > 0 {
+		w.hold(t.ID, t)
 	}
 }
 
 // room is how many more waiting tasks may be kept in memory.
 func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
-// put takes a change of a batch.
-func (w *workset) put(batch uint64, c *lease.Change) {
+// put takes a change into a batch, and returns what is held of its task then.
+func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
+	h := w.find(id)
+	if h == nil {
+		h = w.hold(id, nil)
+	}
+	b.add(h, c)
+	h.task = c.New
+	batch := b.number
 	if c.Old != nil && c.Old.Lease != nil {
 		w.live--
 	}
 	if c.New != nil && c.New.Lease != nil {
 		w.live++
 	}
-	w.tasks[id] = held{c.New, batch}
 	for _, done := range c.Ledger {
 		w.ledger[ledgerKey{id, done.Attempt}] = fresh[lease.Committed]{done, batch}
 	}
@@ -158,8 +188,9 @@ func (w *workset) put(batch uint64, c *lease.Change) {
 
 // durable lets go of what a committed batch no longer needs in memory.
 func (w *workset) durable(batch uint64, c *change) {
-	if h, ok := w.tasks[c.id]; ok && h.batch == batch {
-		w.settle(c.id, h.task)
+	if h := c.held; h.batch == batch {
+		h.change = nil
+		w.settle(h)
 	}
 	for _, done := range c.Ledger {
 		drop(w.ledger, ledgerKey{c.id, done.Attempt}, batch)
@@ -172,15 +203,18 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 }
 
-func (w *workset) settle(id lease.TaskID, t *lease.Task) {
-	switch {
+func (w *workset) settle(h *held) {
+	switch t := h.task; {
 	case t != nil && t.Lease != nil:
 	case t != nil && t.Rest == lease.Ready && len(w.tasks)-w.live <= maxIdle:
 		if len(t.Spec.Payload) > records.SmallPayload {
-			w.tasks[id] = held{withoutPayload(t), w.tasks[id].batch}
+			h.task = withoutPayload(t)
 		}
 	default:
-		delete(w.tasks, id)
+		delete(w.tasks, h.id)
+		if w.latest == h {
+			w.latest = nil
+		}
 	}
 }
 
