@@ -78,8 +78,9 @@ after(async () => {
 });
 
 test("it leases, streams feedback, and its result is committed", async () => {
-  const { child } = await work("feedback");
-  const events = await watch(await submit("feedback", "3"));
+  let worker; // begins once the watch is open: what was printed before is not told
+  const events = await watch(await submit("feedback", "3"), () => (worker ??= work("feedback")));
+  const { child } = await worker;
   const printed = events.flatMap((e) => (e.event === "chunk" ? [e.chunk.text] : []));
   assert.deepEqual(printed, ["1\n", "2\n", "3\n"]);
   assert.ok(events.some((e) => e.event === "progress" && e.progress.message === "3 of 3"));

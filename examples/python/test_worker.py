@@ -164,7 +164,8 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "DATA_QUALITY"))
 
     def test_the_next_attempt_goes_on_from_the_checkpoint(self):
-        task = self.coordinator.submit("q7", {"to": 20}, heartbeatIntervalMs=50, heartbeatTimeoutMs=SILENCE_MS)
+        # So many steps that the first worker is far from their end when it is killed, on a busy machine, too.
+        task = self.coordinator.submit("q7", {"to": 40}, heartbeatIntervalMs=50, heartbeatTimeoutMs=SILENCE_MS)
         first = self.worker("--queue", "q7")
         self.coordinator.until(task, lambda event: event.get("progress", {}).get("progressPct", 0) > 0)
         first.close()  # kill -9
