@@ -15,7 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -129,7 +131,7 @@ func (c *Coordinator) call() bool {
 	switch {
 	case err == nil:
 		return true
-	case c.proc.over():
+	case c.proc.over(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection's end was heard of before the process's
 		return false
 	}
 	c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())

@@ -51,7 +51,8 @@ func Start(t testing.TB, c Command) *Process {
 	p.cmd.Env = append(append(os.Environ(), quickExit), c.Env...)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
-	p.cmd.WaitDelay = time.Second // for what a killed process leaves behind with its pipes open
+	// For what a killed process leaves behind with its pipes open. Long enough for a busy machine to read what the others have printed: the rest is lost.
+	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
