@@ -63,17 +63,15 @@ func (j *job) must(err error) {
 	}
 }
 
-// listen opens the pipe by which commands tell of their start. It is open for writing, too, so that it has no end.
+// listen opens the pipe by which commands tell of their start, and the one by which each is let go on once that was heard of: so the run never gets
+// far ahead of a test that stands still.
 func (j *job) listen() {
 	j.t.Helper()
-	j.must(syscall.Mkfifo(j.path("bell"), 0o600))
-	pipe, err := os.OpenFile(j.path("bell"), os.O_RDWR, 0)
-	j.must(err)
-	j.t.Cleanup(func() { _ = pipe.Close() })
+	bell, leave := j.pipe("bell"), j.pipe("leave")
 	go func() {
 		ring := make([]byte, 1)
 		for {
-			if _, err := pipe.Read(ring); err != nil {
+			if _, err := bell.Read(ring); err != nil {
 				return
 			}
 			select {
@@ -81,8 +79,21 @@ func (j *job) listen() {
 			case <-j.t.Context().Done():
 				return
 			}
+			if _, err := leave.Write([]byte("\n")); err != nil {
+				return
+			}
 		}
 	}()
+}
+
+// pipe makes a pipe that is open at both ends here, so that it has no end.
+func (j *job) pipe(name string) *os.File {
+	j.t.Helper()
+	j.must(syscall.Mkfifo(j.path(name), 0o600))
+	pipe, err := os.OpenFile(j.path(name), os.O_RDWR, 0)
+	j.must(err)
+	j.t.Cleanup(func() { _ = pipe.Close() })
+	return pipe
 }
 
 // start starts a process that works on the run.
