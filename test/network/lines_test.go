@@ -82,7 +82,7 @@ func (n *lines) slow() {
 	n.relay.Slow(0)
 }
 
-// cut lets nothing go in some directions for a time, while something wants to.
+// cut lets nothing go in some directions for a time, and until something wanted to.
 func (n *lines) cut(d time.Duration, directions ...proxy.Direction) {
 	n.t.Helper()
 	before := [2]int64{n.relay.Held(proxy.ToCoordinator), n.relay.Held(proxy.ToWorker)}
@@ -92,9 +92,13 @@ func (n *lines) cut(d time.Duration, directions ...proxy.Direction) {
 	n.submit()
 	time.Sleep(d)
 	for _, w := range directions {
-		if n.relay.Held(w) == before[w] {
-			n.t.Errorf("nothing wanted to go %v while that was not possible", w)
+		for from := time.Now(); n.relay.Held(w) == before[w]; time.Sleep(10 * time.Millisecond) {
+			if time.Since(from) > harness.Patience {
+				n.t.Fatalf("nothing wanted to go %v while that was not possible", w)
+			}
 		}
+	}
+	for _, w := range directions {
 		n.relay.Unblock(w)
 	}
 }
