@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/test/harness"
@@ -20,8 +21,10 @@ const (
 	queue   = "restart"
 	workers = 4
 	slots   = 16
-	// ttl is how long the work of a killed worker waits for another one.
-	ttl = 6 * time.Second
+	// ttl is how long the work of a killed worker waits for another one. With heartbeats so often it outlasts a restart of the coordinator on a machine or a disk
+	// that stands still for seconds meanwhile.
+	ttl      = 8 * time.Second
+	interval = time.Second
 )
 
 // fleet is a coordinator and worker processes, which reach it at an address that outlives it.
@@ -53,7 +56,11 @@ func newFleet(t *testing.T, tasks int) *fleet {
 	return f
 }
 
-func (f *fleet) submit(n int) { f.work.Submit(n, harness.Resilient(queue, ttl)) }
+func (f *fleet) submit(n int) {
+	spec := harness.Resilient(queue, ttl)
+	spec.HeartbeatInterval = durationpb.New(interval)
+	f.work.Submit(n, spec)
+}
 
 // start starts a worker, under the stable name of its place.
 func (f *fleet) start(i int) {
