@@ -17,15 +17,15 @@ import (
 
 // TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each, one of the two killed.
 func TestExecWorkerKilled(t *testing.T) {
-	const tasks, killAfter = 300, 20
+	const tasks, mayEnd, slots = 300, 20, 4
 	f := newFleet(t, tasks, shortTTL)
 	log := filepath.Join(t.TempDir(), "starts")
 	bell, leave := newPipe(t, "bell"), newPipe(t, "leave")
-	leave.write(strings.Repeat("\n", killAfter)) // so many commands of the victim may end
-	first := f.startExecWorker(victim, log, "echo > "+bell.path+"; read leave < "+leave.path)
+	leave.write(strings.Repeat("\n", mayEnd)) // so many commands of the victim may end
+	first := f.startExecWorker(victim, slots, log, "echo > "+bell.path+"; read leave < "+leave.path)
+	bell.read(mayEnd + slots) // all that it can begin, however slow the machine is: only then may another one take the rest
+	second := f.startExecWorker(survivor, slots, log, "echo > "+bell.path+"; sleep 0.02")
 	bell.read(1)
-	second := f.startExecWorker(survivor, log, "sleep 0.02")
-	bell.read(killAfter)
 	first.Kill()
 	f.work.AwaitDone()
 	f.end(second)
@@ -36,11 +36,11 @@ func TestExecWorkerKilled(t *testing.T) {
 }
 
 // startExecWorker starts a worker whose commands log their start and then do the work.
-func (f *fleet) startExecWorker(name, log, work string) *harness.Process {
+func (f *fleet) startExecWorker(name string, slots int, log, work string) *harness.Process {
 	f.t.Helper()
 	script := `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; ` + work
 	return harness.Start(f.t, harness.Command{
-		Args: []string{"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", "4", "--", "sh", "-c", script, log},
+		Args: []string{"worker", "run", "--addr", f.c.Addr(), "--queue", queue, "--name", name, "-j", fmt.Sprint(slots), "--", "sh", "-c", script, log},
 		Env:  []string{"HOME=" + f.t.TempDir()},
 	})
 }
