@@ -28,7 +28,7 @@ func BenchmarkAssignment(b *testing.B) {
 			b.ReportAllocs()
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := e.assignment(r, newTimes(lease.Now{}, 3, 4), g); err != nil {
+					if _, err := e.assignment(r, newTimes(lease.Now{}, 3, 4), g, new(assigned)); err != nil {
 						return err
 					}
 				}

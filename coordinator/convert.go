@@ -49,20 +49,20 @@ func taskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	return m
 }
 
-// workProto shows a task as its worker needs it. What stands in the assignment itself, and what only the coordinator goes by, is left out: an
-// assignment is made, sent and read once for each attempt, and these were half of it.
-func workProto(at *times, t *lease.Task) *lessorv1.Task {
+// showWork shows a task as its worker needs it, but for its id. What stands in the assignment itself, and what only the coordinator goes by, is left
+// out: an assignment is made, sent and read once for each attempt, and these were half of it.
+func showWork(m *assigned, at *times, t *lease.Task) {
 	s := t.Spec
-	return &lessorv1.Task{
-		TaskId: t.ID.String(), TenantId: t.Tenant, State: lessorv1.TaskState(t.State()),
+	m.task = lessorv1.Task{
+		TenantId: t.Tenant, State: lessorv1.TaskState(t.State()), Spec: &m.spec,
 		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: at.stamp(t.CreatedAt),
-		Spec: &lessorv1.TaskSpec{
-			WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
-			IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.stamp(t.Deadline), AttemptTimeout: at.span(s.AttemptTimeout),
-			Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
-			Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
-			Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
-		},
+	}
+	m.spec = lessorv1.TaskSpec{
+		WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.stamp(t.Deadline), AttemptTimeout: at.span(s.AttemptTimeout),
+		Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
+		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
+		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
 	}
 }
 

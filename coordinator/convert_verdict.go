@@ -6,7 +6,8 @@ import (
 )
 
 // A verdict has five forms on the wire, one per call, since every RPC answers with a message of its own, and two more as items of
-// frames. Each is one function of the answer and the reading of the clocks at which it leaves.
+// frames, which are written into memory that the frame makes at once. Each is one function of the answer and the reading of the clocks at which it
+// leaves.
 
 func startResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	return &lessorv1.StartResponse{
@@ -27,8 +28,8 @@ func heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 }
 
 // leaseAck leaves out the server's time, which is that of the frame.
-func leaseAck(at *times, a *lease.Answer) *lessorv1.LeaseAck {
-	return &lessorv1.LeaseAck{
+func leaseAck(m *lessorv1.LeaseAck, at *times, a *lease.Answer) {
+	*m = lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
 		ExpiresAt: at.stampAt(a.ExpiresAt), ExpiresIn: at.left(a.ExpiresAt),

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 
@@ -67,10 +68,11 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	now := e.engine.Now()
 	at := newTimes(now, 1+3*len(granted), 4*len(granted)) // what an assignment commonly has
-	serverTime := at.stamp(now.Wall)                      // one for all
+	made := make([]assigned, len(granted))
+	serverTime := at.stamp(now.Wall) // one for all
 	err := e.view(func(r store.Reader) error {
 		for i := range granted {
-			a, err := e.assignment(r, at, &granted[i])
+			a, err := e.assignment(r, at, &granted[i], &made[i])
 			if err != nil {
 				return err
 			}
@@ -92,16 +94,23 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
-// assignment leaves out the server's time, which all of an answer share; nil where the task was deleted since.
-func (e *edge) assignment(r store.Reader, at *times, g *engine.Granted) (*lessorv1.Assignment, error) {
+// assigned is memory for an assignment. All of an answer are made at once.
+type assigned struct {
+	whole lessorv1.Assignment
+	task  lessorv1.Task
+	spec  lessorv1.TaskSpec
+}
+
+// assignment writes one into m. It leaves out the server's time, which all of an answer share; nil where the task was deleted since.
+func (e *edge) assignment(r store.Reader, at *times, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.now)
 	payload, err := payloadFor(r, t)
 	if err != nil || payload == nil && t.Spec.Size > 0 {
 		return nil, err
 	}
-	task := workProto(at, t)
-	task.Spec.Payload = payload
+	showWork(m, at, t)
+	m.spec.Payload = payload
 	var checkpoint []byte
 	if t.HasCheckpoint {
 		if checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
@@ -109,13 +118,15 @@ func (e *edge) assignment(r store.Reader, at *times, g *engine.Granted) (*lessor
 		}
 	}
 	token, tokenEnds := e.taskTokens.of(at, t.Holding(), until)
-	return &lessorv1.Assignment{
-		Task: task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
+	m.whole = lessorv1.Assignment{
+		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
 		ExpiresAt: at.stampAt(until), ExpiresIn: at.left(until),
 		HeartbeatInterval: at.span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.span(t.Spec.HeartbeatTimeout),
 		CancelGrace: at.span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: e.callbackURL,
-	}, nil
+	}
+	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // which begins with it
+	return &m.whole, nil
 }
 
 // runSeq orders the tasks of a run.

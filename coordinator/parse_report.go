@@ -21,24 +21,31 @@ type claim interface {
 	GetWorkerId() string
 }
 
-func parseClaim(f *fields, kind lease.Kind, m claim) *lease.Report {
-	return &lease.Report{
-		Kind: kind, TaskID: m.GetTaskId(), LeaseID: m.GetLeaseId(), Attempt: m.GetAttempt(),
-		Worker: f.id("worker_id", m.GetWorkerId()),
-	}
+// intake is what reports are read with: the limits, and memory for those of a frame, which is made at once.
+type intake struct {
+	limits  lease.Limits
+	reports []lease.Report
+	results []lease.Result // apart, since they are let go of before the reports
 }
 
-func parseStart(m *lessorv1.StartRequest, l lease.Limits) *lease.Report {
-	f := fields{limits: l}
-	r := parseClaim(&f, lease.KindStart, m)
+func (in *intake) claim(f *fields, kind lease.Kind, m claim) *lease.Report {
+	r := cut(&in.reports)
+	r.Kind, r.TaskID, r.LeaseID, r.Attempt = kind, m.GetTaskId(), m.GetLeaseId(), m.GetAttempt()
+	r.Worker = f.id("worker_id", m.GetWorkerId())
+	return r
+}
+
+func parseStart(m *lessorv1.StartRequest, in *intake) *lease.Report {
+	f := fields{limits: in.limits}
+	r := in.claim(&f, lease.KindStart, m)
 	f.wall("started_at", m.GetStartedAt())
 	r.Invalid = f.err
 	return r
 }
 
-func parseHeartbeat(m *lessorv1.HeartbeatRequest, l lease.Limits) *lease.Report {
-	f := fields{limits: l}
-	r := parseClaim(&f, lease.KindHeartbeat, m)
+func parseHeartbeat(m *lessorv1.HeartbeatRequest, in *intake) *lease.Report {
+	f := fields{limits: in.limits}
+	r := in.claim(&f, lease.KindHeartbeat, m)
 	f.wall("heartbeat_at", m.GetHeartbeatAt())
 	parseProgress(&f, m.GetProgress())
 	parseMetrics(&f, m.GetMetrics())
@@ -47,21 +54,22 @@ func parseHeartbeat(m *lessorv1.HeartbeatRequest, l lease.Limits) *lease.Report 
 	return r
 }
 
-func parseComplete(m *lessorv1.CompleteRequest, l lease.Limits) *lease.Report {
-	f := fields{limits: l}
-	r := parseClaim(&f, lease.KindComplete, m)
+func parseComplete(m *lessorv1.CompleteRequest, in *intake) *lease.Report {
+	f := fields{limits: in.limits}
+	r := in.claim(&f, lease.KindComplete, m)
 	f.id("report_id", m.GetReportId())
-	r.Result = &lease.Result{
-		Output: m.GetOutput(), Artifacts: parseArtifacts(&f, m.GetArtifacts()), Metrics: parseMetrics(&f, m.GetMetrics()),
-	}
+	r.Result = cut(&in.results)
+	r.Result.Output = m.GetOutput()
+	r.Result.Artifacts = parseArtifacts(&f, m.GetArtifacts())
+	r.Result.Metrics = parseMetrics(&f, m.GetMetrics())
 	f.wall("completed_at", m.GetCompletedAt())
 	r.Invalid = f.err
 	return r
 }
 
-func parseFail(m *lessorv1.FailRequest, l lease.Limits) *lease.Report {
-	f := fields{limits: l}
-	r := parseClaim(&f, lease.KindFail, m)
+func parseFail(m *lessorv1.FailRequest, in *intake) *lease.Report {
+	f := fields{limits: in.limits}
+	r := in.claim(&f, lease.KindFail, m)
 	f.id("report_id", m.GetReportId())
 	if e := m.GetError(); e != nil {
 		r.Failure = &lease.Failure{
@@ -78,9 +86,9 @@ func parseFail(m *lessorv1.FailRequest, l lease.Limits) *lease.Report {
 	return r
 }
 
-func parseRelease(m *lessorv1.ReleaseRequest, l lease.Limits) *lease.Report {
-	f := fields{limits: l}
-	r := parseClaim(&f, lease.KindRelease, m)
+func parseRelease(m *lessorv1.ReleaseRequest, in *intake) *lease.Report {
+	f := fields{limits: in.limits}
+	r := in.claim(&f, lease.KindRelease, m)
 	f.id("report_id", m.GetReportId())
 	r.Detail = f.text("reason", m.GetReason(), maxReason)
 	r.Delay = f.span("delay", m.GetDelay())
@@ -88,17 +96,38 @@ func parseRelease(m *lessorv1.ReleaseRequest, l lease.Limits) *lease.Report {
 	return r
 }
 
-// parseReport reads an item of a reports frame. One that holds none of the kinds is answered as a Start without ids.
-func parseReport(m *lessorv1.Report, l lease.Limits) *lease.Report {
+// intakeOf is an intake of so many reports, completes of which carry a result.
+func intakeOf(l lease.Limits, reports, completes int) *intake {
+	return &intake{l, make([]lease.Report, reports), make([]lease.Result, completes)}
+}
+
+// parseReports reads the items of a reports frame.
+func parseReports(all []*lessorv1.Report, l lease.Limits) []*lease.Report {
+	completes := 0
+	for _, m := range all {
+		if m.GetComplete() != nil {
+			completes++
+		}
+	}
+	in := intakeOf(l, len(all), completes)
+	reports := make([]*lease.Report, len(all))
+	for i, m := range all {
+		reports[i] = parseReport(m, in)
+	}
+	return reports
+}
+
+// parseReport reads one of them. One that holds none of the kinds is answered as a Start without ids.
+func parseReport(m *lessorv1.Report, in *intake) *lease.Report {
 	switch m := m.GetReport().(type) {
 	case *lessorv1.Report_Start:
-		return parseStart(m.Start, l)
+		return parseStart(m.Start, in)
 	case *lessorv1.Report_Complete:
-		return parseComplete(m.Complete, l)
+		return parseComplete(m.Complete, in)
 	case *lessorv1.Report_Fail:
-		return parseFail(m.Fail, l)
+		return parseFail(m.Fail, in)
 	case *lessorv1.Report_Release:
-		return parseRelease(m.Release, l)
+		return parseRelease(m.Release, in)
 	}
 	return &lease.Report{Kind: lease.KindStart, Invalid: &lease.FieldError{Field: "report", Problem: "is empty"}}
 }

@@ -24,12 +24,12 @@ func gauges(n int) map[string]float64 {
 // V1: a bad field of a report is no error of the call; it goes along and is judged in its turn.
 func TestReportsCarryTheirFaults(t *testing.T) {
 	t.Attr("rules", "V1")
-	l := lease.DefaultLimits()
-	start := func(m *lessorv1.StartRequest) *lease.Report { return parseStart(m, l) }
-	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return parseHeartbeat(m, l) }
-	complete := func(m *lessorv1.CompleteRequest) *lease.Report { return parseComplete(m, l) }
-	fail := func(m *lessorv1.FailRequest) *lease.Report { return parseFail(m, l) }
-	release := func(m *lessorv1.ReleaseRequest) *lease.Report { return parseRelease(m, l) }
+	in := &intake{limits: lease.DefaultLimits()}
+	start := func(m *lessorv1.StartRequest) *lease.Report { return parseStart(m, in) }
+	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return parseHeartbeat(m, in) }
+	complete := func(m *lessorv1.CompleteRequest) *lease.Report { return parseComplete(m, in) }
+	fail := func(m *lessorv1.FailRequest) *lease.Report { return parseFail(m, in) }
+	release := func(m *lessorv1.ReleaseRequest) *lease.Report { return parseRelease(m, in) }
 	artifact := func(a *lessorv1.Artifact) *lessorv1.CompleteRequest {
 		return &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, a}}
 	}
@@ -70,7 +70,7 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
 		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "no valid duration"},
 		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
-		{"empty item", parseReport(&lessorv1.Report{}, l), "report", "is empty"},
+		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "is empty"},
 	} {
 		switch bad := tt.report.Invalid; {
 		case tt.field == "" && bad != nil:
@@ -91,7 +91,7 @@ func TestReportContentArrives(t *testing.T) {
 			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no,
 			RetryAfter: durationpb.New(time.Second),
 		},
-	}, lease.DefaultLimits())
+	}, &intake{limits: lease.DefaultLimits()})
 	f := r.Failure
 	if r.Kind != lease.KindFail || r.TaskID != "t" || r.LeaseID != "l" || r.Attempt != 3 || r.Worker != "w" {
 		t.Errorf("claim is %+v", r)
@@ -100,7 +100,7 @@ func TestReportContentArrives(t *testing.T) {
 		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" {
 		t.Errorf("failure is %+v", f)
 	}
-	if r := parseFail(&lessorv1.FailRequest{}, lease.DefaultLimits()); r.Failure != nil {
+	if r := parseFail(&lessorv1.FailRequest{}, &intake{limits: lease.DefaultLimits()}); r.Failure != nil {
 		t.Error("a missing error must stay missing: the rules refuse it (V1)")
 	}
 }

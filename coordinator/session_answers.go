@@ -53,18 +53,19 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
-		items := make([]*lessorv1.ReportVerdict, len(reports))
+		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
 		at := timesOf(now, answers)
 		serverTime := at.stamp(now.Wall) // one for all
 		for i, r := range reports {
+			m := &made[i]
 			if err == nil {
-				items[i] = o.taskTokens.reportVerdict(at, &answers[i])
-				items[i].ServerTime = serverTime
+				o.taskTokens.reportVerdict(m, at, &answers[i])
+				m.ServerTime = serverTime
 			} else {
-				items[i] = &lessorv1.ReportVerdict{Error: itemError(err)}
+				m.Error = itemError(err)
 			}
-			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
-			items[i].Kind, items[i].ReportId = lessorv1.ReportKind(r.Kind), ids[i]
+			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
+			items[i] = m
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Verdicts{
 			Verdicts: &lessorv1.Verdicts{Verdicts: items},
@@ -76,17 +77,19 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
-		items := make([]*lessorv1.LeaseAck, len(reports))
+		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
 		at := timesOf(now, answers)
 		serverTime := at.stamp(now.Wall) // one for all
 		for i, r := range reports {
+			m := &made[i]
 			if err == nil {
-				items[i] = o.taskTokens.leaseAck(at, &answers[i])
-				items[i].ServerTime = serverTime
+				o.taskTokens.leaseAck(m, at, &answers[i])
+				m.ServerTime = serverTime
 			} else {
-				items[i] = &lessorv1.LeaseAck{Error: itemError(err)}
+				m.Error = itemError(err)
 			}
-			items[i].TaskId, items[i].LeaseId = r.TaskID, r.LeaseID
+			m.TaskId, m.LeaseId = r.TaskID, r.LeaseID
+			items[i] = m
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
 			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime},
@@ -155,8 +158,8 @@ func timesOf(now lease.Now, answers []lease.Answer) *times {
 }
 
 // reportVerdict leaves out the server's time, which is that of the frame.
-func reportVerdict(at *times, a *lease.Answer) *lessorv1.ReportVerdict {
-	return &lessorv1.ReportVerdict{
+func reportVerdict(m *lessorv1.ReportVerdict, at *times, a *lease.Answer) {
+	*m = lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
 		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
 		ExpiresAt: at.stampAt(a.ExpiresAt), ExpiresIn: at.left(a.ExpiresAt),

@@ -21,8 +21,9 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
 	reports := make([]*lease.Report, len(m.GetLeases()))
+	in := intakeOf(ss.c.cfg.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
-		reports[i] = parseHeartbeat(l, ss.c.cfg.Limits)
+		reports[i] = parseHeartbeat(l, in)
 		reports[i].Session = ss.id
 	}
 	ss.renew(corr, m.GetLeases(), reports)

@@ -14,10 +14,9 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
 		return
 	}
-	reports := make([]*lease.Report, len(m.GetReports()))
+	reports := parseReports(m.GetReports(), ss.c.cfg.Limits)
 	ids := make([]string, len(reports))
 	for i, r := range m.GetReports() {
-		reports[i] = parseReport(r, ss.c.cfg.Limits)
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
@@ -80,8 +79,10 @@ func (ss *session) acknowledged(frame string) {
 		return
 	}
 	reports := make([]*lease.Report, len(leases))
+	made := make([]lease.Report, len(leases))
 	for i, l := range leases {
-		reports[i] = &lease.Report{Kind: lease.KindAck, TaskID: l.task.String(), LeaseID: l.lease, Session: ss.id}
+		reports[i] = &made[i]
+		made[i] = lease.Report{Kind: lease.KindAck, TaskID: l.task.String(), LeaseID: l.lease, Session: ss.id}
 	}
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)

@@ -37,14 +37,12 @@ func (t taskTokens) heartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.
 	return m
 }
 
-func (t taskTokens) reportVerdict(at *times, a *lease.Answer) *lessorv1.ReportVerdict {
-	m := reportVerdict(at, a)
+func (t taskTokens) reportVerdict(m *lessorv1.ReportVerdict, at *times, a *lease.Answer) {
+	reportVerdict(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
-	return m
 }
 
-func (t taskTokens) leaseAck(at *times, a *lease.Answer) *lessorv1.LeaseAck {
-	m := leaseAck(at, a)
+func (t taskTokens) leaseAck(m *lessorv1.LeaseAck, at *times, a *lease.Answer) {
+	leaseAck(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
-	return m
 }

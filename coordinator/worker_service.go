@@ -65,14 +65,17 @@ func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 	return r, f.err
 }
 
+// intake is of the one report that a call carries.
+func (s *workerService) intake() *intake { return &intake{limits: s.cfg.Limits} }
+
 // Start tells that execution begins.
 func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (*lessorv1.StartResponse, error) {
-	return judged(ctx, s.edge, parseStart(req, s.cfg.Limits), s.taskTokens.startResponse)
+	return judged(ctx, s.edge, parseStart(req, s.intake()), s.taskTokens.startResponse)
 }
 
 // Heartbeat renews a lease. Who is answered can read the progress that it told.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
-	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.cfg.Limits), s.taskTokens.heartbeatResponse)
+	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.intake()), s.taskTokens.heartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		seen := make(chan struct{})
 		s.feedProgress(identify(ctx).Tenant, req, func() { close(seen) })
@@ -86,17 +89,17 @@ func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRe
 
 // Complete reports success.
 func (s *workerService) Complete(ctx context.Context, req *lessorv1.CompleteRequest) (*lessorv1.CompleteResponse, error) {
-	return judged(ctx, s.edge, parseComplete(req, s.cfg.Limits), completeResponse)
+	return judged(ctx, s.edge, parseComplete(req, s.intake()), completeResponse)
 }
 
 // Fail reports failure.
 func (s *workerService) Fail(ctx context.Context, req *lessorv1.FailRequest) (*lessorv1.FailResponse, error) {
-	return judged(ctx, s.edge, parseFail(req, s.cfg.Limits), failResponse)
+	return judged(ctx, s.edge, parseFail(req, s.intake()), failResponse)
 }
 
 // Release gives a task back.
 func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseRequest) (*lessorv1.ReleaseResponse, error) {
-	return judged(ctx, s.edge, parseRelease(req, s.cfg.Limits), releaseResponse)
+	return judged(ctx, s.edge, parseRelease(req, s.intake()), releaseResponse)
 }
 
 // judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict (section 3 of the contract).

@@ -34,12 +34,14 @@ const idTextLen = 17
 
 // String is the form on the wire: "t" and 16 characters that sort as the ids do.
 func (id TaskID) String() string {
+	var text [idTextLen]byte
+	return string(id.append(text[:0]))
+}
+
+func (id TaskID) append(text []byte) []byte {
 	var raw [10]byte
 	id.put(raw[:])
-	var text [idTextLen]byte
-	text[0] = 't'
-	idText.Encode(text[1:], raw[:])
-	return string(text[:])
+	return idText.AppendEncode(append(text, 't'), raw[:])
 }
 
 // ParseTaskID reads the form of String; ok is false for anything else.
@@ -69,7 +71,8 @@ func getID(b []byte) TaskID {
 
 // AttemptID names an attempt for people and logs.
 func AttemptID(id TaskID, attempt uint32) string {
-	return id.String() + "-" + strconv.FormatUint(uint64(attempt), 10)
+	var text [idTextLen + len("-") + 10]byte // 10 digits are as many as it can have
+	return string(strconv.AppendUint(append(id.append(text[:0]), '-'), uint64(attempt), 10))
 }
 
 // InstanceOf is the worker process whose session this is: the part before the dash. Sessions of one process share it.
