@@ -11,13 +11,13 @@ import (
 var ErrClosed = errors.New("store is closed")
 
 // CommitError means that the outcome of a commit is unknown, not that it was refused: after an I/O error on the last sync
-// of a commit its changes may well be there when the store is opened again.
+// of a commit its changes may well be there when the store is opened again. A *DamagedError in it was found beside the service.
 type CommitError struct {
 	Err error
 }
 
 func (e *CommitError) Error() string {
-	return "commit failed, its outcome is unknown: " + e.Err.Error()
+	return "the outcome of what was not acknowledged is unknown: " + e.Err.Error()
 }
 
 func (e *CommitError) Unwrap() error { return e.Err }

@@ -237,6 +237,9 @@ func newError(dir string, err error) error {
 
 // storeFailed is the end of a process that cannot know any more what is in its store.
 func storeFailed(err error) error {
+	if errors.As(err, new(*store.DamagedError)) {
+		return fail(exitStore, hintDamaged, "%v", err)
+	}
 	return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
 }
 

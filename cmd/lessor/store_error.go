@@ -8,6 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
+const hintDamaged = "restore the data directory from a backup; keep the damaged one to have it looked at"
+
 // storeError explains why a store cannot be opened.
 func storeError(dir string, err error) error {
 	var (
@@ -31,7 +33,7 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &newer):
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
-		return fail(exitCannotStart, "restore the data directory from a backup; keep the damaged one to have it looked at", "%v", err)
+		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
 	case errors.Is(err, syscall.ENOSPC):

@@ -23,7 +23,9 @@ type Store struct {
 	pageSize int
 	maxBytes int64
 	failed   atomic.Pointer[store.CommitError]
-	plan     plan // of the commit under way
+	plan     plan     // of the commit under way
+	recheck  *recheck // nil in a store that was checked before it was opened
+	unlisted bool     // the last commit left the list of free pages out
 	close    func() error
 }
 
@@ -33,6 +35,10 @@ var _ store.Store = (*Store)(nil)
 func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
 	s.close = sync.OnceValue(func() error {
+		if s.recheck != nil {
+			s.recheck.end()
+		}
+		s.listFree()
 		disown()
 		return db.Close()
 	})
@@ -45,7 +51,7 @@ func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 	if failed := s.failed.Load(); failed != nil {
 		return failed
 	}
-	err := s.db.Update(func(tx *bbolt.Tx) error { return s.plan.apply(tx, b) })
+	err := s.update(b, s.manyFree(b.Len()))
 	switch {
 	case err == nil:
 		return nil
@@ -53,6 +59,12 @@ func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 		return store.ErrClosed
 	}
 	// Trying again could succeed and hide the loss: after a failed sync Linux takes the pages for written.
+	return s.fail(err)
+}
+
+// fail has every further call fail with the first error, and the next Open check the store before anything else.
+func (s *Store) fail(err error) error {
+	unmark(s.path)
 	s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
 	return s.failed.Load()
 }

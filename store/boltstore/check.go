@@ -11,45 +11,74 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// checkFile reads all that bbolt reads when it opens file, and returns a *store.DamagedError if that is not a sound tree of
-// pages. bbolt makes the same search for the pages that are free, but in a goroutine of its own, where a lost page or the
-// end of the file is a panic that nobody can recover, and a failed Open keeps the lock. The caller holds the lock.
+// checkFile reads all pages of a file that are in use, and returns a *store.DamagedError if they are not a sound tree, or not all of the newest commit. bbolt looks
+// at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover, and a failed Open keeps the
+// lock. The caller holds the lock.
 func checkFile(file *os.File) (err error) {
-	info, err := file.Stat()
+	data, err := mapFile(file)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
+	return damaged(file.Name(), checkData(data))
+}
+
+func mapFile(file *os.File) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
 	if info.Size() == 0 {
-		return &store.DamagedError{Path: file.Name(), Problem: "it is empty"}
+		return nil, damaged(file.Name(), errors.New("it is empty"))
 	}
 	data, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("map %s: %w", file.Name(), err)
+		return nil, fmt.Errorf("map %s: %w", file.Name(), err)
 	}
-	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
-	if problem := checkData(data); problem != nil {
-		return &store.DamagedError{Path: file.Name(), Problem: problem.Error()}
-	}
-	return nil
+	return data, nil
 }
 
-// checkData is checkFile on the bytes of the file. What the disk can not read is a fault of the memory map.
-func checkData(data []byte) (problem error) {
+// damaged is nil where there is no problem.
+func damaged(path string, problem error) error {
+	if problem == nil {
+		return nil
+	}
+	return &store.DamagedError{Path: path, Problem: problem.Error()}
+}
+
+// checkData is checkFile on the bytes of the file.
+func checkData(data []byte) error {
+	return reading(func() error {
+		c, err := newChecker(data)
+		if err != nil {
+			return err
+		}
+		return c.check()
+	})
+}
+
+// reading runs what reads a mapped file: what the disk can not read is a fault of the memory map.
+func reading(check func() error) (problem error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
 			problem = fmt.Errorf("it can not be read: %v", fault)
 		}
 	}()
-	c, err := checkPages(data)
-	if err != nil {
-		return err
-	}
-	return c.compare(c.tx)
+	return check()
 }
 
-// checkPages walks all pages with keys.
-func checkPages(data []byte) (*checker, error) {
+// checker walks the trees of a file.
+type checker struct {
+	meta
+	data []byte
+	seen pageSet
+	pace func() error // called for each page; may be nil. Its error ends the walk
+	tally
+}
+
+// newChecker looks at the meta pages.
+func newChecker(data []byte) (*checker, error) {
 	m, found := newestMeta(data)
 	switch {
 	case !found:
@@ -60,16 +89,23 @@ func checkPages(data []byte) (*checker, error) {
 	if err := m.checkOther(data); err != nil {
 		return nil, err
 	}
-	c := &checker{meta: m, data: data, seen: make([]bool, m.pages)}
-	return c, errors.Join(c.freeList(), c.tree(m.root, span{}))
+	return &checker{meta: m, data: data}, nil
 }
 
-// checker walks the trees of a file.
-type checker struct {
-	meta
-	data []byte
-	seen []bool // by page
-	tally
+// check walks all pages, and compares the records with their sums.
+func (c *checker) check() error {
+	if err := c.walk(); err != nil {
+		return err
+	}
+	return c.compare(c.tx)
+}
+
+func (c *checker) walk() error {
+	c.seen = newPageSet(c.pages)
+	if err := c.tree(c.root, span{}); err != nil {
+		return err
+	}
+	return c.freeList()
 }
 
 // span is the range of keys [from, to) that a page may hold; nil is no limit.
@@ -79,15 +115,39 @@ func (s span) holds(key []byte) bool {
 	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
 }
 
+// freeList checks the list of free pages, where there is one, after all others are known. It is a count and as many numbers of pages (8 bytes each) in
+// rising order; the count is that of the page's elements, or, when it has no place there, the first of the numbers.
 func (c *checker) freeList() error {
 	if c.free == noFreePage {
 		return nil
 	}
 	page, err := c.page(c.free)
-	if err == nil && pageType(page) != freePage {
+	if err != nil {
+		return err
+	}
+	if pageType(page) != freePage {
 		return fmt.Errorf("page %d is no list of free pages", c.free)
 	}
-	return err
+	const elsewhere = 0xFFFF
+	n, list := uint64(count(page)), page[headerSize:]
+	if n == elsewhere {
+		n, list = order.Uint64(list), list[8:]
+	}
+	if n > uint64(len(list)/8) {
+		return fmt.Errorf("page %d: %d free pages do not fit", c.free, n)
+	}
+	last := uint64(1) // page 0 and 1 are never free
+	for i := range n {
+		id := order.Uint64(list[8*i:])
+		switch {
+		case id <= last || id >= c.pages:
+			return fmt.Errorf("page %d: free page %d is out of order", c.free, i)
+		case c.seen.has(id): // a commit would be written over it
+			return fmt.Errorf("page %d is in use and in the list of free pages", id)
+		}
+		last = id
+	}
+	return nil
 }
 
 // page returns page id with all that belongs to it. Each may be asked for once.
@@ -104,10 +164,15 @@ func (c *checker) page(id uint64) ([]byte, error) {
 		return nil, fmt.Errorf("page %d reaches out of the file", id)
 	}
 	for n := id; n < end; n++ {
-		if c.seen[n] {
+		if c.seen.has(n) {
 			return nil, fmt.Errorf("page %d is used twice", n)
 		}
-		c.seen[n] = true
+		c.seen.add(n)
+	}
+	if c.pace != nil {
+		if err := c.pace(); err != nil {
+			return nil, err
+		}
 	}
 	return page[:(end-id)*c.pageSize], nil
 }
@@ -136,6 +201,15 @@ func (c *checker) elements(page []byte, keys span) error {
 	}
 	return fmt.Errorf("unknown type %#x", pageType(page))
 }
+
+// pageSet has a bit for each page.
+type pageSet []uint64
+
+func newPageSet(pages uint64) pageSet { return make(pageSet, pages/64+1) }
+
+func (s pageSet) has(page uint64) bool { return s[page/64]&(1<<(page%64)) != 0 }
+
+func (s pageSet) add(page uint64) { s[page/64] |= 1 << (page % 64) }
 
 const elementSize = 16
 

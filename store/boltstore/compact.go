@@ -25,7 +25,7 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 		return 0, 0, err
 	}
 	path := filepath.Join(dir, fileName)
-	db, err := openBolt(path, opts, boltOptions(opts))
+	db, err := openBolt(path, opts, boltOptions(opts), checkFile)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -62,6 +62,7 @@ func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 	if size, err = s.checkCopy(temp.Name(), check); err != nil {
 		return 0, err
 	}
+	unmark(s.path)
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
 }
 

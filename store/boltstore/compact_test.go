@@ -73,15 +73,15 @@ func TestCompactThatFails(t *testing.T) {
 	if _, _, err := Compact(dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
 		t.Errorf("Compact = %v, want the error of check", err)
 	}
-	if names := namesIn(t, dir); names != fileName || !bytes.Equal(was, read(t, dir)) {
-		t.Errorf("files: %s, want %s as it was", names, fileName)
+	if names := namesIn(t, dir); names != checkedNames || !bytes.Equal(was, read(t, dir)) {
+		t.Errorf("files: %s, want %s as it was", names, checkedNames)
 	}
 	left := filepath.Join(dir, strings.Replace(compactNames, "*", "123", 1))
 	if err := os.WriteFile(left, was[:9000], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mustOpen(t, dir)
-	if names, want := namesIn(t, dir), fileName+" "+ownerName; names != want {
+	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
 	}
 }

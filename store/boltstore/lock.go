@@ -11,7 +11,10 @@ import (
 )
 
 // openBolt opens an existing file, after it was locked and checked under that lock.
-func openBolt(path string, opts Options, bolt *bbolt.Options) (*bbolt.DB, error) {
+func openBolt(path string, opts Options, bolt *bbolt.Options, check func(*os.File) error) (*bbolt.DB, error) {
+	if info, err := os.Stat(path); err == nil {
+		bolt.InitialMmapSize = max(bolt.InitialMmapSize, int(info.Size()+opts.MapBytes/4))
+	}
 	how := syscall.LOCK_EX
 	if bolt.ReadOnly {
 		how = syscall.LOCK_SH
@@ -21,7 +24,7 @@ func openBolt(path string, opts Options, bolt *bbolt.Options) (*bbolt.DB, error)
 		if err != nil {
 			return nil, err
 		}
-		if err := checkFile(file); err != nil {
+		if err := check(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 		return file, nil

@@ -54,8 +54,8 @@ func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if names := namesIn(t, dir); names != fileName {
-		t.Errorf("left after Close: %s, want %s alone", names, fileName)
+	if names := namesIn(t, dir); names != checkedNames {
+		t.Errorf("left after Close: %s, want %s", names, checkedNames)
 	}
 	mustOpen(t, dir)
 }
@@ -81,7 +81,7 @@ func TestFirstBootAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
-	if names, want := namesIn(t, dir), fileName+" "+ownerName; names != want {
+	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
 	}
 	var b store.Batch
@@ -319,7 +319,7 @@ func TestOpenMigrates(t *testing.T) {
 	if !bytes.Equal(before, read(t, dir)) {
 		t.Error("the older program changed the store")
 	}
-	if names := namesIn(t, dir); names != fileName {
+	if names := namesIn(t, dir); names != checkedNames {
 		t.Errorf("left after the refusal: %s", names)
 	}
 }

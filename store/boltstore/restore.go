@@ -84,7 +84,7 @@ func copyFile(from, to string) (err error) {
 
 // prepareStore opens the copy, and closes it when all is done.
 func prepareStore(path string, opts Options, prepare func(*Store) error) error {
-	db, err := openBolt(path, opts, boltOptions(opts))
+	db, err := openBolt(path, opts, boltOptions(opts), checkFile)
 	if err != nil {
 		return err
 	}

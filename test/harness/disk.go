@@ -108,11 +108,17 @@ func (d *Disk) Fail() {
 	}
 }
 
-// Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk.
+// Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk. A machine that had lost its power with it would have been started
+// anew, and what stores say of the last start would not count any more.
 func (d *Disk) Restore() {
 	d.t.Helper()
 	d.must(d.unmount())
 	d.must(d.mount())
+	marks, err := filepath.Glob(filepath.Join(d.dir, "*", "lessor.db.checked"))
+	d.must(err)
+	for _, mark := range marks {
+		d.must(os.Remove(mark))
+	}
 }
 
 // unmount lets the kernel finish with what an ended process had open.

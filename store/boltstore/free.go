@@ -1,0 +1,34 @@
+package boltstore
+
+import (
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// A commit can write the list of free pages with the rest: then the next Open need not look for them in the whole file. But it writes all of the list, which
+// a large drain makes long. So a commit leaves it out where it would be large beside what the commit writes anyway.
+const (
+	fewFree       = 512 // pages: their numbers fill one
+	freePerChange = 4
+)
+
+// manyFree reports whether the list is left out of a commit of so many changes.
+func (s *Store) manyFree(changes int) bool {
+	pages := s.db.Stats()
+	return pages.FreePageN+pages.PendingPageN > fewFree+freePerChange*changes
+}
+
+func (s *Store) update(b *store.Batch, unlisted bool) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		s.db.NoFreelistSync, s.unlisted = unlisted, unlisted
+		return s.plan.apply(tx, b)
+	})
+}
+
+// listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages.
+func (s *Store) listFree() {
+	if s.unlisted && s.failed.Load() == nil {
+		_ = s.update(new(store.Batch), false)
+	}
+}

@@ -1,0 +1,28 @@
+package boltstore
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markFor is the mark that file may have now. There is none where the file system does not tell when a file was made.
+func markFor(file *os.File) (m mark, ok bool) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return mark{}, false
+	}
+	const want = unix.STATX_INO | unix.STATX_BTIME
+	var s unix.Statx_t
+	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, want, &s); err != nil || s.Mask&want != want {
+		return mark{}, false
+	}
+	return mark{
+		Boot:   strings.TrimSpace(string(boot)),
+		Device: unix.Mkdev(s.Dev_major, s.Dev_minor),
+		Inode:  s.Ino,
+		Born:   time.Unix(s.Btime.Sec, int64(s.Btime.Nsec)).UnixNano(),
+	}, true
+}

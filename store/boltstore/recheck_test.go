@@ -1,0 +1,250 @@
+package boltstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// marking returns the directory of a closed store that has a good mark, or skips the test where there are none.
+func marking(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filled(t)
+	if !exists(filepath.Join(dir, markName)) {
+		t.Skip("the file system, or the machine, does not tell enough for marks")
+	}
+	return dir
+}
+
+// overwrite changes a file in its place.
+func overwrite(t *testing.T, dir string, content []byte) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt(content, 0)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A store is checked before it serves, unless its mark says that the same file was found sound since the machine was started.
+func TestMarks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+		later  bool
+	}{
+		{"nothing has changed", func(*testing.T, string) {}, true},
+		{"it is another start of the machine", func(t *testing.T, dir string) {
+			t.Helper()
+			mark := filepath.Join(dir, markName)
+			text, err := os.ReadFile(mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(mark, append([]byte(`{"boot":"another","was":`), append(text, '}')...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"the mark is torn", func(t *testing.T, dir string) {
+			t.Helper()
+			if err := os.Truncate(filepath.Join(dir, markName), 20); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"there is none", func(_ *testing.T, dir string) { unmark(filepath.Join(dir, fileName)) }, false},
+		{"another file has the name", func(t *testing.T, dir string) {
+			t.Helper()
+			path := filepath.Join(dir, fileName)
+			content := read(t, dir)
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, content, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := marking(t)
+			c.change(t, dir)
+			if s := mustOpen(t, dir); (s.recheck != nil) != c.later {
+				t.Errorf("checked later: %v, want %v", s.recheck != nil, c.later)
+			}
+			if s, err := OpenReadOnly(dirWith(t, read(t, dir)), Options{}); err != nil {
+				t.Error(err)
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What the check beside the service finds fails every further call, and the next Open refuses the store.
+func TestDamageThatIsFoundLater(t *testing.T) {
+	dir := marking(t)
+	content := read(t, dir)
+	m, _ := newestMeta(content)
+	branch := content[order.Uint64(rootOf(t, content, "spec"))*m.pageSize:]
+	leaf := order.Uint64(branch[headerSize+8:])
+	clear(content[leaf*m.pageSize:][:m.pageSize])
+	overwrite(t, dir, content)
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatalf("Open = %v: it was checked at once", err)
+	}
+	s.recheck.done.Wait()
+	var b store.Batch
+	b.Put(store.Task, []byte("k"), []byte("v"))
+	for name, err := range map[string]error{"Commit": s.Commit(t.Context(), &b), "View": s.View(func(store.Reader) error { return nil })} {
+		if !errors.As(err, new(*store.DamagedError)) {
+			t.Errorf("%s = %v, want a DamagedError", name, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); !errors.As(err, new(*store.DamagedError)) {
+		t.Errorf("Open = %v, want a DamagedError", err)
+	}
+}
+
+// A commit that failed may have lost what was written before it, so the next Open checks first.
+func TestFailedCommitTakesTheMark(t *testing.T) {
+	dir := marking(t)
+	s, err := Open(dir, Options{MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Put(store.Output, []byte("k"), make([]byte, 64<<20))
+	if err := s.Commit(t.Context(), &b); err == nil {
+		t.Fatal("the commit did not fail")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := mustOpen(t, dir); s.recheck != nil {
+		t.Error("it was not checked at once")
+	}
+}
+
+// The check beside the service reads the store as it was when it was opened, whatever is committed meanwhile; closing the store ends it.
+func TestRecheckBesideCommits(t *testing.T) {
+	dir := marking(t)
+	for round := range 6 {
+		s := mustOpen(t, dir)
+		if s.recheck == nil {
+			t.Fatal("it was checked at once")
+		}
+		for n := range 20 {
+			var b store.Batch
+			for key := range 20 {
+				b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, uint32(key*n)), 1, fmt.Appendf(nil, "%d of round %d", n, round))
+			}
+			b.Delete(store.Spec, store.AppendSpacePrefix(nil, uint32(round*n)))
+			if err := s.Commit(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round%2 == 0 {
+			s.recheck.done.Wait()
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := checkData(read(t, dir)); err != nil {
+		t.Error(err)
+	}
+}
+
+// free is the page of a file's list of free pages, and how many are in it.
+func free(t *testing.T, dir string) (page []byte, n int) {
+	t.Helper()
+	content := read(t, dir)
+	m, ok := newestMeta(content)
+	if !ok {
+		t.Fatal("no meta page")
+	}
+	if m.free == noFreePage {
+		return nil, 0
+	}
+	page = content[m.free*m.pageSize:][:m.pageSize]
+	return page, count(page)
+}
+
+// A commit lists the free pages, so that the next Open need not look for them, unless they are many beside what it changes; then closing the store does.
+func TestFreePagesAreListed(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	commit := func(change func(b *store.Batch)) {
+		var b store.Batch
+		change(&b)
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := func(b *store.Batch) { b.Put(store.Task, []byte("k"), []byte("v")) }
+	commit(one)
+	if page, _ := free(t, dir); page == nil {
+		t.Error("a commit to a small store did not list its free pages")
+	}
+	const tasks = 20_000
+	key := func(n int) []byte { return store.AppendSpacePrefix(nil, uint32(n)) }
+	commit(func(b *store.Batch) {
+		for n := range tasks {
+			b.Put(store.Spec, key(n), make([]byte, 400))
+		}
+	})
+	commit(func(b *store.Batch) {
+		for n := range tasks {
+			b.Delete(store.Spec, key(n))
+		}
+	})
+	commit(one)
+	if page, n := free(t, dir); page != nil {
+		t.Errorf("a commit of one change listed %d free pages", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, n := free(t, dir); n < tasks/20 {
+		t.Errorf("closing the store listed %d free pages", n)
+	}
+	was := int64(len(read(t, dir)))
+	s = mustOpen(t, dir)
+	if got := s.Stats().FreeBytes; got < was/2 {
+		t.Errorf("%d bytes are free of %d", got, was)
+	}
+}
+
+// A page that is in use and said to be free would be written over by a commit.
+func TestCheckFindsFreePageInUse(t *testing.T) {
+	dir := filled(t)
+	content := read(t, dir)
+	m, _ := newestMeta(content)
+	list := content[m.free*m.pageSize:][:m.pageSize]
+	if count(list) == 0 {
+		t.Fatal("no page is free")
+	}
+	for _, c := range []struct {
+		page uint64
+		want string
+	}{{m.root, "is in use and in the list"}, {m.pages, "out of order"}, {1, "out of order"}} {
+		order.PutUint64(list[headerSize:], c.page)
+		order.PutUint16(list[10:], 1)
+		if err := checkData(content); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("page %d in the list: %v, want one that %s", c.page, err, c.want)
+		}
+	}
+	order.PutUint16(list[10:], 0xFFFF)
+	order.PutUint64(list[headerSize:], 1<<40)
+	if err := checkData(content); err == nil || !strings.Contains(err.Error(), "do not fit") {
+		t.Errorf("a list that is too long: %v", err)
+	}
+}
