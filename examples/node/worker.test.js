@@ -7,6 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { call, connect } from "./api.js";
 
@@ -90,13 +91,21 @@ test("it leases, streams feedback, and its result is committed", async () => {
   assert.equal(await stop(child, "SIGTERM"), 0);
 });
 
-test("its heartbeats keep a short lease alive", async () => {
-  const { child } = await work("short");
-  const id = await submit("short", "35", { heartbeatInterval: { nanos: 200e6 }, heartbeatTimeout: { seconds: 3 } });
+test("its heartbeats renew the lease", { timeout: 60_000 }, async () => {
+  const { child } = await work("renew");
+  const id = await submit("renew", "10000", { heartbeatInterval: { nanos: 100e6 }, heartbeatTimeout: { seconds: 30 } });
+  await started(id);
+  const renewals = new Set();
+  while (renewals.size < 3) {
+    const task = await get(id);
+    assert.equal(task.state, "TASK_STATE_RUNNING");
+    assert.equal(task.attempt, 1);
+    const at = task.lease.heartbeatAt;
+    if (at) renewals.add(`${at.seconds}.${at.nanos}`);
+    await sleep(20);
+  }
+  await call(api.tasks, "cancelTask", { taskId: id });
   await watch(id);
-  const task = await get(id);
-  assert.equal(task.state, "TASK_STATE_COMPLETED");
-  assert.equal(task.attempt, 1);
   assert.equal(await stop(child, "SIGTERM"), 0);
 });
 

@@ -18,7 +18,7 @@ import lessor
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.join(HERE, "..", "..", "bin", "lessor")
 PATIENCE = 30  # seconds, for what must happen
-SILENCE_MS = 3_000  # of a worker that lives, on a machine that is busy with other tests; a task of 35 steps takes longer
+SILENCE_MS = 30_000  # of a worker that lives, on a machine that stands still for seconds now and then
 
 
 class Coordinator:
@@ -103,13 +103,25 @@ class WorkerTest(unittest.TestCase):
         self.addCleanup(worker.close)
         return worker
 
-    def test_it_leases_heartbeats_and_completes(self):
-        task = self.coordinator.submit("q1", {"to": 35}, heartbeatIntervalMs=100, heartbeatTimeoutMs=SILENCE_MS)
+    def test_it_leases_and_completes(self):
+        task = self.coordinator.submit("q1", {"to": 3})
         self.worker("--queue", "q1")
         self.coordinator.until(task, became("COMPLETED"))
         done = self.coordinator.get(task)
-        self.assertEqual((done["output"], done["attempt"]), ({"counted": 35, "from": 0}, 1))
+        self.assertEqual((done["output"], done["attempt"]), ({"counted": 3, "from": 0}, 1))
         self.assertIn("STARTED", [event["type"] for event in done["history"]])
+
+    def test_its_heartbeats_renew_the_lease(self):
+        task = self.coordinator.submit("q10", {"to": 10_000}, heartbeatIntervalMs=100, heartbeatTimeoutMs=SILENCE_MS)
+        self.worker("--queue", "q10")
+        self.coordinator.until(task, became("RUNNING"))
+        renewals, deadline = set(), time.monotonic() + PATIENCE
+        while len(renewals) < 3 and time.monotonic() < deadline:
+            held = self.coordinator.get(task)
+            self.assertEqual((held["state"], held["attempt"]), ("RUNNING", 1))
+            renewals.update({held["lease"].get("heartbeatAt")} - {None})
+            time.sleep(0.02)
+        self.assertEqual(len(renewals), 3)
 
     def test_it_is_handed_its_envelope(self):
         task = self.coordinator.submit("q2", {"to": 2})
@@ -120,7 +132,7 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(self.coordinator.get(task)["state"], "COMPLETED")
 
     def test_should_cancel_stops_it(self):
-        task = self.coordinator.submit("q3", {"to": 10_000}, heartbeatIntervalMs=50)
+        task = self.coordinator.submit("q3", {"to": 10_000}, heartbeatIntervalMs=50, heartbeatTimeoutMs=SILENCE_MS)
         worker = self.worker("--queue", "q3")
         self.coordinator.until(task, became("RUNNING"))
         self.coordinator.cancel(task)
@@ -165,14 +177,14 @@ class WorkerTest(unittest.TestCase):
 
     def test_the_next_attempt_goes_on_from_the_checkpoint(self):
         # So many steps that the first worker is far from their end when it is killed, on a busy machine, too.
-        task = self.coordinator.submit("q7", {"to": 40}, heartbeatIntervalMs=50, heartbeatTimeoutMs=SILENCE_MS)
+        task = self.coordinator.submit("q7", {"to": 40}, heartbeatIntervalMs=50, heartbeatTimeoutMs=3_000)
         first = self.worker("--queue", "q7")
         self.coordinator.until(task, lambda event: event.get("progress", {}).get("progressPct", 0) > 0)
         first.close()  # kill -9
         self.worker("--queue", "q7")
         self.coordinator.until(task, became("COMPLETED"))
         done = self.coordinator.get(task)
-        self.assertEqual(done["attempt"], 2)
+        self.assertGreaterEqual(done["attempt"], 2)  # a third one where the machine stood still for three seconds
         self.assertGreater(done["output"]["from"], 0)
 
     def test_sigterm_finishes_what_runs(self):
@@ -186,7 +198,7 @@ class WorkerTest(unittest.TestCase):
     def test_a_coordinator_that_is_killed_and_comes_back_is_a_blink(self):
         coordinator = Coordinator()
         self.addCleanup(coordinator.close)
-        task = coordinator.submit("q9", {"to": 20}, heartbeatIntervalMs=100, heartbeatTimeoutMs=10_000)
+        task = coordinator.submit("q9", {"to": 20}, heartbeatIntervalMs=100, heartbeatTimeoutMs=SILENCE_MS)
         worker = Worker("--addr", coordinator.url, "--queue", "q9")
         self.addCleanup(worker.close)
         coordinator.until(task, became("RUNNING"))
