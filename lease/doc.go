@@ -53,7 +53,7 @@
 //     the task with all that was stored for it, but keep its ledger until ForgetAt.
 //  3. Wait until it is durable. Everything must be durable before any of it is told: verdicts, refusals, grants, reads that saw
 //     it (A6, A10). If the commit fails nothing is told, for nobody knows what is in the store.
-//  4. Then speak: the Answer or Err to whoever asked, with a lease id from Authority.Issue for a grant; the loss of a lease (Lost, LostTo)
+//  4. Then speak: the Answer or Err to whoever asked, with the id of the new lease for a grant; the loss of a lease (Lost, LostTo)
 //     and a cancel (CancelAsked) to its holder.
 //  5. Put the task's next timer (Task.Due) where it will be found, and step Expire when it is due (T8). This is for those who wait: no
 //     verdict depends on it.

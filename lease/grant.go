@@ -28,6 +28,7 @@ func (s *step) grant(c Grant) {
 		Epoch: s.rules.Authority.Epoch, Attempt: t.Attempts + 1, Nonce: s.rules.Entropy(),
 		Worker: c.Worker, Session: c.Session, Request: c.Request, GrantedAt: s.now.Wall,
 	}
+	l.ID = s.rules.Authority.Issue(t.Tenant, l.ticket(t.ID))
 	if c.Session != "" {
 		l.AckBy = s.now.Serving.Add(s.rules.AckWithin)
 	}

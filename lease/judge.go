@@ -1,6 +1,9 @@
 package lease
 
-import "fmt"
+import (
+	"crypto/subtle"
+	"fmt"
+)
 
 // say judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
 func (s *step) say(c Say) Answer {
@@ -9,14 +12,15 @@ func (s *step) say(c Say) Answer {
 		return rejected(InvalidRequest, err.Error())
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
-	ticket, genuine := s.rules.Authority.Open(c.Tenant, r.LeaseID)
+	var found *Task
 	if wellFormed {
-		found := s.view.Task(id)
+		found = s.view.Task(id)
 		if found != nil && found.Tenant != c.Tenant { // V2
 			return rejected(UnknownTask, "task_id: no such task")
 		}
 		s.openFound(found)
 	}
+	ticket, genuine := s.recognize(c, found)
 	if s.task == nil && (!genuine || ticket.Task != id) { // V2: a lease of another task must not tell a strange id from an unknown one
 		return rejected(UnknownTask, "task_id: no such task")
 	}
@@ -32,6 +36,20 @@ func (s *step) say(c Say) Answer {
 		return s.refuse(r, ticket, s.with(a, ticket.Attempt))
 	}
 	return s.commit(r) // V12
+}
+
+// recognize opens the lease id of what is said of a task, which is of the tenant. One that is the id of the live lease, to the last character of its MAC,
+// is genuine: it was issued for it. That is told in constant time, so that a guess learns nothing, and costs a tenth of a MAC; what a worker says is
+// mostly of its live lease. All other ids, and those that were granted before a restart, have to show their MAC.
+func (s *step) recognize(c Say, found *Task) (k Ticket, genuine bool) {
+	if found != nil && found.Lease != nil && found.Lease.is(c.Report.LeaseID) {
+		return found.Lease.ticket(found.ID), true
+	}
+	return s.rules.Authority.Open(c.Tenant, c.Report.LeaseID)
+}
+
+func (l *Lease) is(leaseID string) bool {
+	return l.ID != "" && subtle.ConstantTimeCompare([]byte(l.ID), []byte(leaseID)) == 1
 }
 
 // judge decides about a genuine lease under which nothing was committed: V6 to V11 in their order.

@@ -56,6 +56,7 @@ type Lease struct {
 	Epoch   uint32 // of the store when it was granted; in a later epoch it is not live
 	Attempt uint32
 	Nonce   uint64 // random part of the lease id
+	ID      string // the lease id, as it was issued; not stored, and so empty of a lease that was granted before a restart
 	Worker  string
 	Session string // stream that speaks for it; empty for a unary grant until a stream does
 	// Request is the id of the unary request that it answers; a repeated one gets the same lease again.
@@ -198,8 +199,12 @@ func (t *Task) ExpiresAt(now Now) Instant {
 func (t *Task) Holding() Holding {
 	return Holding{
 		Tenant: t.Tenant, Workspace: t.Workspace, Run: t.Spec.RunID,
-		Ticket: Ticket{Epoch: t.Lease.Epoch, Task: t.ID, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce},
+		Ticket: t.Lease.ticket(t.ID),
 	}
+}
+
+func (l *Lease) ticket(task TaskID) Ticket {
+	return Ticket{Epoch: l.Epoch, Task: task, Attempt: l.Attempt, Nonce: l.Nonce}
 }
 
 // Attempt is the number of the newest grant; 0 before the first.

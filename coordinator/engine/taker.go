@@ -123,6 +123,9 @@ func (e *Engine) granted(t *lease.Task) Granted {
 }
 
 func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {
+	if l.ID != "" {
+		return l.ID
+	}
 	return e.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: l.Epoch, Task: t.ID, Attempt: l.Attempt, Nonce: l.Nonce})
 }
 
