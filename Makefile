@@ -45,7 +45,7 @@ test: ## Run the quick tests
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none
-	go test -race -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+	go test -race -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 20 million steps of the authority and its workers (docs/testing.md)
@@ -71,7 +71,7 @@ FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags 
 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (build tag `faults`)
-	go test -count=1 -v -timeout 10m -tags faults $(FAULTY)
+	go test -count=1 -v -timeout 20m -tags faults $(FAULTY)
 
 .PHONY: bench-faults
 bench-faults: ## Print how long calls and starts take while something is wrong
