@@ -63,6 +63,17 @@ func (b *bench) hear() string {
 	return strings.TrimSpace(string(text))
 }
 
+// unheld waits until nobody has the task. A worker that ends does not wait for ever until its goodbye is answered, which gives it back.
+func (b *bench) unheld(id string) *lessorv1.Task {
+	b.t.Helper()
+	for {
+		if task := b.Task(id); task.GetLease() == nil {
+			return task
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func (b *bench) wantState(task *lessorv1.Task, want lessorv1.TaskState) {
 	b.t.Helper()
 	if task.GetState() != want {
@@ -198,7 +209,7 @@ func TestADrainGivesTheTaskBack(t *testing.T) {
 	id := b.Submit(b.spec(""))
 	b.hear()
 	b.stop()
-	task := b.Task(id)
+	task := b.unheld(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 || task.GetLosses() != 0 {
 		t.Errorf("%d failures, %d losses", task.GetFailures(), task.GetLosses())
@@ -222,7 +233,7 @@ func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
 		close(kill)
 	}()
 	b.stop()
-	task := b.Task(id)
+	task := b.unheld(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 {
 		t.Errorf("%d failures", task.GetFailures())
