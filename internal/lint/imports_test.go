@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 
 	// The store knows the records it keeps, not who asks. Only one package knows that today's disk format is bbolt.
 	"store":           {"lease"},
-	"store/boltstore": {"lease", "store", "go.etcd.io/bbolt"},
+	"store/boltstore": {"lease", "store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // the latter tells when a file was made
 	"store/memstore":  {"lease", "store", "github.com/tidwall/btree"},
 	"store/reserve":   {"store"},
 	"store/storetest": {"lease", "store"},
