@@ -74,6 +74,19 @@ func TestPutWritesWhatChanged(t *testing.T) {
 	}
 }
 
+// A task is removed without looking for records that it never had.
+func TestRemovalDeletesWhatThereIs(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(1, 1)))
+	w.submit(lease.Spec{Queue: "q"})
+	w.step(lease.Grant{Task: id(1)})
+	w.say(id(1), lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}})
+	w.flush(t)
+	w.step(lease.Delete{Tenant: "acme", Task: id(1)})
+	if got, want := ops(&w.batch), "+ledger +timer -feedback -output -spec -task -timer"; got != want {
+		t.Errorf("the removal writes %q, want %q", got, want)
+	}
+}
+
 // A version may be read by anyone (lease.Task): Put only looks at it. The race detector tells.
 func TestPutOnlyReads(t *testing.T) {
 	f := filler{rnd: rand.New(rand.NewPCG(1, 1))}

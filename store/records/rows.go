@@ -277,7 +277,8 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 	}
 }
 
-// remove deletes a task. Its ledger stays for a while (A10); the timer of that is part of the index.
+// remove deletes a task, and no record that it does not have: each delete is a search. Its ledger stays for a while (A10); the timer of that is part
+// of the index.
 func remove(b *store.Batch, key []byte, c *lease.Change) {
 	t := c.Old
 	b.Delete(store.Spec, key)
@@ -285,10 +286,16 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	if t.Lease != nil {
 		b.Delete(store.Lease, key)
 	}
-	b.Delete(store.Output, key)
-	b.Delete(store.Failure, key)
-	b.Delete(store.Checkpoint, key)
-	b.Delete(store.Feedback, key)
+	if t.Rest == lease.Completed {
+		b.Delete(store.Output, key)
+	}
+	if t.HasFailure {
+		b.Delete(store.Failure, key)
+	}
+	if t.HasCheckpoint {
+		b.Delete(store.Checkpoint, key)
+	}
+	b.Delete(store.Feedback, key) // nothing in the task tells whether there is one
 	for i := range t.Discarded {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
 	}
