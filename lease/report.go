@@ -63,6 +63,11 @@ type Result struct {
 	Metrics   map[string]float64
 }
 
+// Empty reports whether it carries nothing.
+func (r *Result) Empty() bool {
+	return len(r.Output) == 0 && len(r.Artifacts) == 0 && len(r.Metrics) == 0
+}
+
 // by returns the result with the worker in all artifacts that name none: they lie where they were made. What was reported is not written to, for
 // its digest is of what was sent (V13).
 func (r *Result) by(worker string) *Result {
@@ -104,6 +109,12 @@ type Failure struct {
 
 // Digest identifies the content of a report: half of a SHA-256.
 type Digest [16]byte
+
+// bare are the digests of a Complete without output and artifacts, in both forms that it has.
+var bare = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
+
+// Bare reports whether the report was a Complete without output and artifacts.
+func (c *Committed) Bare() bool { return c.Kind == KindComplete && slices.Contains(bare[:], c.Digest) }
 
 // Digest covers the kind, output, artifacts in order, and the error's category, message, stack and retryable, and nothing else: not
 // times, metrics or report ids (V13).

@@ -47,6 +47,29 @@ func TestDigestTellsContentsApart(t *testing.T) {
 	}
 }
 
+// A bare outcome is a Complete that brought neither output nor artifacts; nothing else passes for one.
+func TestBareOutcome(t *testing.T) {
+	bare := &Report{Kind: KindComplete}
+	for _, tt := range []struct {
+		report *Report
+		kind   Kind // of the outcome
+		want   bool
+	}{
+		{bare, KindComplete, true},
+		{&Report{Kind: KindComplete, Result: &Result{}}, KindComplete, true},
+		{&Report{Kind: KindComplete, Result: &Result{Output: []byte{0}}}, KindComplete, false},
+		{&Report{Kind: KindComplete, Result: &Result{Artifacts: []Artifact{{}}}}, KindComplete, false},
+		{&Report{Kind: KindFail, Failure: &Failure{}}, KindFail, false},
+		{&Report{Kind: KindRelease}, KindRelease, false},
+		{bare, KindAdopt, false},
+	} {
+		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
+		if c.Bare() != tt.want {
+			t.Errorf("%+v as an outcome of kind %v: %t", tt.report, tt.kind, c.Bare())
+		}
+	}
+}
+
 // V13: times, metrics, ids and who sent it do not make it another report.
 func TestDigestCoversNothingElse(t *testing.T) {
 	t.Attr("rules", "V13")

@@ -22,7 +22,7 @@
 //	timer        clock | due | task id                            none: what is due first comes first
 //	idempotency  space | idempotency key                          task and digest of its spec
 //	ledger       task id | attempt                                committed report
-//	output       task id                                          output of the committed report
+//	output       task id                                          output of the committed report; none where it carried nothing
 //	failure      task id                                          error of the last failed attempt
 //	checkpoint   task id                                          last checkpoint
 //	discarded    task id | attempt                                discarded result kept for an operator

@@ -62,7 +62,7 @@ func Feedback(r store.Reader, id lease.TaskID) (*lease.Feedback, error) {
 	return read(r, store.Feedback, store.AppendTaskKey(nil, id), feedbackFields)
 }
 
-// Result reads what a task's committed Complete carried; nil where there is none.
+// Result reads what a task's committed Complete carried; nil where there is none, or it carried nothing.
 func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
 	return read(r, store.Output, store.AppendTaskKey(nil, id), resultFields)
 }

@@ -59,7 +59,7 @@ func TestPutWritesWhatChanged(t *testing.T) {
 		{"cancel", func() { w.step(lease.Cancel{Tenant: "acme", Task: task}) }, "+task +timer -ready -timer -timer"},
 		{"retry", func() { w.step(lease.Retry{Tenant: "acme", Task: task}) }, "+ready +task +timer +timer -timer"},
 		{"third grant", func() { w.step(lease.Grant{Task: task}) }, "+lease -ready -timer -timer"},
-		{"complete", func() { w.say(task, lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}) }, "+output +task +timer -lease"},
+		{"complete", func() { w.say(task, lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}) }, "+task +timer -lease"},
 		{"nothing", func() { w.step(lease.Expire{Task: task}) }, ""},
 		{
 			"delete", func() { w.step(lease.Delete{Tenant: "acme", Task: task}) },
@@ -71,6 +71,39 @@ func TestPutWritesWhatChanged(t *testing.T) {
 			t.Errorf("%s writes %q, want %q", tt.name, got, tt.want)
 		}
 		w.flush(t)
+	}
+}
+
+// A result that carries nothing has no record, unless nothing else tells that there was one: of an adopted one the digest is not kept.
+func TestEmptyResultIsNotWritten(t *testing.T) {
+	yes := []byte("out")
+	for _, tt := range []struct {
+		name   string
+		result *lease.Result
+		kind   lease.Kind
+		want   string
+	}{
+		{"nothing", nil, lease.KindComplete, "+spec +timer"},
+		{"an empty result", &lease.Result{}, lease.KindComplete, "+spec +timer"},
+		{"an output", &lease.Result{Output: yes}, lease.KindComplete, "+output +spec +timer"},
+		{"an artifact", &lease.Result{Artifacts: []lease.Artifact{{}}}, lease.KindComplete, "+output +spec +timer"},
+		{"metrics", &lease.Result{Metrics: map[string]float64{"rows": 1}}, lease.KindComplete, "+output +spec +timer"},
+		{"an empty result that was adopted", &lease.Result{}, lease.KindAdopt, "+output +spec +timer"},
+	} {
+		task := &lease.Task{ID: id(1), Spec: &lease.Spec{}, Rest: lease.Completed, FinishedAt: 1}
+		task.Outcome = &lease.Committed{Kind: tt.kind, Digest: (&lease.Report{Kind: lease.KindComplete, Result: tt.result}).Digest()}
+		if tt.kind == lease.KindAdopt {
+			task.Outcome.Digest = lease.Digest{}
+		}
+		result := tt.result
+		if result == nil {
+			result = &lease.Result{} // as the rules make of it
+		}
+		var b store.Batch
+		records.Put(&b, &lease.Change{New: task, Result: result, Row: true})
+		if got := strings.ReplaceAll(ops(&b), "+task ", ""); got != tt.want {
+			t.Errorf("%s: written is %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 

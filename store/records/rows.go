@@ -259,7 +259,7 @@ func putLease(b *store.Batch, key []byte, c *lease.Change) {
 }
 
 func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
-	if c.Result != nil {
+	if c.Result != nil && !omitted(c) {
 		put(b, store.Output, key, c.Result, resultFields)
 	}
 	if c.Failure != nil {
@@ -275,6 +275,12 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 	for _, attempt := range c.Dropped {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
 	}
+}
+
+// omitted reports whether a result carries nothing, and the outcome tells as much: it has no record then. Many handlers return nothing, and a record
+// that says so would be one of six changes that the grant and the end of their task cost.
+func omitted(c *lease.Change) bool {
+	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.Bare()
 }
 
 // remove deletes a task, and no record that it does not have: each delete is a search. Its ledger stays for a while (A10); the timer of that is part

@@ -298,6 +298,19 @@ func TestImpossibleTask(t *testing.T) {
 	}
 }
 
+// A task whose outcome carried nothing may have a record that says so, and need not.
+func TestBareOutcomeNeedsNoOutput(t *testing.T) {
+	bare := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
+	s := with(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = bare, nil }))
+	if found := find(t, s); found != nil {
+		t.Errorf("with a record: %q", found)
+	}
+	with(t, s, func(b *store.Batch) { b.Delete(store.Output, key(done)) })
+	if found := find(t, s); found != nil {
+		t.Errorf("without one: %q", found)
+	}
+}
+
 func TestFindingNamesItsTask(t *testing.T) {
 	f := verify.Finding{Keyspace: store.Ledger, Key: store.AppendAttemptKey(nil, id(5), 2)}
 	if got, ok := f.Task(); !ok || got != id(5) {
