@@ -23,10 +23,12 @@ type Store struct {
 	pageSize int
 	maxBytes int64
 	failed   atomic.Pointer[store.CommitError]
-	plan     plan     // of the commit under way
 	recheck  *recheck // nil in a store that was checked before it was opened
-	unlisted bool     // the last commit left the list of free pages out
 	close    func() error
+
+	committing sync.Mutex // until the outcome is known: held over the two below
+	plan       plan       // of the commit under way
+	unlisted   bool       // the last commit left the list of free pages out
 }
 
 var _ store.Store = (*Store)(nil)
@@ -48,6 +50,8 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 // Commit implements store.Store: one read-write transaction, two syncs. bbolt's own Batch is not used, since it runs
 // functions again after an error.
 func (s *Store) Commit(_ context.Context, b *store.Batch) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
 	if failed := s.failed.Load(); failed != nil {
 		return failed
 	}
@@ -64,9 +68,17 @@ func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 
 // fail has every further call fail with the first error, and the next Open check the store before anything else.
 func (s *Store) fail(err error) error {
-	unmark(s.path)
 	s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
+	unmark(s.path)
 	return s.failed.Load()
+}
+
+// mark marks the store, which was found sound, unless it has failed: before, or while the mark was made.
+func (s *Store) mark(file *os.File) {
+	setMark(file)
+	if s.failed.Load() != nil {
+		unmark(s.path)
+	}
 }
 
 // View implements store.Store.

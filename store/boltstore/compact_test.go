@@ -80,7 +80,9 @@ func TestCompactThatFails(t *testing.T) {
 	if err := os.WriteFile(left, was[:9000], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	mustOpen(t, dir)
+	if s := mustOpen(t, dir); s.recheck != nil {
+		s.recheck.done.Wait()
+	}
 	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
 	}

@@ -19,6 +19,7 @@ func (s *Store) manyFree(changes int) bool {
 	return pages.FreePageN+pages.PendingPageN > fewFree+freePerChange*changes
 }
 
+// update is one read-write transaction. The caller holds s.committing.
 func (s *Store) update(b *store.Batch, unlisted bool) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		s.db.NoFreelistSync, s.unlisted = unlisted, unlisted
@@ -26,9 +27,14 @@ func (s *Store) update(b *store.Batch, unlisted bool) error {
 	})
 }
 
-// listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages.
+// listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages, and checks the store.
 func (s *Store) listFree() {
-	if s.unlisted && s.failed.Load() == nil {
-		_ = s.update(new(store.Batch), false)
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if !s.unlisted || s.failed.Load() != nil {
+		return
+	}
+	if err := s.update(new(store.Batch), false); err != nil {
+		_ = s.fail(err)
 	}
 }

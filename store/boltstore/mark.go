@@ -7,7 +7,8 @@ import (
 )
 
 // mark says, in a file beside the store, that the whole store was read and found sound while the machine has been running. What a process wrote
-// outlives it, for the kernel has it; only a machine that goes down can lose pages. So a store with a good mark may serve before it is checked again.
+// outlives it, for the kernel has it; only a machine that goes down can lose pages. So a store with a good mark may serve before it is checked again. It is
+// taken away while that check runs; see opening.
 type mark struct {
 	Boot string `json:"boot"` // of the machine
 	// These three are the file, or else it was put in its place since.

@@ -1,8 +1,8 @@
 package boltstore
 
 import (
+	"bytes"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +11,7 @@ import (
 // markFor is the mark that file may have now. There is none where the file system does not tell when a file was made.
 func markFor(file *os.File) (m mark, ok bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
+	if err != nil || len(bytes.TrimSpace(boot)) == 0 {
 		return mark{}, false
 	}
 	const want = unix.STATX_INO | unix.STATX_BTIME
@@ -20,7 +20,7 @@ func markFor(file *os.File) (m mark, ok bool) {
 		return mark{}, false
 	}
 	return mark{
-		Boot:   strings.TrimSpace(string(boot)),
+		Boot:   string(bytes.TrimSpace(boot)),
 		Device: unix.Mkdev(s.Dev_major, s.Dev_minor),
 		Inode:  s.Ino,
 		Born:   time.Unix(s.Btime.Sec, int64(s.Btime.Nsec)).UnixNano(),

@@ -29,7 +29,7 @@ type Options struct {
 	// MaxBytes is how large the file may become; a commit beyond it fails. 0 is no limit.
 	MaxBytes int64
 	// MapBytes is how much address space is mapped from the start; it costs no memory. While the file is smaller, a
-	// commit never waits for a View. 0 is 1 GiB.
+	// commit never waits for a View, nor for the check that runs after Open. 0 is 1 GiB.
 	MapBytes int64
 	// LockTimeout is how long Open waits for another process to let the store go. 0 is one second.
 	LockTimeout time.Duration
@@ -50,8 +50,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open opens the store in dir, and makes both if they are not there. The first time since the machine was started it reads all pages, to check them: 0.2 s for
-// a million tasks in the page cache, more from a cold disk. Later it does so after Open has returned; what is found then fails all further calls.
+// Open opens the store in dir, and makes both if they are not there. The first time since the machine was started, and before an upgrade, it reads all pages, to check
+// them: 0.2 s for a million tasks in the page cache, more from a cold disk. Else it does so after Open has returned; what is found then fails all further calls.
 //
 // The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError and *store.UnfinishedError;
 // others come from the operating system and name the directory or the file.
@@ -67,20 +67,20 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	if err := makeStore(dir, path, migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	var a arrival
-	db, err := openBolt(path, opts, boltOptions(opts), a.check)
+	var o opening
+	db, err := openBolt(path, opts, boltOptions(opts), o.check)
 	if err != nil {
-		return nil, errors.Join(err, a.drop())
+		return nil, errors.Join(err, o.drop())
 	}
 	s := newStore(db, opts, func() { disown(dir) })
-	err = a.pin(db)
+	err = o.pin(db)
 	if err == nil {
-		err = s.settle(dir, migrations)
+		err = s.settle(dir, migrations, &o)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.drop(), s.Close())
+		return nil, errors.Join(err, o.refuse(s, err), s.Close())
 	}
-	a.serve(s)
+	o.serve(s)
 	return s, nil
 }
 
@@ -117,7 +117,7 @@ func makeStore(dir, path string, migrations store.Migrations) error {
 }
 
 // settle does what only the owner of the file may do.
-func (s *Store) settle(dir string, migrations store.Migrations) error {
+func (s *Store) settle(dir string, migrations store.Migrations, o *opening) error {
 	if err := own(dir); err != nil {
 		return err
 	}
@@ -126,6 +126,13 @@ func (s *Store) settle(dir string, migrations store.Migrations) error {
 	}
 	if err := s.requireSums(); err != nil {
 		return err
+	}
+	if have, err := migrations.Check(s); err != nil {
+		return err
+	} else if have < migrations.Format() { // what is upgraded reads all of its records anyway, and can not go back
+		if err := o.checkNow(); err != nil {
+			return err
+		}
 	}
 	return migrations.Upgrade(context.Background(), s)
 }

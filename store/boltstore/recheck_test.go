@@ -87,12 +87,7 @@ func TestMarks(t *testing.T) {
 // What the check beside the service finds fails every further call, and the next Open refuses the store.
 func TestDamageThatIsFoundLater(t *testing.T) {
 	dir := marking(t)
-	content := read(t, dir)
-	m, _ := newestMeta(content)
-	branch := content[order.Uint64(rootOf(t, content, "spec"))*m.pageSize:]
-	leaf := order.Uint64(branch[headerSize+8:])
-	clear(content[leaf*m.pageSize:][:m.pageSize])
-	overwrite(t, dir, content)
+	damageLeaf(t, dir)
 	s, err := Open(dir, Options{})
 	if err != nil {
 		t.Fatalf("Open = %v: it was checked at once", err)

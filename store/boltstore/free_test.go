@@ -1,0 +1,175 @@
+package boltstore
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// used is the part of a store's file that bbolt has written to.
+func used(t *testing.T, s *Store) []byte {
+	t.Helper()
+	file, err := os.Open(filepath.Clean(s.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	content := make([]byte, s.used())
+	if _, err := file.ReadAt(content, 0); err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// cut is after without its newest meta page: what a process leaves that ends just before its commit writes that, last of all.
+func cut(before, after []byte) []byte {
+	m, _ := newestMeta(after)
+	at := m.tx % 2 * m.pageSize
+	copy(after[at:][:m.pageSize], before[at:])
+	return after
+}
+
+// Whether a commit lists its free pages or leaves the list out, and whatever is read meanwhile, it and the commit before it are sound: what is in
+// use of either is in none of the two lists, and is not written over.
+func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	s := mustOpen(t, t.TempDir())
+	var readers []func()
+	defer func() {
+		for _, end := range readers {
+			end()
+		}
+	}()
+	listed := map[bool]int{}
+	for range 40 {
+		if rnd.IntN(4) == 0 {
+			tx, err := s.begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers = append(readers, func() { _ = tx.Rollback() })
+		}
+		if len(readers) > 0 && rnd.IntN(6) == 0 {
+			i := rnd.IntN(len(readers))
+			readers[i]()
+			readers = append(readers[:i], readers[i+1:]...)
+		}
+		var b store.Batch
+		for range 1 << rnd.IntN(9) {
+			key := store.AppendSpacePrefix(nil, rnd.Uint32N(400))
+			if rnd.IntN(3) == 0 {
+				b.Delete(store.Spec, key)
+			} else {
+				b.PutSealed(store.Spec, key, 1, make([]byte, rnd.IntN(1000)))
+			}
+		}
+		before := used(t, s)
+		s.committing.Lock()
+		unlisted := rnd.IntN(2) == 0
+		err := s.update(&b, unlisted)
+		s.committing.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed[!unlisted]++
+		after := used(t, s)
+		if err := checkData(after); err != nil {
+			t.Fatalf("after a commit: %v", err)
+		}
+		if err := checkData(cut(before, after)); err != nil {
+			t.Fatalf("without the meta page of a commit: %v", err)
+		}
+	}
+	t.Logf("commits by whether they have a list: %v", listed)
+}
+
+// What a process leaves that is killed while somebody reads can be opened, and is sound after more commits: the pages that were kept for who read are free.
+func TestListWithPagesThatWereRead(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	change := func(s *Store, value byte) {
+		t.Helper()
+		var b store.Batch
+		for n := range uint32(500) {
+			b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, n), 1, append(make([]byte, 200), value))
+		}
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(s, 1)
+	tx, err := s.begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for value := range byte(4) {
+		change(s, value)
+	}
+	if s.unlisted || s.db.Stats().PendingPageN == 0 {
+		t.Fatalf("no list, or %d pages are kept", s.db.Stats().PendingPageN)
+	}
+	dir := dirWith(t, used(t, s))
+	killed := mustOpen(t, dir)
+	size := killed.used()
+	for value := range byte(4) {
+		change(killed, value)
+	}
+	if err := checkData(used(t, killed)); err != nil {
+		t.Error(err)
+	}
+	if now := killed.used(); now > size {
+		t.Errorf("the file grew from %d to %d bytes although pages were free", size, now)
+	}
+}
+
+// Closing a store waits for the commit under way.
+func TestCloseBesideCommits(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	done := make(chan error)
+	go func() {
+		var b store.Batch
+		b.Put(store.Task, []byte("k"), []byte("v"))
+		for {
+			if err := s.Commit(t.Context(), &b); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Commit = %v, want ErrClosed", err)
+	}
+	if err := checkData(read(t, dir)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where closing can not write the list, the disk may have lost what was written before: the next Open checks first.
+func TestListThatFailsTakesTheMark(t *testing.T) {
+	dir := marking(t)
+	s := mustOpen(t, dir)
+	s.recheck.done.Wait()
+	var b store.Batch
+	s.committing.Lock()
+	err := s.update(&b, true)
+	s.committing.Unlock()
+	if err := errors.Join(err, lockedFile(s).Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err == nil {
+		t.Error("a file was closed twice")
+	}
+	if hasMark(dir) {
+		t.Error("there is a mark")
+	}
+}
