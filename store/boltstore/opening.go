@@ -1,0 +1,80 @@
+package boltstore
+
+import (
+	"errors"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// opening decides when a store is checked that is being opened: at once, or beside the service.
+type opening struct {
+	file  *os.File
+	later *recheck // nil where it was checked at once
+}
+
+// check lets a store be checked later that has a good mark and a list of free pages. Without that list bbolt looks for them as it opens the
+// file, reads as much for it as a check does, and must not meet a lost page.
+//
+// The mark is away until that check has ended. For bbolt panics where it reads a lost page, and may do so before the check finds it: without a mark, the next start
+// checks first and says what is wrong, instead of dying in the same way.
+func (o *opening) check(file *os.File) error {
+	o.file = file
+	if !marked(file) {
+		return checkFile(file)
+	}
+	unmark(file.Name())
+	later, err := newRecheck(file)
+	if err == nil && later.free == noFreePage {
+		return errors.Join(later.release(), checkFile(file))
+	}
+	o.later = later
+	return err
+}
+
+// pin keeps what is to be checked later from being written over.
+func (o *opening) pin(db *bbolt.DB) (err error) {
+	if o.later != nil {
+		o.later.tx, err = db.Begin(false)
+	}
+	return err
+}
+
+// checkNow checks a store that was to be checked later.
+func (o *opening) checkNow() error {
+	if o.later == nil {
+		return nil
+	}
+	err := damaged(o.file.Name(), reading(o.later.check))
+	return errors.Join(err, o.drop())
+}
+
+// serve marks a store that was checked, and begins to check one that was not.
+func (o *opening) serve(s *Store) {
+	sound := func() { s.mark(o.file) }
+	if o.later == nil {
+		sound()
+		return
+	}
+	s.recheck = o.later
+	s.recheck.run(sound, s.fail)
+}
+
+// refuse drops a store that is not opened, and gives its mark back unless why is what was found in it.
+func (o *opening) refuse(s *Store, why error) error {
+	if o.later != nil && !errors.As(why, new(*store.DamagedError)) && !errors.As(why, new(*store.CorruptError)) {
+		s.mark(o.file)
+	}
+	return o.drop()
+}
+
+// drop forgets what was to be checked later.
+func (o *opening) drop() (err error) {
+	if o.later != nil {
+		err = o.later.release()
+		o.later = nil
+	}
+	return err
+}
