@@ -155,7 +155,7 @@ func (w *workset) expect(t *lease.Task) {
 // room is how many more waiting tasks may be kept in memory.
 func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
-// put takes a change into a batch, and returns what is held of its task then.
+// put takes a change into a batch, and keeps the version of the task that it makes.
 func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
 	h := w.find(id)
