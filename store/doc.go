@@ -13,8 +13,8 @@
 //	space        tenant 00 workspace                              number of the space, its counters
 //	queue        space | queue name                               counters
 //	settings     space | queue name                               what an operator has set on the queue
-//	spec         task id                                          what was submitted; written once, never rewritten
-//	task         task id                                          what changes in a task; small
+//	spec         task id                                          what was submitted, and how the task was then; written once, never rewritten
+//	task         task id                                          what has changed in a task; none before the first change; small
 //	lease        task id                                          live lease; apart, so that a renewal touches few pages
 //	ready        space | line | ^priority | place | sequence      none: READY tasks of a line, the next one first
 //	parked       space | key | line | ^priority | place | seq.    none: READY tasks that their concurrency key keeps out of the line
@@ -33,7 +33,7 @@
 //
 // Each key is built by one function of keys.go and read back by one. Each value is sealed (seal.go): a version byte and
 // a checksum over keyspace, key and payload come first, so that a value that is torn, or lies under the wrong key, is
-// noticed when it is read. The indexes without values need no seal: they can be rebuilt from task. A line, a concurrency key and a host are
+// noticed when it is read. The indexes without values need no seal: they can be rebuilt from spec and task. A line, a concurrency key and a host are
 // hashes there; what they stand for is read in the spec of any of their tasks.
 //
 // A store on disk keeps one more thing, which no keyspace shows: a sum over the records of each keyspace, by which it notices that some are missing or

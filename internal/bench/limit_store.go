@@ -17,7 +17,7 @@ import (
 
 // Sizes of the records of a task without its payload, in bytes.
 const (
-	specBytes = 60
+	specBytes = 120 // with the state at first
 	rowBytes  = 60
 )
 
@@ -37,7 +37,6 @@ type step func(t *rawTasks, id lease.TaskID)
 func (t *rawTasks) submit(id lease.TaskID) {
 	t.key = store.AppendTaskKey(t.key[:0], id)
 	t.batch.PutSealed(store.Spec, t.key, 1, t.spec)
-	t.batch.PutSealed(store.Task, t.key, 1, t.row[:])
 	t.batch.Put(store.Ready, t.readyKey(id), nil)
 }
 
@@ -51,7 +50,6 @@ func (t *rawTasks) grant(id lease.TaskID) {
 func (t *rawTasks) assign(id lease.TaskID) {
 	t.key = store.AppendTaskKey(t.key[:0], id)
 	t.batch.PutSealed(store.Spec, t.key, 1, t.spec)
-	t.batch.PutSealed(store.Task, t.key, 1, t.row[:])
 	t.batch.PutSealed(store.Lease, t.key, 1, t.row[:])
 }
 

@@ -170,13 +170,16 @@ func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 // optional is a pointer that may be nil.
 func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 	is := *v != nil
-	if c.bool(&is); !is {
-		return
-	}
-	if c.reading {
+	c.bool(&is)
+	switch {
+	case c.reading && is:
 		*v = new(T)
+	case c.reading:
+		*v = nil
 	}
-	fields(c, *v)
+	if is {
+		fields(c, *v)
+	}
 }
 
 // table is a map; an empty one is read as nil. Its order does not matter: no record is compared by its bytes.
@@ -210,8 +213,8 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	}
 }
 
-// version of the records that are written; all up to it can be read. Each came with the format of its number.
-const version = 3
+// version of the records that are written; all up to it can be read. Each came with the format of its number; format 4 brought none.
+const version = 5
 
 // put seals the fields of v under key. They are written right into the batch.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -181,11 +182,41 @@ func TestDamageIsNoticed(t *testing.T) {
 // A record of a later version is not guessed at.
 func TestUnknownVersionIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
-		for _, version := range []byte{0, 4, 255} {
+		for _, version := range []byte{0, 6, 255} {
 			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
 		}
 	}
+}
+
+// The spec of an earlier format does not tell the state of its task: without a record of it the task is not READY as if nothing had happened to it,
+// but damaged.
+func TestOldSpecWantsAState(t *testing.T) {
+	st := memstore.New()
+	task := &lease.Task{ID: id(1), Round: 1, Rest: lease.Completed, Spec: &lease.Spec{Queue: "q"}}
+	commit(t, st, func(b *store.Batch) {
+		records.Put(b, &lease.Change{New: task})
+		records.Put(b, &lease.Change{Old: task, New: task, Row: true})
+	})
+	view(t, st, func(r store.Reader) error {
+		key := store.AppendTaskKey(nil, task.ID)
+		spec := r.Get(store.Spec, key)
+		// As of version 4: what follows the last of its fields is the payload.
+		old := replaced{r, store.Spec, key, store.Seal(nil, store.Spec, key, 4, spec[store.SealSize:])}
+		got, err := records.Task(old, task.ID)
+		if err != nil || got.Rest != lease.Completed {
+			t.Errorf("an old spec and a state: %+v, %v", got, err)
+		}
+		wantCorrupt := func(what string, ks store.Keyspace, r store.Reader) {
+			damage := new(store.CorruptError)
+			if got, err := records.Task(r, task.ID); got != nil || !errors.As(err, &damage) || damage.Keyspace != ks {
+				t.Errorf("%s: %+v, %v; want damage of %v", what, got, err, ks)
+			}
+		}
+		wantCorrupt("an old spec alone", store.Task, replaced{old, store.Task, key, nil})
+		wantCorrupt("a state alone", store.Spec, replaced{r, store.Spec, key, nil})
+		return nil
+	})
 }
 
 // A record has the length that its fields need. The rest of a spec and of a checkpoint is the payload, of any length.

@@ -240,7 +240,9 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	for id, task := range h.tasks {
 		key := store.AppendTaskKey(nil, id)
 		add(store.Spec, key)
-		add(store.Task, key)
+		if h.changed[id] {
+			add(store.Task, key)
+		}
 		if task.Lease != nil {
 			add(store.Lease, key)
 		}

@@ -130,6 +130,31 @@ func TestChangeComesBack(t *testing.T) {
 	})
 }
 
+// What has changed in a task takes the place of how it was at first, in all of its fields: nothing of that shines through what is empty now.
+func TestChangedTaskComesBack(t *testing.T) {
+	forEach(t, func(t *testing.T, f filler) {
+		first, now := random[lease.Task](f), random[lease.Task](f)
+		first.Spec = new(random[lease.Spec](f))
+		now.ID, now.Tenant, now.Workspace, now.Spec = first.ID, first.Tenant, first.Workspace, first.Spec
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{New: &first}) })
+		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{Old: &first, New: &now, Row: true}) })
+		if l := now.Lease; l != nil {
+			l.ID = "" // it follows from the rest
+		}
+		view(t, s, func(r store.Reader) error {
+			got, err := records.Task(r, first.ID)
+			if err == nil {
+				got.Spec = now.Spec // see TestChangeComesBack
+			}
+			if diff := cmp.Diff(&now, got); diff != "" {
+				t.Errorf("-written +read:\n%s", diff)
+			}
+			return err
+		})
+	})
+}
+
 // readChange reads all that is stored of a new task.
 func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change) {
 	t.Helper()

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// specFields are what was submitted, and by whom, but for the payload, which is the rest of the record. The names are those that many tasks share.
+// specFields are what was submitted, by whom, and how the task was then, but for the payload, which is the rest of the record. The names are those
+// that many tasks share.
 func specFields(c *codec, t *lease.Task) {
 	s := t.Spec
 	c.name(0, &t.Tenant)
@@ -41,7 +42,13 @@ func specFields(c *codec, t *lease.Task) {
 		optional(c, &s.Affinity, affinityFields)
 		optional(c, &s.Trace, traceFields)
 	}
+	if tellsState(c.version) {
+		taskFields(c, t)
+	}
 }
+
+// tellsState reports whether a spec record of the version has the state of its task. Those of before have a record of it beside them from the first.
+func tellsState(version byte) bool { return version >= 5 }
 
 func requirementsFields(c *codec, r *lease.Requirements) {
 	list(c, &r.Runtimes, (*codec).str)
@@ -112,7 +119,7 @@ func (c *codec) payload(s *lease.Spec, most int) {
 	}
 }
 
-// taskFields are what changes in a task, but for its live lease.
+// taskFields are what changes in a task, but for its live lease. They are a record of their own from the first change on.
 func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Rest)
 	num(c, &t.Reason)
@@ -211,8 +218,8 @@ func leaseFields(c *codec, l *lease.Lease) {
 	list(c, &l.Events, eventFields)
 }
 
-// Put adds to b all that c changes. A renewal writes the lease alone, a grant the lease and the index; the spec is written
-// once.
+// Put adds to b all that c changes. A submit writes the spec, which is not written again, a renewal the lease alone, a grant the lease and the
+// index.
 func Put(b *store.Batch, c *lease.Change) {
 	id := idOf(c)
 	var space [16]byte
@@ -227,11 +234,10 @@ func Put(b *store.Batch, c *lease.Change) {
 		if host := MountedKey(c.New); host != nil {
 			b.Put(store.Mounted, host, nil)
 		}
-		fallthrough
-	default:
-		if c.Old == nil || c.Row {
-			put(b, store.Task, key, c.New, taskFields)
-		}
+	case c.Row:
+		put(b, store.Task, key, c.New, taskFields)
+	}
+	if c.New != nil {
 		putLease(b, key, c)
 		putBlobs(b, key, c)
 	}
@@ -288,7 +294,7 @@ func omitted(c *lease.Change) bool {
 func remove(b *store.Batch, key []byte, c *lease.Change) {
 	t := c.Old
 	b.Delete(store.Spec, key)
-	b.Delete(store.Task, key)
+	b.Delete(store.Task, key) // nothing in the task tells whether it has ever changed; most have that are removed
 	if t.Lease != nil {
 		b.Delete(store.Lease, key)
 	}
@@ -320,16 +326,12 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
-	value := r.Get(store.Task, key)
-	if value == nil {
-		return nil, nil
-	}
-	return task(r, id, key, value)
+	return task(r, id, key, r.Get(store.Spec, key))
 }
 
-func task(r store.Reader, id lease.TaskID, key, value []byte) (*lease.Task, error) {
-	t, err := resting(r, id, key, value, withoutPayload)
-	if err != nil {
+func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error) {
+	t, err := resting(r, id, key, spec, withoutPayload)
+	if t == nil {
 		return nil, err
 	}
 	if t.Lease, err = read(r, store.Lease, key, leaseFields); err != nil {
@@ -342,23 +344,29 @@ func task(r store.Reader, id lease.TaskID, key, value []byte) (*lease.Task, erro
 func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
-	value := r.Get(store.Task, key)
-	if value == nil {
-		return nil, nil
-	}
-	return resting(r, id, key, value, withSmallPayload)
+	return resting(r, id, key, r.Get(store.Spec, key), withSmallPayload)
 }
 
-func resting(r store.Reader, id lease.TaskID, key, value []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
-	t := &lease.Task{ID: id}
-	if err := decode(store.Task, key, value, t, taskFields); err != nil {
+// resting reads a task that was submitted with spec, nil where none was. What has changed since takes the place of how the task was then.
+func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
+	changed := r.Get(store.Task, key)
+	switch {
+	case spec == nil && changed == nil:
+		return nil, nil
+	case spec == nil:
+		return nil, corrupt(store.Spec, key, "a task has no spec")
+	}
+	t := &lease.Task{ID: id, Spec: new(lease.Spec)}
+	if err := decode(store.Spec, key, spec, t, fields); err != nil {
 		return nil, err
 	}
-	found, err := readSpec(r, key, t, fields)
-	if err == nil && !found {
-		err = corrupt(store.Spec, key, "a task has no spec")
+	switch {
+	case changed == nil && tellsState(spec[0]): // its version, see store.Seal
+		return t, nil
+	case changed == nil:
+		return nil, corrupt(store.Task, key, "a task has no state")
 	}
-	if err != nil {
+	if err := decode(store.Task, key, changed, t, taskFields); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -387,12 +395,12 @@ func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 // Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.
 func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
 	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, store.Task, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, value []byte) (bool, error) {
-		id, err := store.ParseTaskKey(store.Task, key)
+	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, spec []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Spec, key)
 		if err != nil {
 			return false, err
 		}
-		t, err := task(r, id, key, value)
+		t, err := task(r, id, key, spec)
 		if err != nil {
 			return false, err
 		}
@@ -403,8 +411,8 @@ func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool
 // TaskIDs is Tasks for those who need no more than the ids.
 func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) bool) error {
 	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, store.Task, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {
-		id, err := store.ParseTaskKey(store.Task, key)
+	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Spec, key)
 		return err == nil && fn(id), err
 	})
 }

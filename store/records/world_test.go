@@ -45,6 +45,7 @@ type world struct {
 	failures    map[lease.TaskID]*lease.Failure
 	checkpoints map[lease.TaskID][]byte
 	discarded   map[attempt]*lease.Result
+	changed     map[lease.TaskID]bool // since the submit, and not only in the lease
 	lastSeq     uint64
 }
 
@@ -72,7 +73,7 @@ func newWorld(rnd *rand.Rand) *world {
 		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{},
 		ledger: map[attempt]*lease.Committed{}, forget: map[lease.TaskID]lease.Instant{},
 		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{}, checkpoints: map[lease.TaskID][]byte{},
-		discarded: map[attempt]*lease.Result{},
+		discarded: map[attempt]*lease.Result{}, changed: map[lease.TaskID]bool{},
 	}
 }
 
@@ -129,6 +130,7 @@ func (w *world) apply(c *lease.Change) {
 	}
 	id := c.New.ID
 	w.tasks[id] = c.New
+	w.changed[id] = w.changed[id] || c.Old != nil && c.Row
 	if name := c.New.Spec.IdempotencyKey; c.Old == nil && name != "" {
 		w.keys[name] = key{id, c.Key}
 	}
@@ -152,6 +154,7 @@ func (w *world) apply(c *lease.Change) {
 func (w *world) remove(c *lease.Change) {
 	id := c.Old.ID
 	delete(w.tasks, id)
+	delete(w.changed, id)
 	delete(w.keys, c.Old.Spec.IdempotencyKey)
 	delete(w.results, id)
 	delete(w.failures, id)

@@ -10,9 +10,9 @@ import (
 
 // owned looks for the task of all that belongs to one.
 func (v *verifier) owned() error {
-	for _, ks := range []store.Keyspace{store.Spec, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
+	for _, ks := range []store.Keyspace{store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
 		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
-			v.unless(v.has(store.Task, key), ks, key, "its task is not there")
+			v.unless(v.has(store.Spec, key), ks, key, "its task is not there")
 			return nil
 		})
 		if err != nil {

@@ -10,12 +10,12 @@ import (
 
 // tasks looks at every task with all that belongs to it.
 func (v *verifier) tasks() error {
-	return v.eachTask(store.Task, func(id lease.TaskID, key []byte) error {
+	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
 		t, err := records.Task(v.r, id)
 		switch corrupt := (*store.CorruptError)(nil); {
-		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Spec && !v.has(store.Spec, key):
-			v.found(store.Task, key, "it has no spec")
+		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Task && !v.has(store.Task, key):
+			v.found(store.Spec, key, "nothing tells the state of its task")
 			return nil
 		case err != nil:
 			return passed(err)

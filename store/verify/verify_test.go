@@ -3,6 +3,7 @@ package verify_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ const (
 	delayed
 	retried
 	failed
+	lost
 	deleted
 )
 
@@ -42,6 +44,7 @@ func task(seq uint64) *lease.Task {
 	}
 }
 
+// changes are the last ones of all tasks, from how each was at first or from nothing.
 func changes() []*lease.Change {
 	w := task(waits)
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
@@ -75,6 +78,9 @@ func changes() []*lease.Change {
 	f := task(failed)
 	f.Rest, f.FinishedAt = lease.Failed, 5
 
+	again := task(lost)
+	again.Attempts, again.Losses, again.Last = 1, 1, lease.Ended{Attempt: 1, Cause: lease.LeaseExpired}
+
 	gone := task(deleted)
 	gone.Attempts = 1
 
@@ -82,14 +88,15 @@ func changes() []*lease.Change {
 	return []*lease.Change{
 		{New: w},
 		{
-			New: l, Failure: &lease.Failure{Message: "boom"}, Checkpoint: []byte("half"), Kept: []lease.Kept{{Attempt: 1, Result: &lease.Result{}}},
+			Old: task(leased), New: l, Failure: &lease.Failure{Message: "boom"}, Checkpoint: []byte("half"), Kept: []lease.Kept{{Attempt: 1, Result: &lease.Result{}}},
 			Ledger: []lease.Committed{{Attempt: 1, Kind: lease.KindFail, State: lease.Ready}},
 		},
-		{New: d, Result: &lease.Result{Output: []byte("out")}},
+		{Old: task(done), New: d, Result: &lease.Result{Output: []byte("out")}},
 		{New: p},
 		{New: s},
-		{New: r, Ledger: []lease.Committed{report}},
-		{New: f},
+		{Old: task(retried), New: r, Ledger: []lease.Committed{report}},
+		{Old: task(failed), New: f},
+		{Old: task(lost), New: again},
 		{Old: gone, ForgetAt: 1000, Ledger: []lease.Committed{report}},
 	}
 }
@@ -99,13 +106,16 @@ func sound(t *testing.T) *memstore.Store {
 	t.Helper()
 	return with(t, memstore.New(), func(b *store.Batch) {
 		for _, c := range changes() {
+			if c.Old != nil {
+				records.Put(b, &lease.Change{New: c.Old})
+			}
 			c.Row = true
 			records.Put(b, c)
 		}
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
 		records.PutClock(b, 8)
 		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
-		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 3, Scheduled: 1, Leased: 1, Parked: 1})
+		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 1, Leased: 1, Parked: 1})
 		records.PutSettings(b, space, "q", &lease.Settings{Paused: true})
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
@@ -148,7 +158,7 @@ func TestSoundStore(t *testing.T) {
 		sum, err = verify.Store(r, func(verify.Finding) {})
 		return err
 	})
-	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 7, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
+	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 8, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
 		t.Errorf("summary %+v, %v; want %+v and at least 30 records", sum, err, want)
 	}
 	if all := find(t, memstore.New()); all != nil {
@@ -191,6 +201,8 @@ func spare(r record) bool {
 		return string(r.key) != store.MetaIdentity
 	case store.Timer:
 		return bytes.HasSuffix(r.key, key(deleted)) // which is due for a ledger
+	case store.Task:
+		return bytes.Equal(r.key, key(lost)) // which waits where it waited at first, and no report of it is kept
 	}
 	return false
 }
@@ -202,6 +214,21 @@ func TestLostRecordIsFound(t *testing.T) {
 		if found := find(t, s); found == nil && !spare(lost) {
 			t.Errorf("%v %x was lost, and nothing found", lost.ks, lost.key)
 		}
+	}
+}
+
+// The spec of an earlier format does not tell the state of its task, which has a record from the first.
+func TestOldSpecWithoutState(t *testing.T) {
+	s := with(t, sound(t), func(b *store.Batch) {
+		for _, r := range all(t, sound(t)) {
+			if r.ks == store.Spec && bytes.Equal(r.key, key(waits)) {
+				b.PutSealed(store.Spec, r.key, 4, r.value[store.SealSize:])
+			}
+		}
+	})
+	want := fmt.Sprintf("spec %x: nothing tells the state of its task", key(waits))
+	if found := find(t, s); !slices.Contains(found, want) {
+		t.Errorf("found %q, want %q", found, want)
 	}
 }
 
@@ -286,7 +313,7 @@ func TestImpossibleTask(t *testing.T) {
 		"an older version":      {waits, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
 		"a tenant":              {waits, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
 		"a queue":               {waits, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
-		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 3 READY tasks, and has 4"},
+		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, and has 5"},
 		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task has one: false; there is one: true"},
 		"a kept result":         {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
 		"an output":             {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
