@@ -83,7 +83,7 @@ func (m *metrics) events(log *slog.Logger) engine.Events {
 			m.commits.Observe(took.Seconds())
 			m.batches.Observe(float64(tasks))
 		},
-		Judged: func(kind lease.Kind, a lease.Answer) {
+		Judged: func(kind lease.Kind, a *lease.Answer) {
 			m.verdicts.WithLabelValues(kind.String(), a.Verdict.String(), a.Reason.String()).Inc()
 		},
 		Granted: func(*lease.Task) { m.dispatched.Inc() },

@@ -54,7 +54,8 @@ type session struct {
 	c      *streams
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who    identity
-	size   int // bytes of the frame that the reader is at
+	size   int  // bytes of the frame that the reader is at
+	acks   acks // of that frame, not yet judged
 
 	writing bool // a writer is at work, or the reader is that of a stream without a session; guarded by outbox.mu
 	closing bool // nothing more is taken on this stream; guarded by outbox.mu

@@ -79,6 +79,29 @@ func TestWhatAcknowledges(t *testing.T) {
 		"ack":       func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { tk.ack(m) },
 		"start":     func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
 		"heartbeat": func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { tk.beat(a) },
+		"ack beside the start": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			did(tk.t, tk.judgeWith(m, started(a)))
+		},
+		"ack beside a start that is refused": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := started(a)
+			bad.GetStart().Attempt = a.GetAttempt() + 1
+			if v := tk.judgeWith(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				tk.t.Errorf("a start of another attempt got %v", v)
+			}
+		},
+		"ack beside the start of another lease": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := started(a)
+			bad.GetStart().LeaseId = "another"
+			if v := tk.judgeWith(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_LEASE {
+				tk.t.Errorf("a start under another lease got %v", v)
+			}
+		},
+		"ack beside what is refused as a whole": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			f := tk.frame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
+			f.Ack = &lessorv1.Ack{For: m.GetId()}
+			tk.send(f)
+			tk.refused(f.GetId(), codeInvalid, "items")
+		},
 		"ack beside a payload": func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
 			f := tk.frame(&lessorv1.Capacity{MaxParallel: 1})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
@@ -154,6 +177,26 @@ func TestSixSilentSessions(t *testing.T) {
 	})
 }
 
+// T10: a start that comes in the frame which acknowledges its dispatch says both, and the history has it alone.
+func TestStartBesideTheAck(t *testing.T) {
+	t.Attr("rules", "T10")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 2)
+		r.submitAll(t, 2)
+		m := tk.next()
+		all := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+		did(t, tk.judgeWith(m, started(all[0]), completed(all[0], "")))
+		for i, want := range []lessorv1.HistoryEventType{
+			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED,
+		} {
+			got := r.get(t, all[i].GetTask().GetTaskId()).GetHistory()
+			if len(got) < 3 || got[2].GetType() != want { // after the submit and the grant
+				t.Errorf("the history of task %d is %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
 // What is remembered of a dispatch goes with its ack, and is bounded where none comes.
 func TestUnackedIsBounded(t *testing.T) {
 	refs := func(n int) []handed { return make([]handed, n) }
@@ -161,13 +204,13 @@ func TestUnackedIsBounded(t *testing.T) {
 	for seq := uint64(1); seq <= 100_000; seq += 2 {
 		u.add(seq, refs(1))
 		u.add(seq+1, refs(2))
-		if before, named := u.take(seq + 1); len(before) != 1 || len(named) != 2 {
-			t.Fatalf("frame %d has %d leases, those before it %d", seq+1, len(named), len(before))
+		if a := u.take(seq + 1); len(a.before) != 1 || len(a.named) != 2 {
+			t.Fatalf("frame %d has %d leases, those before it %d", seq+1, len(a.named), len(a.before))
 		}
 	}
 	take := func(seq uint64) int {
-		before, named := u.take(seq)
-		return len(before) + len(named)
+		a := u.take(seq)
+		return len(a.before) + len(a.named)
 	}
 	if n := take(9); n != 0 || len(u.frames) != 0 || u.leases != 0 {
 		t.Errorf("a frame was taken twice, with %d leases; %d frames are left", n, len(u.frames))

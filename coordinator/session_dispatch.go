@@ -114,12 +114,12 @@ func (u *unacked) pop() (leases []handed) {
 }
 
 // take returns the leases of the frame of a seq, and those of the frames before it, once.
-func (u *unacked) take(seq uint64) (before, named []handed) {
+func (u *unacked) take(seq uint64) (a acks) {
 	for len(u.frames) > 0 && u.frames[0].seq < seq {
-		before = append(before, u.pop()...)
+		a.before = append(a.before, u.pop()...)
 	}
 	if len(u.frames) > 0 && u.frames[0].seq == seq {
-		named = u.pop()
+		a.named = u.pop()
 	}
-	return before, named
+	return a
 }

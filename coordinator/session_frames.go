@@ -51,10 +51,14 @@ func (ss *session) takeOpening(f *frame) (goOn bool) {
 func (ss *session) takeInOrder(f *frame) (goOn bool) {
 	m, kind := f.msg, kindOf(f.msg)
 	if id := m.GetAck().GetFor(); id != "" {
-		ss.acknowledged(id)
+		ss.acks = ss.out.acknowledged(id)
+	}
+	order := ss.in.judge(m, kind)
+	if order != inOrder || kind != frameReports {
+		ss.passAcks()
 	}
 	goOn = true
-	switch ss.in.judge(m, kind) {
+	switch order {
 	case repeated:
 		ss.c.open.repeats.Inc()
 		ss.out.ack(m.GetId())
@@ -63,6 +67,7 @@ func (ss *session) takeInOrder(f *frame) (goOn bool) {
 		ss.out.missing(m.GetId(), ss.in.next)
 	case inOrder:
 		goOn = ss.handle(f, kind)
+		ss.passAcks() // of a frame of reports that was refused
 		if m.GetAck().GetRequest() {
 			ss.out.ack(m.GetId())
 		}

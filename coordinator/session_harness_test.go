@@ -316,6 +316,15 @@ func (tk *talker) judge(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
 	return payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts()
 }
 
+// judgeWith is judge with a frame that acknowledges another.
+func (tk *talker) judgeWith(acked *lessorv1.SessionResponse, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
+	tk.t.Helper()
+	f := tk.frame(&lessorv1.Reports{Reports: reports})
+	f.Ack = &lessorv1.Ack{For: acked.GetId()}
+	tk.send(f)
+	return payloadOf[*lessorv1.Verdicts](tk, tk.next()).GetVerdicts()
+}
+
 // beat sends a heartbeat that names leases and returns their verdicts.
 func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
 	tk.t.Helper()

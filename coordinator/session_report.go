@@ -20,6 +20,8 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
+	ss.acks.join(reports)
+	ss.passAcks()
 	ss.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.fines.add(rejected(answers)) // heartbeats have a pace of their own
@@ -71,10 +73,40 @@ func rejected(answers []lease.Answer) (n int) {
 	return n
 }
 
-// acknowledged takes the ack of a frame, and of all before it. That of a dispatch counts for its leases (W5).
-func (ss *session) acknowledged(frame string) {
-	before, named := ss.out.acknowledged(frame)
-	leases := slices.Concat(before, named)
+// acks are leases whose dispatch a frame acknowledges (W5): that of the frame which it names, and those before.
+type acks struct{ before, named []handed }
+
+// join leaves the leases that the frame starts to their Starts, which acknowledge them just as well: a short task is started, and even done, by the
+// frame that acknowledges its dispatch.
+func (a *acks) join(reports []*lease.Report) {
+	if len(a.before)+len(a.named) == 0 {
+		return
+	}
+	starts := make(map[lease.TaskID]*lease.Report, len(reports))
+	for _, r := range reports {
+		if id, ok := lease.ParseTaskID(r.TaskID); ok && r.Kind == lease.KindStart {
+			starts[id] = r
+		}
+	}
+	a.before, a.named = unstarted(a.before, starts), unstarted(a.named, starts)
+}
+
+// unstarted are the leases that are not started; the Starts of the others take note. What it is given belongs to the frame that was sent.
+func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []handed) {
+	for _, l := range leases {
+		if r := starts[l.task]; r != nil && r.LeaseID == l.lease {
+			r.Acks = true
+		} else {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// passAcks has the acknowledgements judged that came with the frame at hand.
+func (ss *session) passAcks() {
+	before, leases := len(ss.acks.before), slices.Concat(ss.acks.before, ss.acks.named)
+	ss.acks = acks{}
 	if len(leases) == 0 {
 		return
 	}
@@ -87,7 +119,7 @@ func (ss *session) acknowledged(frame string) {
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
 		if err == nil { // else the worker's Start will be judged, or the lease ends
-			ss.out.late(reports[len(before):], answers[len(before):]) // of the others the worker was told between then and now
+			ss.out.late(reports[before:], answers[before:]) // of the others the worker was told between then and now
 		}
 	})
 }

@@ -86,12 +86,12 @@ func (o *outbox) resend() {
 
 // acknowledged takes the worker's acknowledgement of a frame, which stands for all before it (W6). It returns the leases of the dispatches
 // that were not acknowledged before: of those before it, and of itself.
-func (o *outbox) acknowledged(id string) (before, named []handed) {
+func (o *outbox) acknowledged(id string) acks {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	seq := seqOf(id)
 	if seq == 0 || seq > o.sent.last {
-		return nil, nil
+		return acks{}
 	}
 	o.sent.acknowledged(seq)
 	o.resends.rely(o)

@@ -25,11 +25,13 @@ type life struct {
 	now   lease.Now
 	spec  *lease.Spec
 
-	changes []lease.Change // memory for those of a step
+	// Memory for what a step takes and gives.
+	reports []*lease.Report
+	memory  lease.Memory
 }
 
 func newLife() *life {
-	l := &life{spec: &lease.Spec{Queue: "q", Type: "t", Payload: make([]byte, 256)}}
+	l := &life{reports: make([]*lease.Report, 1), spec: &lease.Spec{Queue: "q", Type: "t", Payload: make([]byte, 256)}}
 	l.rules = lease.Rules{
 		Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(), AckWithin: lease.DefaultAckWithin,
 		Entropy: func() uint64 { return 1 },
@@ -52,7 +54,7 @@ func (l *life) commands() []struct {
 			if kind == lease.KindComplete {
 				r.Result = &lease.Result{Output: make([]byte, 16)}
 			}
-			return lease.Say{Tenant: t.Tenant, Report: r}
+			return lease.Say{Tenant: t.Tenant, Reports: append(l.reports[:0], r)}
 		}
 	}
 	return []struct {
@@ -71,11 +73,12 @@ func (l *life) commands() []struct {
 }
 
 func (l *life) step(tb testing.TB, c lease.Command) {
-	out := l.rules.StepOn(l.changes, l.now, &l.view, c)
+	out := l.rules.StepOn(l.memory, l.now, &l.view, c)
 	if out.Err != nil || len(out.Changes) != 1 {
 		tb.Fatalf("%T: %v, %d changes", c, out.Err, len(out.Changes))
 	}
-	l.view.task, l.changes = out.Changes[0].New, out.Changes[:0]
+	l.view.task = out.Changes[0].New
+	l.memory = lease.Memory{Changes: out.Changes, Answers: out.Answers}
 }
 
 // BenchmarkStep decides each command of a task's life, the lease id made and checked included.

@@ -5,22 +5,32 @@ import (
 	"fmt"
 )
 
-// say judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
-func (s *step) say(c Say) Answer {
-	r := c.Report
-	if err := r.check(s.rules.Limits); err != nil && !s.repeats(c) { // V1
+// say judges what is said of a task, one after the other.
+func (s *step) say(c Say) {
+	for _, r := range c.Reports {
+		a := s.hear(c.Tenant, r)
+		s.out.Answers = append(s.out.Answers, a)
+		if r.Acks && a.Verdict == VerdictRejected { // any other Start has acknowledged the lease, or found it at its end
+			s.hear(c.Tenant, &Report{Kind: KindAck, TaskID: r.TaskID, LeaseID: r.LeaseID, Session: r.Session})
+		}
+	}
+}
+
+// hear judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
+func (s *step) hear(tenant string, r *Report) Answer {
+	if err := r.check(s.rules.Limits); err != nil && !s.repeats(tenant, r) { // V1
 		return rejected(InvalidRequest, err.Error())
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
 	var found *Task
 	if wellFormed {
-		found = s.view.Task(id)
-		if found != nil && found.Tenant != c.Tenant { // V2
+		found = s.newest(id)
+		if found != nil && found.Tenant != tenant { // V2
 			return rejected(UnknownTask, "task_id: no such task")
 		}
 		s.openFound(found)
 	}
-	ticket, genuine := s.recognize(c, found)
+	ticket, genuine := s.recognize(tenant, r.LeaseID, found)
 	if s.task == nil && (!genuine || ticket.Task != id) { // V2: a lease of another task must not tell a strange id from an unknown one
 		return rejected(UnknownTask, "task_id: no such task")
 	}
@@ -41,11 +51,11 @@ func (s *step) say(c Say) Answer {
 // recognize opens the lease id of what is said of a task, which is of the tenant. One that is the id of the live lease, to the last character of its MAC,
 // is genuine: it was issued for it. That is told in constant time, so that a guess learns nothing, and costs a tenth of a MAC; what a worker says is
 // mostly of its live lease. All other ids, and those that were granted before a restart, have to show their MAC.
-func (s *step) recognize(c Say, found *Task) (k Ticket, genuine bool) {
-	if found != nil && found.Lease != nil && found.Lease.is(c.Report.LeaseID) {
+func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine bool) {
+	if found != nil && found.Lease != nil && found.Lease.is(leaseID) {
 		return found.Lease.ticket(found.ID), true
 	}
-	return s.rules.Authority.Open(c.Tenant, c.Report.LeaseID)
+	return s.rules.Authority.Open(tenant, leaseID)
 }
 
 func (l *Lease) is(leaseID string) bool {
@@ -83,13 +93,13 @@ func (s *step) neverGranted(k Ticket) bool {
 
 // repeats tells whether the very same report was COMMITTED under its lease: what has become a fault of form since then, by a
 // lowered limit, does not unmake a verdict (V14).
-func (s *step) repeats(c Say) bool {
-	k, genuine := s.rules.Authority.Open(c.Tenant, c.Report.LeaseID)
-	if !genuine || k.Task.String() != c.Report.TaskID {
+func (s *step) repeats(tenant string, r *Report) bool {
+	k, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
+	if !genuine || k.Task.String() != r.TaskID {
 		return false
 	}
-	done := s.committed(s.view.Task(k.Task), k)
-	return done != nil && c.Report.same(done)
+	done := s.committed(s.newest(k.Task), k)
+	return done != nil && r.same(done)
 }
 
 // committed finds the report that got COMMITTED under a lease; t is its task, nil if gone.
@@ -100,7 +110,7 @@ func (s *step) committed(t *Task, k Ticket) *Committed {
 	if t != nil && t.Outcome != nil && t.Outcome.under(k) {
 		return t.Outcome
 	}
-	for i := range s.change.Ledger { // this very step removed the task
+	for i := range s.change.Ledger { // this very step put it there
 		if s.change.Ledger[i].under(k) {
 			return &s.change.Ledger[i]
 		}

@@ -7,17 +7,16 @@ import (
 )
 
 // say goes down the verdict table.
-func (m *model) say(c lease.Say) lease.Answer {
-	r := c.Report
+func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 	k, genuine := m.issued[r.LeaseID]
-	if k.tenant != c.Tenant {
+	if k.tenant != tenant {
 		genuine = false
 	}
 	if m.malformed(r) && !m.repeats(r, genuine) { // V1, V14
 		return lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
 	}
 	t := m.tasks[r.TaskID]
-	if t != nil && !t.gone && t.tenant != c.Tenant { // V2
+	if t != nil && !t.gone && t.tenant != tenant { // V2
 		return lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.UnknownTask}
 	}
 	if t != nil && !t.gone {

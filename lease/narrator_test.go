@@ -75,7 +75,7 @@ func (n *narrator) run(line string) string {
 	case "grant":
 		n.grant(w)
 	case "start", "heartbeat", "ack", "complete", "fail", "release":
-		n.said = lease.Say{Tenant: n.tenant(w), Report: n.report(verb, w)}
+		n.said = lease.Say{Tenant: n.tenant(w), Reports: []*lease.Report{n.report(verb, w)}}
 		n.say()
 	case "replay":
 		n.say()
@@ -251,7 +251,7 @@ func (n *narrator) requeue(w words) {
 func (n *narrator) say() {
 	out := n.rules.Step(n.now, n.store, n.said)
 	n.store.apply(out.Changes)
-	n.answer(out.Answer)
+	n.answer(out.Answers[0])
 	for i := range out.Changes {
 		n.changed(&out.Changes[i])
 	}

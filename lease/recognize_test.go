@@ -32,7 +32,7 @@ func TestTheIDOfALiveLeaseIsKnownByItselfAsByItsMAC(t *testing.T) {
 		l.view.task = task
 		judge := func(tenant, id string) lease.Reason {
 			r := &lease.Report{Kind: lease.KindComplete, TaskID: task.ID.String(), LeaseID: id}
-			return l.rules.Step(l.now, &l.view, lease.Say{Tenant: tenant, Report: r}).Answer.Reason
+			return l.rules.Step(l.now, &l.view, lease.Say{Tenant: tenant, Reports: []*lease.Report{r}}).Answers[0].Reason
 		}
 		if got := judge(task.Tenant, id); got != lease.None {
 			t.Errorf("%s: the id of the lease gets %v", name, got)

@@ -47,8 +47,8 @@ type View interface {
 
 // Step is what a command did. Everything in it must be durable before any of it is told (A6, A10).
 type Step struct {
-	// Answer is the verdict on a Say.
-	Answer Answer
+	// Answers are the verdicts on the reports of a Say, in their order.
+	Answers []Answer
 	// Err refuses a command that is not a report: *FieldError, *StateError, *ExistsError or ErrNotFound.
 	Err error
 	// Blocked is why a Grant of a READY task gave no lease.
@@ -165,10 +165,11 @@ type LoseResource struct {
 	After  time.Duration // how long it was waited for
 }
 
-// Say is a report, Start, Heartbeat or acknowledgement by a worker of the tenant.
+// Say is what workers of the tenant say of one task: a report, Start, Heartbeat or acknowledgement, or several of them with the same task id. Each is
+// judged on what the one before it left, as if it came alone; but the task changes once, for all of them.
 type Say struct {
-	Tenant string
-	Report *Report
+	Tenant  string
+	Reports []*Report
 }
 
 // Requeue ends a lease for the coordinator's own reasons and puts the task back in its old place, no budget touched: the holder
@@ -236,11 +237,17 @@ func (Expire) command()       {}
 func (Stall) command()        {}
 
 // Step decides one command at now.
-func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(nil, now, view, c) }
+func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(Memory{}, now, view, c) }
 
-// StepOn is Step with memory for the Changes, which its caller may use again once it has taken them in.
-func (r *Rules) StepOn(memory []Change, now Now, view View, c Command) Step {
-	s := &step{rules: r, now: now, view: view, out: Step{Changes: memory[:0]}}
+// Memory is where a Step has its Changes and Answers. Its caller may use it again once it has taken them in.
+type Memory struct {
+	Changes []Change
+	Answers []Answer
+}
+
+// StepOn is Step with memory.
+func (r *Rules) StepOn(memory Memory, now Now, view View, c Command) Step {
+	s := &step{rules: r, now: now, view: view, out: Step{Changes: memory.Changes[:0], Answers: memory.Answers[:0]}}
 	switch c := c.(type) {
 	case Submit:
 		s.submit(c)
@@ -251,7 +258,7 @@ func (r *Rules) StepOn(memory []Change, now Now, view View, c Command) Step {
 	case LoseResource:
 		s.loseResource(c)
 	case Say:
-		s.out.Answer = s.say(c)
+		s.say(c)
 	case Requeue:
 		s.requeue(c)
 	case Cancel:
@@ -280,6 +287,7 @@ type step struct {
 	view  View
 	out   Step
 
+	opened bool  // a task was looked for
 	old    *Task // as it was found
 	task   *Task // newest version; nil when there is none (any more)
 	fresh  bool  // task is this step's own and may be written
@@ -287,11 +295,21 @@ type step struct {
 }
 
 // open loads a task and applies its due timers (A3). It returns nil when there is no such task, or none any more.
-func (s *step) open(id TaskID) *Task { return s.openFound(s.view.Task(id)) }
+func (s *step) open(id TaskID) *Task { return s.openFound(s.newest(id)) }
+
+// newest is the version of the task that this step is about: as it was found, or as the step has left it so far.
+func (s *step) newest(id TaskID) *Task {
+	if s.opened {
+		return s.task
+	}
+	return s.view.Task(id)
+}
 
 // openFound is open for a task that was looked at before.
-func (s *step) openFound(t *Task) *Task {
-	s.old, s.task = t, t
+func (s *step) openFound(newest *Task) *Task {
+	if !s.opened {
+		s.opened, s.old, s.task = true, newest, newest
+	}
 	if s.task != nil {
 		s.settle()
 	}

@@ -1,7 +1,10 @@
 package lease_test
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -15,7 +18,23 @@ func (w *world) deliverUp() error {
 		return nil
 	}
 	w.said = keep(w.said, r.say, 40)
-	return w.say(r.from, r.say)
+	if w.calm || w.chance(50) {
+		return w.say([]request{r})
+	}
+	return w.say(w.join(r))
+}
+
+// join takes what else is on its way about the task of a request, to be said together with it.
+func (w *world) join(r request) []request {
+	all := []request{r}
+	w.net.up = slices.DeleteFunc(w.net.up, func(other request) bool {
+		joins := other.say.Tenant == r.say.Tenant && other.say.Reports[0].TaskID == r.say.Reports[0].TaskID && w.chance(50)
+		if joins {
+			all = append(all, other)
+		}
+		return joins
+	})
+	return all
 }
 
 func (w *world) deliverDown() error {
@@ -26,44 +45,76 @@ func (w *world) deliverDown() error {
 	return nil
 }
 
-func (w *world) say(from *worker, c lease.Say) error {
+// say has one task's reports judged together. The model judges one after the other.
+func (w *world) say(all []request) error {
+	c := lease.Say{Tenant: all[0].say.Tenant}
+	for _, r := range all {
+		c.Reports = append(c.Reports, r.say.Reports...)
+	}
 	out, err := w.do(c)
 	if err != nil {
 		return err
 	}
-	got, want := out.Answer, w.model.say(c)
-	got.Detail = ""
-	if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
-		live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != c.Report.LeaseID {
-		return fmt.Errorf("the rules answer %+v, which is not of the lease %s", got, c.Report.LeaseID)
+	for i, r := range c.Reports {
+		got, want := &out.Answers[i], w.model.say(c.Tenant, r)
+		if r.Acks {
+			ack := lease.Report{Kind: lease.KindAck, TaskID: r.TaskID, LeaseID: r.LeaseID, Session: r.Session}
+			w.model.say(c.Tenant, &ack)
+		}
+		got.Detail = ""
+		if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
+			live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != r.LeaseID {
+			return fmt.Errorf("the rules answer %+v, which is not of the lease %s", *got, r.LeaseID)
+		}
+		got.Holding = lease.Holding{}
+		if *got != want {
+			return fmt.Errorf("the rules answer %+v\nthe model answers %+v", *got, want)
+		}
+		w.tell(telling{to: all[i].from, report: r, answer: want}, want.ExpiresAt)
 	}
-	got.Holding = lease.Holding{}
-	if got != want {
-		return fmt.Errorf("the rules answer %+v\nthe model answers %+v", got, want)
-	}
-	if err := checkStored(c.Report, out); err != nil {
+	if err := checkStored(c.Reports, out); err != nil {
 		return err
 	}
-	w.tell(telling{to: from, report: c.Report, answer: got}, got.ExpiresAt)
-	return w.came(c.Report.Kind.String(), nameOf(got))
+	for i, r := range c.Reports {
+		if err := w.came(r.Kind.String(), nameOf(out.Answers[i])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// checkStored wants what a report carries to be stored if it was committed, and only then; or kept, if it came too late (V15).
-func checkStored(r *lease.Report, out lease.Step) error {
-	committed := out.Answer.Verdict == lease.VerdictCommitted && !out.Answer.Replayed
-	var change lease.Change
+// checkStored wants what reports carry to be stored if they were committed, and only then, the newest of each kind; or kept, if they came too late
+// (V15).
+func checkStored(reports []*lease.Report, out lease.Step) error {
+	var change, want lease.Change
 	if len(out.Changes) > 0 {
 		change = out.Changes[0]
 	}
+	late := map[*lease.Result]bool{}
+	for i, r := range reports {
+		a := &out.Answers[i]
+		late[r.Result] = a.Verdict == lease.VerdictCancelled
+		if a.Verdict != lease.VerdictCommitted || a.Replayed {
+			continue
+		}
+		want.Result = cmp.Or(r.Result, want.Result)
+		want.Failure = cmp.Or(r.Failure, want.Failure)
+		if r.Checkpoint != nil {
+			want.Checkpoint = r.Checkpoint
+		}
+	}
 	switch {
-	case (change.Result != nil) != (committed && r.Result != nil):
-		return fmt.Errorf("V12: committed: %v, result stored: %v", committed, change.Result != nil)
-	case committed && r.Failure != nil && change.Failure != r.Failure:
+	case (change.Result != nil) != (want.Result != nil):
+		return fmt.Errorf("V12: a result to store: %v; stored: %v", want.Result != nil, change.Result != nil)
+	case want.Failure != nil && change.Failure != want.Failure:
 		return fmt.Errorf("V12: a committed failure is not stored")
-	case (change.Checkpoint != nil) != (committed && r.Checkpoint != nil):
-		return fmt.Errorf("T10: committed: %v, checkpoint stored: %v", committed, change.Checkpoint != nil)
-	case len(change.Kept) > 0 && change.Kept[0].Result != r.Result:
-		return fmt.Errorf("V15: another result is kept than the one that came too late")
+	case !bytes.Equal(change.Checkpoint, want.Checkpoint):
+		return fmt.Errorf("T10: the checkpoint %q is stored, not %q", change.Checkpoint, want.Checkpoint)
+	}
+	for _, k := range change.Kept {
+		if !late[k.Result] {
+			return fmt.Errorf("V15: another result is kept than one that came too late")
+		}
 	}
 	return nil
 }

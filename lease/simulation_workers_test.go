@@ -96,7 +96,7 @@ func (w *world) act(k *worker, h *hold) {
 	if w.chance(50) {
 		c.Attempt = h.attempt
 	}
-	send(w, &w.net.up, request{k, lease.Say{Tenant: h.tenant, Report: &c}})
+	send(w, &w.net.up, request{k, lease.Say{Tenant: h.tenant, Reports: []*lease.Report{&c}}})
 }
 
 // lastWord is the report of a worker that has finished, or was told to stop.
@@ -167,7 +167,7 @@ func (w *world) mutter() (lease.Say, bool) {
 	if w.chance(15) {
 		tenant = w.spoil(r, tenant)
 	}
-	return lease.Say{Tenant: tenant, Report: r}, true
+	return lease.Say{Tenant: tenant, Reports: []*lease.Report{r}}, true
 }
 
 // spoil makes one thing wrong.
@@ -199,6 +199,8 @@ func (w *world) report(kind lease.Kind) *lease.Report {
 		r.Session = pick(w, "s1", "s9")
 	}
 	switch kind {
+	case lease.KindStart:
+		r.Acks = w.chance(30)
 	case lease.KindHeartbeat:
 		r.Checkpoint = pick(w, nil, nil, []byte("half"))
 	case lease.KindComplete:

@@ -166,7 +166,7 @@ func subjectOf(c lease.Command) lease.TaskID {
 	case lease.LoseResource:
 		return c.Task
 	case lease.Say:
-		id, _ := lease.ParseTaskID(c.Report.TaskID)
+		id, _ := lease.ParseTaskID(c.Reports[0].TaskID)
 		return id
 	case lease.Requeue:
 		return c.Task
@@ -191,7 +191,9 @@ func (w *world) journal() string {
 	for _, e := range w.done {
 		fmt.Fprintf(&b, "  %v  %T%+v", time.Duration(e.now.Serving), e.command, e.command)
 		if say, ok := e.command.(lease.Say); ok {
-			fmt.Fprintf(&b, " = %+v", *say.Report)
+			for _, r := range say.Reports {
+				fmt.Fprintf(&b, " = %+v", *r)
+			}
 		}
 		b.WriteByte('\n')
 	}

@@ -26,9 +26,9 @@ func TestAllocationsOfARound(t *testing.T) {
 	}{
 		{"submit", 360, func() { h.put(specs, digests) }, seal},
 		{"encode submits", 15, h.encodeBatch, h.committed},
-		{"match", 500, func() { h.match(h.now) }, func() { reports = h.completions(tasks); seal() }},
+		{"match", 500, func() { h.match(h.now) }, func() { reports = withStarts(h.completions(tasks)); seal() }},
 		{"encode grants", 12, h.encodeBatch, h.committed},
-		{"complete", 350, func() { h.complete(reports) }, seal},
+		{"start and complete", 540, func() { h.complete(reports) }, seal},
 		{"encode completions", 12, h.encodeBatch, h.committed},
 	}
 	counts := make([]uint64, len(parts))

@@ -162,6 +162,26 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkShortLife judges what comes of a short task in one frame, its Start and its report. One operation is one task.
+func BenchmarkShortLife(b *testing.B) {
+	const tasks = 500
+	h := newHand(b, 1, tasks)
+	b.ReportAllocs()
+	for left := b.N; left > 0; left -= tasks {
+		b.StopTimer()
+		h.put(h.specs(tasks))
+		h.committed()
+		h.match(h.now)
+		reports := withStarts(h.completions(tasks))
+		h.committed()
+		b.StartTimer()
+		h.complete(reports)
+		b.StopTimer()
+		h.committed()
+		b.StartTimer()
+	}
+}
+
 // BenchmarkEncode writes the steps of 500 tasks' lives in the store's terms, one step after the other. One operation is one task.
 func BenchmarkEncode(b *testing.B) {
 	const tasks = 500

@@ -80,16 +80,33 @@ func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease
 	})
 }
 
+// judge steps what is said of one task together: of a short task all that there is to say comes in one frame.
 func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	answers := make([]lease.Answer, len(reports))
-	for i, r := range reports {
-		if e.sessions[r.Session] == nil {
-			r.Session = "" // a displaced stream may still report, but no lease follows it
+	for i, n := 0, 0; i < len(reports); i += n {
+		n = ofOneTask(reports[i:])
+		for _, r := range reports[i : i+n] {
+			if e.sessions[r.Session] == nil {
+				r.Session = "" // a displaced stream may still report, but no lease follows it
+			}
 		}
-		answers[i] = e.step(e.now, lease.Say{Tenant: tenant, Report: r}).Answer
-		e.cfg.Events.Judged(r.Kind, answers[i])
+		e.memory.Answers = answers[i : i+n] // they are made where they belong
+		e.step(e.now, lease.Say{Tenant: tenant, Reports: reports[i : i+n]})
+	}
+	e.memory.Answers = nil
+	for i, r := range reports {
+		e.cfg.Events.Judged(r.Kind, &answers[i])
 	}
 	return answers
+}
+
+// ofOneTask is how many of the reports, from the first on, are of the same task.
+func ofOneTask(reports []*lease.Report) int {
+	n := 1
+	for n < len(reports) && reports[n].TaskID == reports[0].TaskID {
+		n++
+	}
+	return n
 }
 
 // Cancel asks a task to end; see Calls.

@@ -104,9 +104,9 @@ type Engine struct {
 	stalled   bool          // the loop stood still in this round
 	lost      time.Duration // by stalls, so far
 	savedAt   lease.Instant
-	taken     []op           // from the inbox, not yet run
-	spare     []op           // their memory
-	changes   []lease.Change // memory for those of a step
+	taken     []op         // from the inbox, not yet run
+	spare     []op         // their memory
+	memory    lease.Memory // for the changes of a step
 }
 
 // Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.

@@ -12,7 +12,7 @@ type Events struct {
 	// Committed: a batch that changed so many tasks became durable in took.
 	Committed func(tasks int, took time.Duration)
 	// Judged: something that a worker said got its verdict.
-	Judged func(kind lease.Kind, a lease.Answer)
+	Judged func(kind lease.Kind, a *lease.Answer)
 	// Granted: a lease was granted.
 	Granted func(t *lease.Task)
 	// LeaseEnded: a lease ended for cause; Reported is a committed report.
@@ -29,7 +29,7 @@ func (e *Events) fill() {
 		e.Committed = func(int, time.Duration) {}
 	}
 	if e.Judged == nil {
-		e.Judged = func(lease.Kind, lease.Answer) {}
+		e.Judged = func(lease.Kind, *lease.Answer) {}
 	}
 	if e.Granted == nil {
 		e.Granted = func(*lease.Task) {}

@@ -4,12 +4,12 @@ import "github.com/lessor-dev/lessor/lease"
 
 // step decides one command and takes its changes into the present batch; what it returns is without them. No step is taken within another.
 func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
-	out := e.rules.StepOn(e.changes, now, view{e}, c)
+	out := e.rules.StepOn(e.memory, now, view{e}, c)
 	for i := range out.Changes {
 		e.apply(&out.Changes[i])
 	}
 	clear(out.Changes) // nothing old is kept alive
-	e.changes, out.Changes = out.Changes[:0], nil
+	e.memory.Changes, out.Changes = out.Changes[:0], nil
 	return out
 }
 

@@ -12,21 +12,21 @@ func (s *scope) step(w *world, c lease.Command) error {
 	return err
 }
 
-func (s *scope) decide(w *world, c lease.Command) (lease.Answer, error) {
+func (s *scope) decide(w *world, c lease.Command) (lease.Step, error) {
 	s.nonce = uint64(w.crashes + 1)
 	out := s.rules[w.epoch].Step(now, &w.memory, c)
 	for i := range out.Changes {
 		if err := w.checkChange(&out.Changes[i], c); err != nil {
-			return out.Answer, err
+			return out, err
 		}
 		w.report(&out.Changes[i])
 	}
 	w.memory.apply(out.Changes)
 	w.count(c, len(out.Changes) > 0)
 	if h := w.memory.Holders(0, ""); s.keyed && h.Count > 1 {
-		return out.Answer, fmt.Errorf("T11: %d leases share a concurrency key of limit 1", h.Count)
+		return out, fmt.Errorf("T11: %d leases share a concurrency key of limit 1", h.Count)
 	}
-	return out.Answer, nil
+	return out, nil
 }
 
 // count counts what is bounded. A command that did nothing leaves the world as it is; an answer to a worker is always to be told.
@@ -56,10 +56,11 @@ func (s *scope) say(w *world, m message, r *lease.Report) error {
 	holds := t.Lease != nil && t.Lease.Attempt == ticket.Attempt && t.Lease.Nonce == ticket.Nonce && ticket.Epoch == w.epoch
 	alive := holds && !over(t)
 	unstarted := t.Lease != nil && t.Lease.StartedAt == 0
-	a, err := s.decide(w, lease.Say{Tenant: tenant, Report: r})
+	out, err := s.decide(w, lease.Say{Tenant: tenant, Reports: []*lease.Report{r}})
 	if err != nil {
 		return err
 	}
+	a := out.Answers[0]
 	committed := a.Verdict == lease.VerdictCommitted && !a.Replayed
 	refused := t.Cancel != nil && m.kind == lease.KindStart && unstarted
 	switch {
