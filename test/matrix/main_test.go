@@ -1,10 +1,14 @@
 package matrix
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 // TestMain fails when a test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(1600) // a house is small, and makes much that is soon forgotten
+	goleak.VerifyTestMain(m)
+}
