@@ -15,6 +15,12 @@ BENCH_TIME ?= 200ms
 BENCH_COUNT ?= 6
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
+# All is compiled as what we ship is: static, without a path of the machine in it. So the tests find every package in the cache that the
+# binary has, and the other way round. Only the race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
+RACE := CGO_ENABLED=1 go test -race
+
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
 BUF := go tool -modfile=proto/buf.mod buf
 GOLANGCI := go tool -modfile=internal/lint/golangci.mod golangci-lint
@@ -27,7 +33,7 @@ help: ## Show this list
 
 .PHONY: build
 build: ## Build bin/lessor, a static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lessor ./cmd/lessor
+	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lessor ./cmd/lessor
 
 .PHONY: run
 run: build ## Start a coordinator on the default loopback ports, with its data in bin/data
@@ -45,7 +51,7 @@ test: ## Run the quick tests
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none
-	go test -race -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+	$(RACE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 20 million steps of the authority and its workers (docs/testing.md)
@@ -53,12 +59,12 @@ simulate: ## Simulate 20 million steps of the authority and its workers (docs/te
 
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
-	go test -race -count=20 -timeout 30m ./...
+	$(RACE) -count=20 -timeout 30m ./...
 
 .PHONY: test-long
 test-long: ## Run the tests behind the build tag `long`, all faults with the race detector, many kills and power cuts, and the simulation for SIMULATE_FOR
-	go test -race -count=1 -timeout 60m -tags long ./...
-	go test -race -count=1 -timeout 60m -tags faults $(FAULTY)
+	$(RACE) -count=1 -timeout 60m -tags long ./...
+	$(RACE) -count=1 -timeout 60m -tags faults $(FAULTY)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $(KILLS)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut(XFS)?$$' -cuts $(CUTS)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
