@@ -73,8 +73,42 @@ func newMetrics() *metrics {
 	return m
 }
 
-// events are the engine's callbacks.
+// judgement is what a verdict is counted by.
+type judgement struct {
+	kind    lease.Kind
+	verdict lease.Verdict
+	reason  lease.Reason
+}
+
+func (j judgement) labels() []string {
+	return []string{j.kind.String(), j.verdict.String(), j.reason.String()}
+}
+
+// counters are those of a family by what they count. A look-up in the family costs more than what is counted here, each report and each lease, may
+// take. They are not safe for concurrent use.
+type counters[K comparable] struct {
+	family *prometheus.CounterVec
+	labels func(K) []string
+	known  map[K]prometheus.Counter
+}
+
+func countersOf[K comparable](family *prometheus.CounterVec, labels func(K) []string) *counters[K] {
+	return &counters[K]{family: family, labels: labels, known: map[K]prometheus.Counter{}}
+}
+
+func (c *counters[K]) inc(k K) {
+	counter := c.known[k]
+	if counter == nil {
+		counter = c.family.WithLabelValues(c.labels(k)...)
+		c.known[k] = counter
+	}
+	counter.Inc()
+}
+
+// events are the engine's callbacks; all but Committed are called by its loop.
 func (m *metrics) events(log *slog.Logger) engine.Events {
+	byReason := func(r lease.Reason) []string { return []string{r.String()} }
+	verdicts, ended, retries := countersOf(m.verdicts, judgement.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
 	return engine.Events{
 		Committed: func(tasks int, took time.Duration) {
 			if took >= engine.SlowCommit {
@@ -84,16 +118,16 @@ func (m *metrics) events(log *slog.Logger) engine.Events {
 			m.batches.Observe(float64(tasks))
 		},
 		Judged: func(kind lease.Kind, a *lease.Answer) {
-			m.verdicts.WithLabelValues(kind.String(), a.Verdict.String(), a.Reason.String()).Inc()
+			verdicts.inc(judgement{kind, a.Verdict, a.Reason})
 		},
 		Granted: func(*lease.Task) { m.dispatched.Inc() },
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
-			m.ended.WithLabelValues(cause.String()).Inc()
+			ended.inc(cause)
 			if cause == lease.Reported {
 				m.latency.Observe(time.Since(t.Lease.GrantedAt.Time()).Seconds())
 			}
 		},
-		Retried: func(_ *lease.Task, cause lease.Reason) { m.retries.WithLabelValues(cause.String()).Inc() },
+		Retried: func(_ *lease.Task, cause lease.Reason) { retries.inc(cause) },
 		Stalled: func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
 	}
 }
