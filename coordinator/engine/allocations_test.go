@@ -24,11 +24,11 @@ func TestAllocationsOfARound(t *testing.T) {
 		do   func()
 		then func() // not counted
 	}{
-		{"submit", 360, func() { h.put(specs, digests) }, seal},
+		{"submit", 355, func() { h.put(specs, digests) }, seal},
 		{"encode submits", 15, h.encodeBatch, h.committed},
-		{"match", 500, func() { h.match(h.now) }, func() { reports = withStarts(h.completions(tasks)); seal() }},
+		{"match", 480, func() { h.match(h.now) }, func() { reports = withStarts(h.completions(tasks)); seal() }},
 		{"encode grants", 12, h.encodeBatch, h.committed},
-		{"start and complete", 540, func() { h.complete(reports) }, seal},
+		{"start and complete", 530, func() { h.complete(reports) }, seal},
 		{"encode completions", 12, h.encodeBatch, h.committed},
 	}
 	counts := make([]uint64, len(parts))

@@ -21,7 +21,7 @@ const (
 type batch struct {
 	number  uint64
 	changes []*change
-	blank   []change // memory for the next ones
+	blank   *blanks  // memory for the next ones
 	spaces  []*space // whose record it changes, each once; see touch
 	queues  []*queue
 	set     []*queue             // on which something was set
@@ -73,10 +73,32 @@ type telling struct {
 	notices []Notice
 }
 
-func newBatch(number uint64) *batch {
+func newBatch(number uint64, memory *blanks) *batch {
 	return &batch{
-		number: number, toWho: map[*Member]*telling{},
+		number: number, blank: memory, toWho: map[*Member]*telling{},
 	}
+}
+
+// blanks are changes of batches that are through, to be used again: there are thousands of them several times a second.
+type blanks struct{ all []*change }
+
+// take returns an empty change.
+func (b *blanks) take() *change {
+	last := len(b.all) - 1
+	if last < 0 {
+		return new(change)
+	}
+	c := b.all[last]
+	b.all = b.all[:last]
+	return c
+}
+
+// put takes changes back that nobody needs any more. What they were about is not kept alive.
+func (b *blanks) put(all []*change) {
+	for _, c := range all {
+		*c = change{}
+	}
+	b.all = append(b.all, all[:min(len(all), maxBatchChanges-len(b.all))]...)
 }
 
 // touch has the batch write the record of a space, as it is when it is sealed.
@@ -118,7 +140,7 @@ func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= max
 func (b *batch) add(h *held, c *lease.Change) {
 	b.bytes += size(c)
 	if h.batch != b.number {
-		have := b.blankChange()
+		have := b.blank.take()
 		have.Change, have.id, have.held = *c, h.id, h
 		h.batch, h.change = b.number, have
 		b.changes = append(b.changes, have)
@@ -129,16 +151,6 @@ func (b *batch) add(h *held, c *lease.Change) {
 		_, spec := about(c)
 		h.change.key = spec.IdempotencyKey
 	}
-}
-
-// blankChange is memory for a change. They are made many at once, since all of a batch go together.
-func (b *batch) blankChange() *change {
-	if len(b.blank) == 0 {
-		b.blank = make([]change, min(max(len(b.changes), 1), 64)) // few for a batch of few
-	}
-	c := &b.blank[0]
-	b.blank = b.blank[1:]
-	return c
 }
 
 func (have *change) merge(c *lease.Change) {

@@ -107,6 +107,7 @@ type Engine struct {
 	taken     []op         // from the inbox, not yet run
 	spare     []op         // their memory
 	memory    lease.Memory // for the changes of a step
+	blanks    blanks       // memory for those of a batch
 }
 
 // Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.
@@ -133,8 +134,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		callers: map[*taker]func([]Granted){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		aheads: map[*ahead]struct{}{},
-		batch:  newBatch(1),
 	}
+	e.batch = newBatch(1, &e.blanks)
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -269,7 +270,7 @@ func (e *Engine) submitBatch() {
 		e.savedAt = b.serving
 	}
 	e.inflight = b
-	e.batch = newBatch(b.number + 1)
+	e.batch = newBatch(b.number+1, &e.blanks)
 	e.committer.work <- b // the committer is idle
 }
 
@@ -279,6 +280,7 @@ func (e *Engine) durable(b *batch) {
 	for _, c := range b.changes {
 		e.set.durable(b.number, c)
 	}
+	e.blanks.put(b.changes)
 	e.beginReading(b.number)
 }
 

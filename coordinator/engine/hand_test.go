@@ -111,7 +111,7 @@ func (h *hand) encodeBatch() {
 // committed ends the batch, and begins the next one.
 func (h *hand) committed() {
 	b := h.batch
-	h.batch = newBatch(b.number + 1)
+	h.batch = newBatch(b.number+1, &h.blanks)
 	h.durable(b)
 	h.afterCommit(b)
 }
