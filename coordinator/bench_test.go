@@ -26,9 +26,10 @@ func BenchmarkAssignment(b *testing.B) {
 	for name, g := range map[string]*engine.Granted{"memory": kept, "disk": onDisk} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+			at := new(times) // that of a frame
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := e.assignment(r, newTimes(lease.Now{}, 3, 4), g, new(assigned)); err != nil {
+					if _, err := e.assignment(r, at, g, new(assigned)); err != nil {
 						return err
 					}
 				}

@@ -9,17 +9,32 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// times makes timestamps and durations of what is told at one moment. A frame has several for each of its items: these are cut from two pieces of
-// memory, as far as they reach.
+// times makes timestamps and durations of what is told at one moment. A frame has several for each of its items, and most of them for every item
+// alike: the items share them. So they are only read.
 type times struct {
 	now    lease.Now
-	stamps []timestamppb.Timestamp
-	spans  []durationpb.Duration
+	stamps shared[lease.Wall, timestamppb.Timestamp]
+	spans  shared[time.Duration, durationpb.Duration]
 }
 
-// newTimes has room for so many of each.
-func newTimes(now lease.Now, stamps, spans int) *times {
-	return &times{now, make([]timestamppb.Timestamp, stamps), make([]durationpb.Duration, spans)}
+// shared are the last few messages that were made of a kind of time.
+type shared[T comparable, M any] struct {
+	of   [8]T // an item has fewer
+	made [8]*M
+	next int // the oldest
+}
+
+// get returns the message of a time. If it is new it has still to be written.
+func (s *shared[T, M]) get(of T) (m *M, isNew bool) {
+	for i := range s.of {
+		if s.of[i] == of && s.made[i] != nil {
+			return s.made[i], false
+		}
+	}
+	m = new(M)
+	s.of[s.next], s.made[s.next] = of, m
+	s.next = (s.next + 1) % len(s.of)
+	return m, true
 }
 
 // stamp is absent for no time.
@@ -27,8 +42,11 @@ func (t *times) stamp(w lease.Wall) *timestamppb.Timestamp {
 	if w == 0 {
 		return nil
 	}
-	at, m := w.Time(), cut(&t.stamps)
-	m.Seconds, m.Nanos = at.Unix(), int32(at.Nanosecond())
+	m, isNew := t.stamps.get(w)
+	if isNew {
+		at := w.Time()
+		m.Seconds, m.Nanos = at.Unix(), int32(at.Nanosecond())
+	}
 	return m
 }
 
@@ -57,17 +75,9 @@ func (t *times) left(i lease.Instant) *durationpb.Duration {
 }
 
 func (t *times) exact(d time.Duration) *durationpb.Duration {
-	m := cut(&t.spans)
-	m.Seconds, m.Nanos = int64(d/time.Second), int32(d%time.Second)
-	return m
-}
-
-// cut takes one off a piece, or makes one where it is used up.
-func cut[T any](piece *[]T) *T {
-	if len(*piece) == 0 {
-		return new(T)
+	m, isNew := t.spans.get(d)
+	if isNew {
+		m.Seconds, m.Nanos = int64(d/time.Second), int32(d%time.Second)
 	}
-	one := &(*piece)[0]
-	*piece = (*piece)[1:]
-	return one
+	return m
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Each time has a message of its own, within the room and beyond it, and says what protobuf's own conversion says.
+// Each time says what protobuf's own conversion says, whether it was said before or not, and the others as well after it.
 func TestTimes(t *testing.T) {
-	at := newTimes(lease.Now{Serving: 1000, Wall: 5_000_000_000}, 1, 1)
-	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789}
-	spans := []time.Duration{1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1}
+	at := &times{now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
+	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
+	spans := []time.Duration{1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
 	var stamps []*timestamppb.Timestamp
 	for _, w := range walls {
 		stamps = append(stamps, at.stamp(w))
@@ -33,6 +33,9 @@ func TestTimes(t *testing.T) {
 		if want := durationpb.New(d); !proto.Equal(durations[i], want) {
 			t.Errorf("%v is %v, want %v", d, durations[i], want)
 		}
+	}
+	if stamp, span := at.stamp(1), at.span(1); stamp != at.stamp(1) || span != at.span(1) {
+		t.Error("what was just said is made anew")
 	}
 	if at.stamp(0) != nil || at.stampAt(0) != nil || at.span(0) != nil || at.left(0) != nil {
 		t.Error("no time is told as one")

@@ -67,9 +67,9 @@ func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	now := e.engine.Now()
-	at := newTimes(now, 1+3*len(granted), 4*len(granted)) // what an assignment commonly has
+	at := &times{now: now}
 	made := make([]assigned, len(granted))
-	serverTime := at.stamp(now.Wall) // one for all
+	serverTime := at.stamp(now.Wall)
 	err := e.view(func(r store.Reader) error {
 		for i := range granted {
 			a, err := e.assignment(r, at, &granted[i], &made[i])

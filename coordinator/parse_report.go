@@ -35,6 +35,16 @@ func (in *intake) claim(f *fields, kind lease.Kind, m claim) *lease.Report {
 	return r
 }
 
+// cut takes one off a piece, or makes one where it is used up.
+func cut[T any](piece *[]T) *T {
+	if len(*piece) == 0 {
+		return new(T)
+	}
+	one := &(*piece)[0]
+	*piece = (*piece)[1:]
+	return one
+}
+
 func parseStart(m *lessorv1.StartRequest, in *intake) *lease.Report {
 	f := fields{limits: in.limits}
 	r := in.claim(&f, lease.KindStart, m)

@@ -54,8 +54,8 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
-		at := timesOf(now, answers)
-		serverTime := at.stamp(now.Wall) // one for all
+		at := &times{now: now}
+		serverTime := at.stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if err == nil {
@@ -78,8 +78,8 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
-		at := timesOf(now, answers)
-		serverTime := at.stamp(now.Wall) // one for all
+		at := &times{now: now}
+		serverTime := at.stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if err == nil {
@@ -144,17 +144,6 @@ func itemError(err error) *lessorv1.ItemError {
 		code, err = codeStore, engine.ErrStore
 	}
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
-}
-
-// timesOf has room for the times of a frame of answers.
-func timesOf(now lease.Now, answers []lease.Answer) *times {
-	live := 0
-	for i := range answers {
-		if answers[i].ExpiresAt != 0 {
-			live++
-		}
-	}
-	return newTimes(now, 1+2*live, live) // of a live lease: its end, that of its token, and what is left
 }
 
 // reportVerdict leaves out the server's time, which is that of the frame.
