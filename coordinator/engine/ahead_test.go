@@ -42,6 +42,42 @@ func (r slowReader) Scan(k store.Keyspace, from, to []byte, fn func(key, value [
 	return r.Reader.Scan(k, from, to, fn)
 }
 
+// countedReads counts how often the store is looked at.
+type countedReads struct {
+	*memstore.Store
+	views atomic.Int64
+}
+
+func (s *countedReads) View(fn func(store.Reader) error) error {
+	s.views.Add(1)
+	return s.Store.View(fn)
+}
+
+// A line that does not fit into memory is read many tasks at once, also while it grows: what waits far behind takes no room from what comes next.
+func TestLongLineIsNotReadTaskByTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &countedReads{Store: memstore.New()}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		const part, parts = 500, 40
+		for range maxIdle/part + 1 {
+			r.submit(many(part)...)
+		}
+		before := st.views.Load()
+		for range parts {
+			granted := r.lease(part, 0)
+			r.submit(many(part)...)
+			for _, g := range granted {
+				r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+			}
+		}
+		if views := st.views.Load() - before; views > parts {
+			t.Errorf("the store was looked at %d times for %d tasks", views, parts*part)
+		}
+		r.end()
+	})
+}
+
 // T2: a line that is read ahead hands out each task once and in its order, whatever happens to the line between the state that is read and the
 // moment at which it is taken: tasks are submitted before and behind what is in memory, cancelled, leased and given back.
 func TestReadAheadMissesNothing(t *testing.T) {

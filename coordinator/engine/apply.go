@@ -94,7 +94,7 @@ func (e *Engine) reline(c *lease.Change) {
 	}
 	if is {
 		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
-		l.head.insert(at)
+		e.set.find(c.New.ID).far = l.head.insert(at)
 		e.shift(l, at, true)
 		e.enlist(l)
 		e.stir(l.queue)

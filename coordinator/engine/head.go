@@ -19,10 +19,10 @@ func newHead[K any](max int, less func(a, b K) bool) *head[K] {
 // unread makes an empty head of an index of which nothing is in memory; least is not greater than any entry.
 func (h *head[K]) unread(least K) { h.bound, h.more = least, true }
 
-// insert takes a new entry of the index. One beyond the bound stays on disk.
-func (h *head[K]) insert(k K) {
-	if h.more && h.less(h.bound, k) {
-		return
+// insert takes a new entry of the index. One beyond the bound stays on disk: far.
+func (h *head[K]) insert(k K) (far bool) {
+	if h.beyond(k) {
+		return true
 	}
 	h.entries.Set(k)
 	for h.entries.Len() > h.max {
@@ -30,7 +30,11 @@ func (h *head[K]) insert(k K) {
 		h.bound, _ = h.entries.Max()
 		h.more = true
 	}
+	return h.beyond(k)
 }
+
+// beyond reports whether an entry is not among those in memory.
+func (h *head[K]) beyond(k K) bool { return h.more && h.less(h.bound, k) }
 
 func (h *head[K]) remove(k K) { h.entries.Delete(k) }
 

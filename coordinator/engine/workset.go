@@ -31,6 +31,7 @@ type held struct {
 	batch  uint64      // the last one that changed it
 	change *change     // what that batch does to it; nil once it is durable
 	holder *taker      // of the live lease; nil: its session is gone, or it was granted to a unary request
+	far    bool        // it waits beyond the head of its line, where it is read with those around it when its turn comes near
 }
 
 type ledgerKey struct {
@@ -158,7 +159,10 @@ func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 // put takes a change into a batch, and keeps the version of the task that it makes.
 func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
-	h := w.find(id)
+	var h *held
+	if c.Old != nil { // nobody has heard of a new one
+		h = w.find(id)
+	}
 	if h == nil {
 		h = w.hold(id, nil)
 	}
@@ -206,7 +210,7 @@ func (w *workset) durable(batch uint64, c *change) {
 func (w *workset) settle(h *held) {
 	switch t := h.task; {
 	case t != nil && t.Lease != nil:
-	case t != nil && t.Rest == lease.Ready && len(w.tasks)-w.live <= maxIdle:
+	case t != nil && t.Rest == lease.Ready && !h.far && len(w.tasks)-w.live <= maxIdle:
 		if len(t.Spec.Payload) > records.SmallPayload {
 			h.task = withoutPayload(t)
 		}
