@@ -22,7 +22,7 @@ type Op struct {
 	Delete   bool
 }
 
-// Put sets the value under key. Both are copied.
+// Put sets the value under key. Both are copied. A value that is not empty should be a sealed one (PutSealed), or a store on a disk may take it for broken.
 func (b *Batch) Put(ks Keyspace, key, value []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, value...)

@@ -48,6 +48,17 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged or not a Lessor store: %s", e.Path, e.Problem)
 }
 
+// TornError means that not all of the newest commit is in the file, and all of the one before is: as a loss of power leaves it, in which case nobody was told of that commit. Whoever
+// opens the store to change it takes the commit back.
+type TornError struct {
+	Path    string
+	Problem string // with the newest commit
+}
+
+func (e *TornError) Error() string {
+	return fmt.Sprintf("the last commit to %s is not whole: %s", e.Path, e.Problem)
+}
+
 // InUseError means that another process has the store open. What it says of that process is the process's own word and
 // zero where it left none.
 type InUseError struct {

@@ -91,9 +91,12 @@ func putFormat(b *Batch, format uint32) {
 }
 
 // ReadFormat reads the format of a store. The error is a *CorruptError.
-func ReadFormat(r Reader) (uint32, error) {
+func ReadFormat(r Reader) (uint32, error) { return ParseFormat(r.Get(Meta, []byte(MetaFormat))) }
+
+// ParseFormat reads the record that tells the format of a store. The error is a *CorruptError.
+func ParseFormat(value []byte) (uint32, error) {
 	key := []byte(MetaFormat)
-	_, payload, err := Open(Meta, key, r.Get(Meta, key))
+	_, payload, err := Open(Meta, key, value)
 	if err != nil {
 		return 0, err
 	}

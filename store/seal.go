@@ -30,14 +30,18 @@ func seal(ks Keyspace, key []byte, version byte, value []byte) {
 // Open checks a value that was read under key and returns what was sealed; the payload is part of value. The error is a
 // *CorruptError.
 func Open(ks Keyspace, key, value []byte) (version byte, payload []byte, err error) {
-	if len(value) < SealSize {
+	switch {
+	case len(value) < SealSize:
 		return 0, nil, corrupt(ks, key, fmt.Sprintf("a value of %d bytes is too short", len(value)))
-	}
-	version, payload = value[0], value[SealSize:]
-	if checksum(ks, key, version, payload) != binary.BigEndian.Uint32(value[1:]) {
+	case !Sealed(ks, key, value):
 		return 0, nil, corrupt(ks, key, "the checksum does not match")
 	}
-	return version, payload, nil
+	return value[0], value[SealSize:], nil
+}
+
+// Sealed reports whether a value is what was sealed under key.
+func Sealed(ks Keyspace, key, value []byte) bool {
+	return len(value) >= SealSize && checksum(ks, key, value[0], value[SealSize:]) == binary.BigEndian.Uint32(value[1:])
 }
 
 // checksum starts with a head of fixed length that holds the length of the key, so that no bytes can wander from the key

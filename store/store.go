@@ -17,12 +17,11 @@ type Store interface {
 	// A store on a local disk does not give up a commit that ctx ends: it could not tell how far it had come.
 	Commit(ctx context.Context, b *Batch) error
 
-	// View calls fn with one consistent state, the newest committed one, and returns fn's error. It does not wait for a
-	// commit that is under way. fn must be short (a long one keeps dead pages alive, and can hold up a commit that
-	// grows the store) and must not call Commit.
+	// View calls fn with one consistent state, the newest one, and returns fn's error. It may wait until what fn has seen is durable; before it returns, fn must let
+	// nothing of that out. fn must be short (a long one keeps dead pages alive, and can hold up a commit that grows the store) and must not call Commit.
 	View(fn func(Reader) error) error
 
-	// Snapshot writes a consistent copy of the store to w while commits go on, and returns its size in bytes. The copy
+	// Snapshot writes a consistent copy of what is durable to w while commits go on, and returns its size in bytes. The copy
 	// holds the key that signs leases: who reads it can forge them (A11).
 	Snapshot(w io.Writer) (int64, error)
 

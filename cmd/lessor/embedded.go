@@ -36,7 +36,7 @@ const maxSocketPath = 100
 // startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory where the path would
 // be too long. Leases of an earlier process are ended at once: it cannot live, since the store was not in use.
 func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, error) {
-	st, err := boltstore.Open(storeDir, boltstore.Options{})
+	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
 		return nil, storeError(storeDir, err)
 	}

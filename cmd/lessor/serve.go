@@ -99,7 +99,7 @@ func (c serveCmd) Run(a *app) error {
 	if httpLis != nil {
 		defer func() { _ = httpLis.Close() }()
 	}
-	return withStore(c.Data, func(st store.Store) error {
+	return withStore(c.Data, log, func(st store.Store) error {
 		cfg := c.config(log, sessions)
 		if st, cfg.DiskFull, err = c.reserve(killable(st), log); err != nil {
 			return err
@@ -208,10 +208,11 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 }
 
 // withStore calls use with the store in dir and closes it. Where the disk is full, the start takes the room that was kept for that.
-func withStore(dir string, use func(store.Store) error) (err error) {
-	st, err := boltstore.Open(dir, boltstore.Options{})
+func withStore(dir string, log *slog.Logger, use func(store.Store) error) (err error) {
+	opts := boltstore.Options{Logger: log}
+	st, err := boltstore.Open(dir, opts)
 	if errors.Is(err, syscall.ENOSPC) && reserve.Release(dir) == nil {
-		st, err = boltstore.Open(dir, boltstore.Options{})
+		st, err = boltstore.Open(dir, opts)
 	}
 	if err != nil {
 		return storeError(dir, err)

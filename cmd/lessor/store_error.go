@@ -19,6 +19,7 @@ func storeError(dir string, err error) error {
 		corrupt *store.CorruptError
 		half    *store.UnfinishedError
 		full    *store.NotEmptyError
+		torn    *store.TornError
 		told    *failure
 	)
 	switch {
@@ -32,6 +33,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
 	case errors.As(err, &newer):
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
+	case errors.As(err, &torn):
+		return fail(exitCannotStart, "a loss of power leaves it so: lessor serve takes that commit back, of which nobody was told; start it, then look again", "%v", err)
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):

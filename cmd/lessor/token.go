@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,7 +71,7 @@ func (c tokenCreateCmd) Run(a *app) error {
 func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err error) {
 	role, _ := auth.ParseRole(c.Role)
 	if c.Data != "" {
-		err = withStore(c.Data, func(st store.Store) error {
+		err = withStore(c.Data, slog.Default(), func(st store.Store) error {
 			made, err = coordinator.IssueToken(a.ctx, st, c.Audience, auth.Request{
 				Tenant: c.Tenant, Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
 			})

@@ -1,7 +1,8 @@
-// Package boltstore keeps a store.Store in one bbolt file, one bucket for each keyspace.
+// Package boltstore keeps a store.Store in one bbolt file, one bucket for each keyspace. How a commit becomes durable is told in flush.go, what a start looks at in opening.go.
 package boltstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -24,11 +25,14 @@ type Store struct {
 	maxBytes int64
 	failed   atomic.Pointer[store.CommitError]
 	recheck  *recheck // nil in a store that was checked before it was opened
+	notes    *os.File // the store's own, where one flush makes a commit durable; see flush
 	close    func() error
 
-	committing sync.Mutex // until the outcome is known: held over the two below
-	plan       plan       // of the commit under way
-	unlisted   bool       // the last commit left the list of free pages out
+	committing sync.Mutex    // until the outcome is known: held over the two below
+	plan       plan          // of the commit under way
+	unlisted   bool          // the last commit left the list of free pages out
+	durable    atomic.Uint64 // number of the last commit that is
+	settled    sync.Cond     // durable has grown, or failed is set
 }
 
 var _ store.Store = (*Store)(nil)
@@ -36,18 +40,26 @@ var _ store.Store = (*Store)(nil)
 // newStore calls disown before it lets the file go, while the lock still keeps the next owner from writing its own.
 func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
+	s.settled.L = new(sync.Mutex)
+	_ = db.View(func(tx *bbolt.Tx) error { // of what is there already, opening has made sure
+		s.durable.Store(uint64(tx.ID()))
+		return nil
+	})
 	s.close = sync.OnceValue(func() error {
 		if s.recheck != nil {
 			s.recheck.end()
 		}
 		s.listFree()
+		s.committing.Lock() // a commit flushes after bbolt has let go of it
+		defer s.committing.Unlock()
+		s.keepNote()
 		disown()
 		return db.Close()
 	})
 	return s
 }
 
-// Commit implements store.Store: one read-write transaction, two syncs. bbolt's own Batch is not used, since it runs
+// Commit implements store.Store: one read-write transaction, one flush. bbolt's own Batch is not used, since it runs
 // functions again after an error.
 func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 	s.committing.Lock()
@@ -68,7 +80,7 @@ func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 
 // fail has every further call fail with the first error, and the next Open check the store before anything else.
 func (s *Store) fail(err error) error {
-	s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
+	s.ended(func() { s.failed.CompareAndSwap(nil, &store.CommitError{Err: err}) })
 	unmark(s.path)
 	return s.failed.Load()
 }
@@ -90,6 +102,13 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	if err != nil {
 		return err
 	}
+	number := tx.ID()
+	err = look(tx, fn)
+	return cmp.Or(s.await(number), err)
+}
+
+// look ends the transaction, also where fn panics.
+func look(tx *bbolt.Tx, fn func(store.Reader) error) error {
 	defer func() { _ = tx.Rollback() }() // ends a read; there is nothing to undo
 	return fn(&reader{tx: tx})
 }
@@ -97,15 +116,22 @@ func (s *Store) View(fn func(store.Reader) error) error {
 // Snapshot implements store.Store. The pages that die while it runs are reused only after it, so that a slow w makes the
 // file grow.
 func (s *Store) Snapshot(w io.Writer) (int64, error) {
-	if failed := s.failed.Load(); failed != nil {
-		return 0, failed
-	}
-	tx, err := s.begin()
+	tx, err := s.beginDurable()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
 	return tx.WriteTo(w)
+}
+
+// beginDurable waits for the end of a commit under way.
+func (s *Store) beginDurable() (*bbolt.Tx, error) {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if failed := s.failed.Load(); failed != nil {
+		return nil, failed
+	}
+	return s.begin()
 }
 
 func (s *Store) begin() (*bbolt.Tx, error) {

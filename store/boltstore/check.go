@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -11,16 +12,26 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// checkFile reads all pages of a file that are in use, and returns a *store.DamagedError if they are not a sound tree, or not all of the newest commit. bbolt looks
-// at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover, and a failed Open keeps the
-// lock. The caller holds the lock.
+// checkFile reads all pages of a file that are in use, and returns a *store.DamagedError if they are not a sound tree, or not all of the newest commit; a *store.TornError
+// where the commit before that is whole. bbolt looks at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover,
+// and a failed Open keeps the lock. The caller holds the lock.
+//
+// What it reads is on the disk: what a process wrote that was killed gets there first, and what the kernel takes for written is read anew.
 func checkFile(file *os.File) (err error) {
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	forgetPages(file)
 	data, err := mapFile(file)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
-	return damaged(file.Name(), checkData(data))
+	problem := checkData(data)
+	if errors.As(problem, new(tornError)) {
+		return &store.TornError{Path: file.Name(), Problem: problem.Error()}
+	}
+	return damaged(file.Name(), problem)
 }
 
 func mapFile(file *os.File) ([]byte, error) {
@@ -53,7 +64,14 @@ func checkData(data []byte) error {
 		if err != nil {
 			return err
 		}
-		return c.check()
+		problem := reading(c.check) // a sector that was being written may be one that can not be read
+		if problem == nil && c.kept != nil && c.broken == 0 {
+			return nil
+		}
+		if before := c.before(); before != nil && (problem != nil || c.kept == nil || c.broken > before.broken) {
+			return tornError{cmp.Or(problem, errHalf)}
+		}
+		return problem // none in a store from before there were sums, nor where a value was broken before
 	})
 }
 

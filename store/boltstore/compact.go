@@ -25,10 +25,12 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 		return 0, 0, err
 	}
 	path := filepath.Join(dir, fileName)
-	db, err := openBolt(path, opts, boltOptions(opts), checkFile)
+	var o opening
+	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
 	if err != nil {
 		return 0, 0, err
 	}
+	o.tell(opts.Logger)
 	s := newStore(db, opts, func() { disown(dir) })
 	defer func() { err = errors.Join(err, s.Close()) }() // the lock keeps others away until the copy has the name
 	if err := errors.Join(own(dir), removeTemps(dir)); err != nil {

@@ -1,10 +1,6 @@
 package boltstore
 
-import (
-	"go.etcd.io/bbolt"
-
-	"github.com/lessor-dev/lessor/store"
-)
+import "github.com/lessor-dev/lessor/store"
 
 // A commit can write the list of free pages with the rest: then the next Open need not look for them in the whole file. But it writes all of the list, which
 // a large drain makes long. So a commit leaves it out where it would be large beside what the commit writes anyway.
@@ -17,14 +13,6 @@ const (
 func (s *Store) manyFree(changes int) bool {
 	pages := s.db.Stats()
 	return pages.FreePageN+pages.PendingPageN > fewFree+freePerChange*changes
-}
-
-// update is one read-write transaction. The caller holds s.committing.
-func (s *Store) update(b *store.Batch, unlisted bool) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		s.db.NoFreelistSync, s.unlisted = unlisted, unlisted
-		return s.plan.apply(tx, b)
-	})
 }
 
 // listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages, and checks the store.

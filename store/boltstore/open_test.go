@@ -288,7 +288,7 @@ func namesIn(t *testing.T, dir string) string {
 }
 
 var addOne = store.Migration{Name: "add a record", Apply: func(_ store.Reader, b *store.Batch) error {
-	b.Put(store.Meta, []byte("one"), []byte("1"))
+	b.PutSealed(store.Meta, []byte("one"), 1, []byte("1"))
 	return nil
 }}
 
@@ -302,10 +302,11 @@ func TestOpenMigrates(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.View(func(r store.Reader) error {
-		if got := r.Get(store.Meta, []byte("one")); string(got) != "1" {
+		_, got, err := store.Open(store.Meta, []byte("one"), r.Get(store.Meta, []byte("one")))
+		if string(got) != "1" {
 			t.Errorf("the migration left %q", got)
 		}
-		return nil
+		return err
 	})
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)

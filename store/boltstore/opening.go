@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 
 	"go.etcd.io/bbolt"
@@ -11,8 +12,9 @@ import (
 
 // opening decides when a store is checked that is being opened: at once, or beside the service.
 type opening struct {
-	file  *os.File
-	later *recheck // nil where it was checked at once
+	file     *os.File
+	later    *recheck // nil where it was checked at once
+	tookBack bool
 }
 
 // check lets a store be checked later that has a good mark and a list of free pages. Without that list bbolt looks for them as it opens the
@@ -23,15 +25,38 @@ type opening struct {
 func (o *opening) check(file *os.File) error {
 	o.file = file
 	if !marked(file) {
-		return checkFile(file)
+		return o.checkFirst(file)
 	}
 	unmark(file.Name())
+	if err := file.Sync(); err != nil { // what a process wrote that was killed is there, and would be told of
+		return err
+	}
 	later, err := newRecheck(file)
 	if err == nil && later.free == noFreePage {
-		return errors.Join(later.release(), checkFile(file))
+		return errors.Join(later.release(), o.checkFirst(file))
 	}
 	o.later = later
 	return err
+}
+
+// checkFirst checks a store at once. A newest commit that is not whole is taken back, as that which was under way when the power went.
+func (o *opening) checkFirst(file *os.File) error {
+	o.file = file
+	err := checkFile(file)
+	if !errors.As(err, new(*store.TornError)) {
+		return err
+	}
+	err = takeBack(file)
+	o.tookBack = err == nil
+	return err
+}
+
+// tell says that a commit was taken back.
+func (o *opening) tell(log *slog.Logger) {
+	if o.tookBack {
+		log.Warn("the last commit to the store had been cut off by a loss of power, and was taken back: nobody had been told of it, unless its disk loses what it says it has",
+			"store", o.file.Name())
+	}
 }
 
 // pin keeps what is to be checked later from being written over.
@@ -53,7 +78,10 @@ func (o *opening) checkNow() error {
 
 // serve marks a store that was checked, and begins to check one that was not.
 func (o *opening) serve(s *Store) {
-	sound := func() { s.mark(o.file) }
+	sound := func() {
+		s.noteSound()
+		s.mark(o.file)
+	}
 	if o.later == nil {
 		sound()
 		return

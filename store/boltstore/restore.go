@@ -84,10 +84,12 @@ func copyFile(from, to string) (err error) {
 
 // prepareStore opens the copy, and closes it when all is done.
 func prepareStore(path string, opts Options, prepare func(*Store) error) error {
-	db, err := openBolt(path, opts, boltOptions(opts), checkFile)
+	var o opening
+	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
 	if err != nil {
 		return err
 	}
+	o.tell(opts.Logger)
 	s := newStore(db, opts, func() {})
 	err = s.requireSums()
 	if err == nil {

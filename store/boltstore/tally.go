@@ -11,9 +11,14 @@ import (
 type tally struct {
 	sums sums
 	kept []byte // nil in a store from before there were any
+	// broken counts values that are not what was sealed: the sums have the seal alone, which may be on another page or sector than the rest. Who reads
+	// such a value is told; here it matters in the newest commit only, see checkData.
+	broken int
+	format []byte // the record that tells the format of the store
 
 	in   *uint64 // sum of the bucket under check; nil of what has none
-	here bool    // it is the bucket of the sums
+	ks   store.Keyspace
+	here bool // it is the bucket of the sums
 }
 
 // enter begins a bucket of the root.
@@ -21,7 +26,7 @@ func (t *tally) enter(bucket string) {
 	t.in, t.here = nil, bucket == sumsBucket
 	for ks := range t.sums {
 		if store.Keyspace(ks).String() == bucket {
-			t.in = &t.sums[ks]
+			t.in, t.ks = &t.sums[ks], store.Keyspace(ks)
 		}
 	}
 }
@@ -30,6 +35,12 @@ func (t *tally) add(key, value []byte) {
 	switch {
 	case t.in != nil:
 		*t.in += hashOf(key, value)
+		if t.ks == store.Meta && string(key) == store.MetaFormat {
+			t.format = value
+		}
+		if len(value) > 0 && !store.Sealed(t.ks, key, value) {
+			t.broken++
+		}
 	case t.here && string(key) == sumsKey:
 		t.kept = value
 	}

@@ -48,6 +48,7 @@ type rounds struct {
 
 	kills, hits int   // hits are kills with calls under way
 	cut         int64 // calls that the kills cut off
+	takenBack   int   // commits
 }
 
 func newRounds(t *testing.T, dir string) *rounds {
@@ -74,6 +75,9 @@ func (r *rounds) run(hits int) {
 			r.c.Verify() // what the kill has left
 		}
 		r.c.Start()
+		if r.c.TookBack() {
+			r.takenBack++
+		}
 		streams.restarted()
 		r.look(ctx)
 	}
@@ -186,12 +190,12 @@ func (r *rounds) awaitStreams(ctx context.Context) {
 
 func (r *rounds) String() string {
 	n := r.b.counts
-	return fmt.Sprintf(`%d kills, %d of them with calls under way; they cut %d calls off
+	return fmt.Sprintf(`%d kills, %d of them with calls under way; they cut %d calls off, and left %d commits to be taken back
 acknowledged: %d submits of %d tasks, %d leases, %d starts and heartbeats, %d cancels, %d deletes
 verdicts: %d COMMITTED, %d CANCELLED on unary reports; %d on streams, %d of them COMMITTED for attempts that outlived a kill
 checked: %d times a task; %d verdicts replayed, %d other reports refused, %d submits repeated, %d held leases went on
 without an answer: %d had happened, %d had not`,
-		r.kills, r.hits, r.cut, n.submits, n.tasks, n.leases, n.beats, n.cancels, n.deletes,
+		r.kills, r.hits, r.cut, r.takenBack, n.submits, n.tasks, n.leases, n.beats, n.cancels, n.deletes,
 		n.verdicts[committed], n.verdicts[cancelled], n.streamed, n.carried,
 		n.compared, n.replays, n.duplicates, n.resubmits, n.held, n.unsureYes, n.unsureNo)
 }

@@ -14,36 +14,66 @@ type crashes struct {
 	look func(image)
 }
 
-// of builds images of a crash in a commit, of a disk on which the commits before it are. Until the meta page is there, the store must be as it was before; from then on as it
-// is after; one that is torn may be either.
-func (cr crashes) of(d disk, c commit, number int) {
+// of builds images of a crash in a commit, of a disk on which the commits before it are. The store must be as it was before, or as it is after: which is told by whether all
+// of the commit is there. The note of the commit before may be there or not, until the meta page of this one is written over it.
+func (cr crashes) of(before disk, c commit, number int) {
 	at := func(kind string, d disk, states ...int) {
 		cr.look(image{kind: kind, disk: d, commit: number, states: states})
 	}
-	cut := d.clone()
+	d := func() disk {
+		d := before.clone()
+		if cr.rnd.IntN(2) == 0 {
+			clear(d.content[c.meta.at+pageSize/2:][:pageSize/2])
+		}
+		return d
+	}
+	cut := d()
 	at("cut off between writes", cut.clone(), number)
 	cut.size = c.size
 	for _, w := range c.pages {
 		cut.write(w)
 		at("cut off between writes", cut.clone(), number)
 	}
-	for range 8 {
-		at("some of the pages", cr.some(d, c, func() bool { return cr.rnd.IntN(2) == 0 }), number)
-		at("torn pages", cr.torn(d, c), number)
-	}
 	whole := cut.clone()
 	whole.write(c.meta)
-	at("cut off before the last sync", whole, number+1)
+	at("cut off before the sync", whole, number+1)
+	either := func() bool { return cr.rnd.IntN(2) == 0 }
+	allButOne := func() func() bool {
+		left := cr.rnd.IntN(len(c.pages))
+		return func() bool { left--; return left != -1 }
+	}
+	for range 6 {
+		at("some of the pages", cr.some(d(), c, either), number)
+		at("torn pages", cr.torn(d(), c), number)
+		if c.first {
+			continue
+		}
+		at("some of the pages, and the meta page", cr.with(cr.some(d(), c, either), c.meta), number, number+1)
+		at("all pages but one, and the meta page", cr.with(cr.some(d(), c, allButOne()), c.meta), number, number+1)
+		at("torn pages, and the meta page", cr.with(cr.torn(d(), c), c.meta), number, number+1)
+	}
+	if !c.first {
+		at("the meta page alone", cr.with(cr.some(d(), c, func() bool { return false }), c.meta), number, number+1)
+	}
 	for range 12 {
-		if torn := cr.tornMeta(cut, c.meta); bitsBetween(torn.area(c.meta), c.meta.data) != 1 { // else it is as good as a flipped bit
+		from := cut
+		if !c.first && either() {
+			from = cr.some(d(), c, either)
+		}
+		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 { // else it is as good as a flipped bit
 			at("torn meta page", torn, number, number+1)
 		}
 	}
 }
 
+// with has the meta page.
+func (cr crashes) with(d disk, meta write) disk {
+	d.write(meta)
+	return d
+}
+
 // some has each page of a commit or not; the larger size of the file is synced before anything is written.
 func (cr crashes) some(d disk, c commit, there func() bool) disk {
-	d = d.clone()
 	d.size = c.size
 	for _, w := range c.pages {
 		if there() {
@@ -55,7 +85,6 @@ func (cr crashes) some(d disk, c commit, there func() bool) disk {
 
 // torn has each sector of each page or not, or those up to one, or those from one on.
 func (cr crashes) torn(d disk, c commit) disk {
-	d = d.clone()
 	d.size = c.size
 	const sectors = pageSize / sectorSize
 	for _, w := range c.pages {

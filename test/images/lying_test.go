@@ -66,11 +66,22 @@ func (l *lies) of(d disk, c commit, number int) {
 	if all := l.old[c.meta.at]; len(all) > 2 {
 		lie("a meta page of long ago", func(d *disk) { copy(d.area(c.meta), all[l.rnd.IntN(len(all)-2)]) })
 	}
+	if !c.first {
+		for range 2 {
+			lie(lostNote, func(d *disk) {
+				clear(d.area(c.note))
+				l.lose(d, c.pages[l.rnd.IntN(len(c.pages))].at)
+			})
+		}
+	}
 	lie(lostMeta, func(d *disk) { l.lose(d, c.meta.at) })
 }
 
-// lostMeta is what nothing in the file can tell from a crash before the write: then the store is that of the commit before, whole.
-const lostMeta = "the last meta page is lost"
+// These are what nothing in the file can tell from a crash before the last sync: then the store is that of the commit before, whole.
+const (
+	lostMeta = "the last meta page is lost"
+	lostNote = "a page of the last commit is lost, and the note that it was durable"
+)
 
 // before is the page in the place of the last version.
 func (l *lies) before(at int64) []byte {

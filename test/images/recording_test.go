@@ -5,6 +5,7 @@ package images
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,12 +32,14 @@ type recording struct {
 	states  []state // what is in the store, after each number of commits
 }
 
-// commit is what one commit does to the file, in this order: it makes it larger and syncs that, if it must; writes pages, and syncs them; writes a meta page, and syncs
-// it. TestOrder shows that the system is asked for just that.
+// commit is what one commit does to the file, in this order: it makes it larger and syncs that, if it must; writes pages and a meta page, and syncs them; and writes a note that
+// it did, which nothing syncs. TestOrder shows that the system is asked for just that.
 type commit struct {
 	size  int64 // of the file from then on
 	pages []write
+	first bool // since the store was opened: the pages are synced before the meta page is written
 	meta  write
+	note  write
 }
 
 // write is a write of one page.
@@ -54,6 +57,7 @@ type recorder struct {
 	recording *recording
 	model     *model
 	now       commit // under way
+	opened    bool   // and nothing was committed since
 }
 
 // record opens the store in dir, and records all commits to it from now on.
@@ -77,6 +81,7 @@ func open(t *testing.T, dir string) *boltstore.Store {
 
 // watch puts itself in front of the function by which bbolt writes; it has no way to ask for that.
 func (r *recorder) watch() {
+	r.opened = true
 	db := field[*bbolt.DB](reflect.ValueOf(r.Store), "db")
 	write := field[func([]byte, int64) (int, error)](reflect.ValueOf(*db), "ops", "writeAt")
 	through := *write
@@ -117,17 +122,33 @@ func (r *recorder) wrote(b []byte, at int64) {
 
 // Commit implements store.Store.
 func (r *recorder) Commit(ctx context.Context, b *store.Batch) error {
-	r.now = commit{}
+	r.now = commit{first: r.opened}
+	r.opened = false
 	if err := r.Store.Commit(ctx, b); err != nil {
 		return err
 	}
 	if r.now.meta.data == nil {
 		r.t.Fatal("a commit wrote no meta page")
 	}
+	r.now.note = r.note()
 	r.model.apply(b)
 	r.recording.commits = append(r.recording.commits, r.now)
 	r.recording.states = append(r.recording.states, r.model.state)
 	return nil
+}
+
+// note reads what the store wrote after the commit, which is not by way of bbolt: the other half of the other meta page.
+func (r *recorder) note() write {
+	w := write{pageSize - r.now.meta.at + pageSize/2, make([]byte, pageSize/2)}
+	file, err := os.Open(r.path)
+	if err == nil {
+		_, err = file.ReadAt(w.data, w.at)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return w
 }
 
 // again closes the store and opens it once more, in one piece of recording.
@@ -197,4 +218,5 @@ func (d *disk) commit(c commit) {
 		d.write(w)
 	}
 	d.write(c.meta)
+	d.write(c.note)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -167,7 +168,7 @@ func (v *viewer) number(s state) int { return slices.Index(v.rec.states, s) }
 // crash wants an image to open, in one of its states.
 func (v *viewer) crash(im image) {
 	v.put(im)
-	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		v.fail(im, "it does not open: %v", err)
 		return
@@ -225,7 +226,7 @@ func (v *viewer) goOn(im image, st *boltstore.Store, want state) {
 		v.fail(im, "it does not go on: %v", err)
 		return
 	}
-	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		v.fail(im, "it went on, and does not open: %v", err)
 		return
@@ -256,7 +257,7 @@ func (v *viewer) lie(im image) {
 	case err != nil:
 		v.fail(im, "%v", err)
 		return
-	case outcome == silent && im.kind == lostMeta && s == v.rec.states[im.commit]:
+	case outcome == silent && (im.kind == lostMeta || im.kind == lostNote) && s == v.rec.states[im.commit]:
 		outcome = back
 	case outcome == silent:
 		v.fail(im, "nobody notices that it has the state of commit %d (%v)", v.number(s), s)
@@ -271,7 +272,7 @@ func (v *viewer) lie(im image) {
 
 // judge opens an image as the coordinator and lessor verify do.
 func (v *viewer) judge(im image) (outcome string, s state, err error) {
-	st, err := boltstore.Open(v.dir, boltstore.Options{})
+	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	damaged, corrupt := new(store.DamagedError), new(store.CorruptError)
 	switch {
 	case errors.As(err, &damaged), errors.As(err, &corrupt):

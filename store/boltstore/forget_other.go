@@ -1,0 +1,8 @@
+//go:build !linux
+
+package boltstore
+
+import "os"
+
+// forgetPages knows no way.
+func forgetPages(*os.File) {}

@@ -1,0 +1,75 @@
+package boltstore
+
+import (
+	"bytes"
+	"errors"
+	"hash/fnv"
+	"os"
+	"syscall"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+// tornError is what is wrong with a newest commit that may have been cut off by a loss of power.
+type tornError struct{ error }
+
+var errHalf = errors.New("a part of its last commit is missing")
+
+// before has checked the commit before the newest: it is whole, and the newest may have been cut off. Else it is nil. Commits are never written over pages of the one before, and
+// without sums nothing would tell.
+func (c *checker) before() *checker {
+	m, ok := parseMeta(c.data[c.other(c.data)*c.pageSize:])
+	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
+		return nil
+	}
+	if bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx)) {
+		return nil
+	}
+	before := &checker{meta: m, data: c.data}
+	if before.check() != nil || before.kept == nil || !flushedOnce(before.format) {
+		return nil
+	}
+	return before
+}
+
+// flushedOnce reports whether commits to a store of that format are one flush, as far as this program knows.
+func flushedOnce(format []byte) bool {
+	const since = 5
+	n, err := store.ParseFormat(format)
+	return err == nil && n >= since && n <= store.Current().Format()
+}
+
+// takeBack makes the commit before the newest the newest one, for good. It was found whole. The meta page of the newest becomes one of the commit before, with the root of the
+// one that counts from now on, as in a copy that Snapshot wrote; the next commit is written over it.
+func takeBack(file *os.File) error {
+	data, err := mapFile(file)
+	if err != nil {
+		return err
+	}
+	m, _ := newestMeta(data)
+	other := m.other(data)
+	page := bytes.Clone(data[other*m.pageSize:][:m.pageSize])
+	if err := syscall.Munmap(data); err != nil {
+		return err
+	}
+	newest := 1 - other
+	order.PutUint64(page, newest)
+	fields := page[headerSize:][:metaSize]
+	order.PutUint64(fields[txAt:], m.tx-2)
+	sum := fnv.New64a()
+	_, _ = sum.Write(fields[:sumAt]) // never fails
+	order.PutUint64(fields[sumAt:], sum.Sum64())
+	copy(page[m.pageSize/2:], note(m.tx-1))
+	if _, err := file.WriteAt(page, int64(newest*m.pageSize)); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// other is the number of the meta page that is not in force.
+func (m meta) other(file []byte) uint64 {
+	if first, ok := parseMeta(file); ok && first.tx == m.tx {
+		return 1
+	}
+	return 0
+}
