@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -54,9 +56,16 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 				Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: []byte{byte(i)}},
 			}
 		}
-		if _, err := r.Say(r.Context(), home.Tenant, reports); err != nil {
-			r.Fatal(err)
-		}
+		r.together(func() { // two in a step, and all steps in a batch
+			for pair := range slices.Chunk(reports, 2) {
+				go func() {
+					if _, err := r.Say(r.Context(), home.Tenant, pair); err != nil {
+						r.Error(err)
+					}
+				}()
+				synctest.Wait()
+			}
+		})
 		r.kill()
 		for attempt := uint32(1); attempt <= n; attempt++ {
 			kept := r.kept(id, attempt)
