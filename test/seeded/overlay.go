@@ -21,7 +21,7 @@ func (m *mistake) caught() error {
 	if err != nil {
 		return err
 	}
-	failed, err := fails(overlay, m.pkg, m.test)
+	failed, err := m.fails(overlay, m.pkg, m.test)
 	switch {
 	case err != nil:
 		return err
@@ -30,7 +30,7 @@ func (m *mistake) caught() error {
 	case !m.exhaustive:
 		return nil
 	}
-	found, err := fails(overlay, "./test/exhaustive", "TestEveryState")
+	found, err := m.fails(overlay, "./test/exhaustive", "TestEveryState")
 	if err == nil && !found {
 		return errors.New("the exhaustive check does not find it")
 	}
@@ -55,8 +55,10 @@ func (m *mistake) overlay(dir string) (string, error) {
 }
 
 // fails reports whether the test fails. Code that does not compile, or a test that does not exist, is an error.
-func fails(overlay, pkg, test string) (bool, error) {
-	args := []string{"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w", "-run", "^" + test + "$", "-v", pkg}
+func (m *mistake) fails(overlay, pkg, test string) (bool, error) {
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w", "-run", "^" + test + "$", "-v"}
+	// What is compiled anew for this mistake alone is not optimized: it runs for a moment.
+	args = append(args, "-gcflags=./"+filepath.Dir(m.file)+"=-N -l", "-gcflags="+m.pkg+"=-N -l", pkg)
 	out, err := exec.Command("go", args...).CombinedOutput()
 	began := strings.Contains(string(out), "=== RUN   "+test+"\n")
 	if !began {
