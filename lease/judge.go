@@ -10,7 +10,7 @@ func (s *step) say(c Say) {
 	for _, r := range c.Reports {
 		a := s.hear(c.Tenant, r)
 		s.out.Answers = append(s.out.Answers, a)
-		if r.Acks && a.Verdict == VerdictRejected { // any other Start has acknowledged the lease, or found it at its end
+		if r.Acks && a.Verdict == VerdictRejected { // any other Start acknowledges the lease, ends it (T7), or finds it ended
 			s.hear(c.Tenant, &Report{Kind: KindAck, TaskID: r.TaskID, LeaseID: r.LeaseID, Session: r.Session})
 		}
 	}

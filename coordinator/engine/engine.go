@@ -280,7 +280,7 @@ func (e *Engine) durable(b *batch) {
 	for _, c := range b.changes {
 		e.set.durable(b.number, c)
 	}
-	e.blanks.put(b.changes)
+	e.blanks.put(b.changes) // the committer has told all that they say
 	e.beginReading(b.number)
 }
 

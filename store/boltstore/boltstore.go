@@ -80,8 +80,10 @@ func (s *Store) Commit(_ context.Context, b *store.Batch) error {
 
 // fail has every further call fail with the first error, and the next Open check the store before anything else.
 func (s *Store) fail(err error) error {
-	s.ended(func() { s.failed.CompareAndSwap(nil, &store.CommitError{Err: err}) })
-	unmark(s.path)
+	s.ended(func() {
+		s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
+		unmark(s.path) // before anybody is told, who may end the process
+	})
 	return s.failed.Load()
 }
 

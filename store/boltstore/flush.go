@@ -49,13 +49,6 @@ func (s *Store) note() {
 	_, _ = s.notes.WriteAt(note(number), noteAt(number, s.pageSize)) // the next flush will say what is wrong
 }
 
-// noteSound notes the last commit, of a store that was found sound.
-func (s *Store) noteSound() {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	s.note()
-}
-
 // keepNote makes the note of the last commit durable.
 func (s *Store) keepNote() {
 	if s.notes != nil && s.failed.Load() == nil {
@@ -76,6 +69,9 @@ func noteAt(number uint64, pageSize int) int64 {
 // await waits until commit number is durable, which a read has seen: bbolt shows it before it is. That read must have ended, or a commit that maps more of the file would
 // wait for it.
 func (s *Store) await(number int) error {
+	if uint64(number) <= s.durable.Load() {
+		return nil
+	}
 	s.settled.L.Lock()
 	defer s.settled.L.Unlock()
 	for uint64(number) > s.durable.Load() {

@@ -17,8 +17,8 @@ type opening struct {
 	tookBack bool
 }
 
-// check lets a store be checked later that has a good mark and a list of free pages. Without that list bbolt looks for them as it opens the
-// file, reads as much for it as a check does, and must not meet a lost page.
+// check lets a store be checked later that has a good mark, a note that its newest commit was durable, and a list of free pages. A commit without a note may have been cut off by the
+// end of its process, or have failed. Without that list bbolt looks for them as it opens the file, reads as much for it as a check does, and must not meet a lost page.
 //
 // The mark is away until that check has ended. For bbolt panics where it reads a lost page, and may do so before the check finds it: without a mark, the next start
 // checks first and says what is wrong, instead of dying in the same way.
@@ -32,7 +32,7 @@ func (o *opening) check(file *os.File) error {
 		return err
 	}
 	later, err := newRecheck(file)
-	if err == nil && later.free == noFreePage {
+	if err == nil && (later.free == noFreePage || !later.noted()) {
 		return errors.Join(later.release(), o.checkFirst(file))
 	}
 	o.later = later
@@ -78,11 +78,9 @@ func (o *opening) checkNow() error {
 
 // serve marks a store that was checked, and begins to check one that was not.
 func (o *opening) serve(s *Store) {
-	sound := func() {
-		s.noteSound()
-		s.mark(o.file)
-	}
+	sound := func() { s.mark(o.file) }
 	if o.later == nil {
+		s.note()
 		sound()
 		return
 	}

@@ -162,3 +162,21 @@ func TestRemapBesideTheCheck(t *testing.T) {
 		}
 	}
 }
+
+// A mark is not enough where the newest commit has no note that it was durable: it may have been cut off, or have failed.
+func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
+	dir := marking(t)
+	content := read(t, dir)
+	m, _ := newestMeta(content)
+	clear(content[noteAt(m.tx, int(m.pageSize)):][:len(note(m.tx))])
+	overwrite(t, dir, content)
+	for _, later := range []bool{false, true} { // the first start notes it
+		s := mustOpen(t, dir)
+		if got := s.recheck != nil; got != later {
+			t.Errorf("checked later: %v, want %v", got, later)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ func (c *checker) before() *checker {
 	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
 		return nil
 	}
-	if bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx)) {
+	if c.noted() {
 		return nil
 	}
 	before := &checker{meta: m, data: c.data}
@@ -30,6 +30,11 @@ func (c *checker) before() *checker {
 		return nil
 	}
 	return before
+}
+
+// noted reports whether the newest commit was durable.
+func (c *checker) noted() bool {
+	return bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx))
 }
 
 // flushedOnce reports whether commits to a store of that format are one flush, as far as this program knows.

@@ -157,7 +157,7 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// The note of a commit that was acknowledged is in the file, and after Close on its disk; that of a commit before it does not speak for the next.
+// The note of a commit that was acknowledged is in the file.
 func TestNotes(t *testing.T) {
 	dir := filled(t)
 	s := mustOpen(t, dir)

@@ -76,7 +76,9 @@ func (r *rounds) run(hits int) {
 		}
 		r.c.Start()
 		if r.c.TookBack() {
-			r.takenBack++
+			if r.takenBack++; !r.c.PowerCuts {
+				r.t.Error("a commit was taken back that the kernel has")
+			}
 		}
 		streams.restarted()
 		r.look(ctx)

@@ -22,6 +22,7 @@ func TestPowerCutXFS(t *testing.T) { powerCuts(t, harness.NewXFS(t, 320)) }
 func powerCuts(t *testing.T, disk *harness.Disk) {
 	t.Helper()
 	r := newRounds(t, filepath.Join(disk.Dir(), "data"))
+	r.c.PowerCuts = true
 	r.end = func() {
 		disk.Cut()
 		r.c.Perish()

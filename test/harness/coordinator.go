@@ -30,6 +30,8 @@ type Coordinator struct {
 	Env []string
 	// Under is a command that runs the program as its last arguments, and becomes it. Empty: none.
 	Under []string
+	// PowerCuts end its processes. Then there may be nothing to verify before the next start has taken a commit back.
+	PowerCuts bool
 
 	t    testing.TB
 	dir  string
