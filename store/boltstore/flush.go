@@ -63,8 +63,10 @@ func note(number uint64) []byte { return order.AppendUint64([]byte(noteHead), nu
 
 // noteAt is where the note of a commit goes. Commits write the meta pages in turn: those with even numbers page 0.
 func noteAt(number uint64, pageSize int) int64 {
-	return int64((number+1)%2)*int64(pageSize) + int64(pageSize)/2
+	return int64((number+1)%2)*int64(pageSize) + int64(noteOffset(pageSize))
 }
+
+func noteOffset(pageSize int) int { return pageSize / 2 }
 
 // await waits until commit number is durable, which a read has seen: bbolt shows it before it is. That read must have ended, or a commit that maps more of the file would
 // wait for it.

@@ -60,11 +60,15 @@ func parseMeta(page []byte) (m meta, ok bool) {
 	return readMeta(page[headerSize:][:metaSize])
 }
 
-func readMeta(fields []byte) (m meta, ok bool) {
-	const magic, version = 0xED0CDAED, 2
+func metaSum(fields []byte) uint64 {
 	sum := fnv.New64a()
 	_, _ = sum.Write(fields[:sumAt]) // never fails
-	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[sumAt:]) != sum.Sum64() {
+	return sum.Sum64()
+}
+
+func readMeta(fields []byte) (m meta, ok bool) {
+	const magic, version = 0xED0CDAED, 2
+	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[sumAt:]) != metaSum(fields) {
 		return meta{}, false
 	}
 	m = meta{

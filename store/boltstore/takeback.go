@@ -3,7 +3,6 @@ package boltstore
 import (
 	"bytes"
 	"errors"
-	"hash/fnv"
 	"os"
 	"syscall"
 
@@ -61,10 +60,8 @@ func takeBack(file *os.File) error {
 	order.PutUint64(page, newest)
 	fields := page[headerSize:][:metaSize]
 	order.PutUint64(fields[txAt:], m.tx-2)
-	sum := fnv.New64a()
-	_, _ = sum.Write(fields[:sumAt]) // never fails
-	order.PutUint64(fields[sumAt:], sum.Sum64())
-	copy(page[m.pageSize/2:], note(m.tx-1))
+	order.PutUint64(fields[sumAt:], metaSum(fields))
+	copy(page[noteOffset(int(m.pageSize)):], note(m.tx-1))
 	if _, err := file.WriteAt(page, int64(newest*m.pageSize)); err != nil {
 		return err
 	}
