@@ -24,6 +24,7 @@ type lastCommit struct {
 	pageSize uint64
 	number   uint64
 	before   string
+	after    string
 }
 
 func commitLast(t *testing.T) *lastCommit {
@@ -34,7 +35,7 @@ func commitLast(t *testing.T) *lastCommit {
 	c := &lastCommit{disk: watchDisk(t, s, dir), before: storetest.Listing(t, s)}
 	commitSome(t, s, 4, 1)
 	m, _ := newestMeta(c.content)
-	c.pageSize, c.number = m.pageSize, m.tx
+	c.pageSize, c.number, c.after = m.pageSize, m.tx, storetest.Listing(t, s)
 	return c
 }
 
@@ -50,6 +51,20 @@ func commitSome(t *testing.T, s *Store, from byte, n int) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// whole reports whether a file holds all of the commit: a list of free pages that is an older one, and still right, may take the place of the last.
+func (c *lastCommit) whole(t *testing.T, content []byte) bool {
+	t.Helper()
+	if checkData(content) != nil {
+		return false
+	}
+	s, err := OpenReadOnly(dirWith(t, content), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	return storetest.Listing(t, s) == c.after
 }
 
 // pages are the pages that the commit wrote, one by one, and were other ones before.
@@ -77,6 +92,9 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 	c := commitLast(t)
 	pages := c.pages()
 	for _, w := range pages {
+		if c.whole(t, c.without(w)) {
+			continue
+		}
 		dir := dirWith(t, c.without(w))
 		if _, err := OpenReadOnly(dir, Options{}); !errors.As(err, new(*store.TornError)) {
 			t.Errorf("page %d is missing, and who only looks is told %v", w.at/int64(c.pageSize), err)
@@ -130,6 +148,9 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	refused := 0
 	for _, w := range c.pages() {
 		content := c.without(w)
+		if c.whole(t, content) {
+			continue
+		}
 		copy(content[noteAt(c.number, int(c.pageSize)):], note(c.number))
 		s, err := Open(dirWith(t, content), Options{})
 		if errors.As(err, new(*store.DamagedError)) {
