@@ -83,6 +83,13 @@ func (c *Config) fill() {
 	}
 }
 
+// Validate reports the first setting that is out of its range, with the range; New refuses what it refuses. Nothing but the settings
+// is looked at.
+func (c Config) Validate() error {
+	c.fill()
+	return c.validate()
+}
+
 // maxInline bounds payload and output, which lie in memory whole, several times over, while they pass.
 const maxInline = 64 << 20
 

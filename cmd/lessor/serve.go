@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -72,18 +73,7 @@ func (c serveCmd) Run(a *app) error {
 	collectLess()
 	defer a.catchSignals()()
 	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
-	if c.Data == "" {
-		return fail(exitUsage, "name a directory", "--data: is empty")
-	}
-	log, err := c.Log.logger(a.err)
-	if err != nil {
-		return err
-	}
-	sessions, err := c.Session.with(c.Health)
-	if err != nil {
-		return err
-	}
-	quotas, err := c.Quotas.read()
+	cfg, err := c.settings(a.err)
 	if err != nil {
 		return err
 	}
@@ -99,15 +89,10 @@ func (c serveCmd) Run(a *app) error {
 	if httpLis != nil {
 		defer func() { _ = httpLis.Close() }()
 	}
-	return withStore(c.Data, log, func(st store.Store) error {
-		cfg := c.config(log, sessions)
-		if st, cfg.DiskFull, err = c.reserve(killable(st), log); err != nil {
+	return withStore(c.Data, cfg.Logger, func(st store.Store) error {
+		if st, cfg.DiskFull, err = c.reserve(killable(st), cfg.Logger); err != nil {
 			return err
 		}
-		if err := c.Access.apply(&cfg); err != nil {
-			return err
-		}
-		cfg.Quotas, cfg.Connections = quotas, c.Max.connections()
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return newError(c.Data, err)
@@ -123,13 +108,19 @@ var recoveries = map[string]engine.Recovery{
 	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
 }
 
-func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordinator.Config {
-	return coordinator.Config{
-		Logger:   log,
+// settings are those of the coordinator, checked before anything of the machine is touched: no port is taken and no store made for
+// settings that are wrong.
+func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error) {
+	switch {
+	case c.Data == "":
+		return cfg, fail(exitUsage, "name a directory", "--data: is empty")
+	case c.Reserve < 0 || c.Reserve > maxReserve:
+		return cfg, fail(exitUsage, "", "--disk-reserve: is %d; the range is 0 to %d", c.Reserve, maxReserve)
+	}
+	cfg = coordinator.Config{
 		Version:  buildVersion(),
 		Recovery: recoveries[c.Recovery],
 		Pprof:    c.Pprof,
-		Sessions: sessions,
 		Callbacks: coordinator.Callbacks{
 			URL: c.CallbackURL, TokenTTL: c.TaskTokenTTL,
 		},
@@ -137,7 +128,24 @@ func (c serveCmd) config(log *slog.Logger, sessions coordinator.Sessions) coordi
 		Limits: lease.Limits{
 			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
 		},
+		Connections: c.Max.connections(),
 	}
+	if cfg.Logger, err = c.Log.logger(stderr); err != nil {
+		return cfg, err
+	}
+	if cfg.Sessions, err = c.Session.with(c.Health); err != nil {
+		return cfg, err
+	}
+	if cfg.Quotas, err = c.Quotas.read(); err != nil {
+		return cfg, err
+	}
+	if err = c.Access.apply(&cfg); err != nil {
+		return cfg, err
+	}
+	if err = cfg.Validate(); err != nil {
+		return cfg, fail(exitUsage, "", "%v", err)
+	}
+	return cfg, nil
 }
 
 // listen opens a listener. Off loopback there must be TLS (X1), and with it someone to ask who calls.
@@ -194,13 +202,12 @@ func announce(a *app, grpcLis, httpLis net.Listener) error {
 	return err
 }
 
+// maxReserve is the most room that can be kept, in MiB.
+const maxReserve = 1 << 20
+
 // reserve keeps room on the disk of the store, and tells when there is no more.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
-	const most = 1 << 20
-	switch {
-	case c.Reserve < 0 || c.Reserve > most:
-		return nil, nil, fail(exitUsage, "", "--disk-reserve: is %d; the range is 0 to %d", c.Reserve, most)
-	case c.Reserve == 0:
+	if c.Reserve == 0 {
 		return st, nil, reserve.Release(c.Data)
 	}
 	r := reserve.Open(c.Data, int64(c.Reserve)<<20, log)
@@ -221,19 +228,12 @@ func withStore(dir string, log *slog.Logger, use func(store.Store) error) (err e
 	return use(st)
 }
 
-// newError explains why a coordinator cannot be made: its store fails, or its configuration is wrong.
+// newError explains why there is no coordinator of settings that are right.
 func newError(dir string, err error) error {
-	var (
-		commit  *store.CommitError
-		corrupt *store.CorruptError
-	)
-	switch {
-	case errors.As(err, &commit):
+	if errors.As(err, new(*store.CommitError)) {
 		return storeFailed(err)
-	case errors.As(err, &corrupt):
-		return storeError(dir, err)
 	}
-	return fail(exitUsage, "", "%v", err)
+	return storeError(dir, err)
 }
 
 // storeFailed is the end of a process that cannot know any more what is in its store.
