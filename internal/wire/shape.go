@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"sync"
 	"unicode/utf8"
 
@@ -69,13 +70,14 @@ func newField(f protoreflect.FieldDescriptor) field {
 // fits reports whether an encoded message is plain.
 func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
-		number, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 || int(number) >= len(s) {
+		tag, n := binary.Uvarint(raw)
+		number := tag >> 3
+		if n <= 0 || number >= uint64(len(s)) {
 			return false
 		}
 		raw = raw[n:]
 		f := &s[number]
-		if !f.known || f.typ != typ {
+		if !f.known || f.typ != protowire.Type(tag&7) {
 			return false
 		}
 		if n = f.size(raw); n < 0 {
@@ -88,12 +90,22 @@ func (s shape) fits(raw []byte) bool {
 
 // size is how many bytes a value takes, negative where it is not plain.
 func (f *field) size(raw []byte) int {
-	if f.typ != protowire.BytesType {
-		return protowire.ConsumeFieldValue(1, f.typ, raw) // the number matters to groups alone
-	}
-	content, n := protowire.ConsumeBytes(raw)
-	if n >= 0 && (f.text && !utf8.Valid(content) || f.nested != nil && !f.nested.fits(content)) {
+	switch f.typ {
+	case protowire.VarintType:
+		if _, n := binary.Uvarint(raw); n > 0 {
+			return n
+		}
 		return -1
+	case protowire.BytesType:
+		length, n := binary.Uvarint(raw)
+		if n <= 0 || length > uint64(len(raw)-n) {
+			return -1
+		}
+		end := n + int(length)
+		if content := raw[n:end]; f.text && !utf8.Valid(content) || f.nested != nil && !f.nested.fits(content) {
+			return -1
+		}
+		return end
 	}
-	return n
+	return protowire.ConsumeFieldValue(1, f.typ, raw) // the number matters to groups alone
 }
