@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -39,13 +40,13 @@ type census interface {
 // ListWorkers shows the open sessions of the tenant by worker and session.
 func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
 	f := s.fields()
-	queue := f.id("queue", req.GetQueue())
-	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	queue := f.ID("queue", req.GetQueue())
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	tenant := identify(ctx).Tenant
 	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
 	after := list.cursor(f, req.GetPageToken())
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	held, err := s.census.Holdings(ctx)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 		return nil, toStatus(err)
 	}
 	return &lessorv1.GetStatusResponse{
-		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: stamp(s.started), ServerTime: stamp(s.engine.Now().Wall),
+		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.caller()), unended),
 	}, nil

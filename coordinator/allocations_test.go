@@ -5,28 +5,22 @@ package coordinator
 import (
 	"testing"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // What is made of an item of a frame only gets less: a frame has hundreds, and each is made once for every attempt.
 func TestAllocationsOfAFrame(t *testing.T) {
 	const items = 100
-	tokens := taskTokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
+	tokens := convert.Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
 	now := lease.Now{Serving: 1, Wall: 1}
-	st := memstore.New()
-	e := &edge{store: st, engine: clockOnly{}, taskTokens: tokens}
-	g := granted(t, st)
-	all := make([]engine.Granted, items)
 	answers := make([]lease.Answer, items)
 	reports := make([]*lease.Report, items)
-	said := make([]*lessorv1.Report, items)
+	task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: 1}, Tenant: "t", Workspace: "w", Spec: &lease.Spec{Queue: "q"}, Lease: &lease.Lease{Attempt: 1}}
 	for i := range items {
-		said[i] = &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: "t", LeaseId: "l", ReportId: "r"}}}
-		all[i], answers[i], reports[i] = *g, lease.Answer{ExpiresAt: 5, Holding: g.Task.Holding()}, &lease.Report{}
+		answers[i], reports[i] = lease.Answer{ExpiresAt: 5, Holding: task.Holding()}, &lease.Report{}
 	}
 	out := newOutbox(nil, tokens)
 	out.verdicts("1", 0, reports, make([]string, items), answers, nil)
@@ -36,16 +30,6 @@ func TestAllocationsOfAFrame(t *testing.T) {
 		make func()
 		most float64 // for an item
 	}{
-		{"report", func() { // nothing of its own
-			if r := parseReports(said, lease.DefaultLimits()); len(r) != items || r[items-1].Result == nil {
-				t.Fatal(r)
-			}
-		}, 0},
-		{"assignment", func() { // its id, which the task's begins, and a token
-			if m, err := e.dispatchOf(all); err != nil || len(m.GetDispatch().GetAssignments()) != items {
-				t.Fatalf("%v (%v)", m, err)
-			}
-		}, 2},
 		{"verdict", func() { // a token
 			if m := verdicts(now); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
 				t.Fatal(m)

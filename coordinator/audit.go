@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -105,7 +106,7 @@ func describe(a *records.Audit, req proto.Message) {
 	m := proto.Clone(req).ProtoReflect()
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
 		if f := m.Descriptor().Fields().ByName(name); f != nil && m.Has(f) {
-			*into = clip(m.Get(f).String(), maxAuditID)
+			*into = convert.Clip(m.Get(f).String(), maxAuditID)
 			m.Clear(f)
 		}
 	}
@@ -118,7 +119,7 @@ func describe(a *records.Audit, req proto.Message) {
 	}
 	take(&a.Corr, m, "request_id")
 	take(new(string), m, "page_token")
-	a.Detail = clip(words(m.Interface()), maxAuditDetail)
+	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 
 // words is a message as text in one line. The library varies its spaces on purpose.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -16,17 +17,17 @@ import (
 func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
 	f, tenant := s.fields(), identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
-		Subject: f.id("subject", req.GetSubject()), Action: f.id("action", req.GetAction()), Outcome: f.id("outcome", req.GetOutcome()),
+		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()), Outcome: f.ID("outcome", req.GetOutcome()),
 		Since: req.GetSince(), Until: req.GetUntil(),
 	}
-	p := auditPage{want: want, size: f.items("page_size", req.GetPageSize(), defaultPage), until: f.wall("until", req.GetUntil())}
-	from := store.AuditKey{Tenant: tenant, At: f.wall("since", req.GetSince()), Serving: math.MinInt64}
+	p := auditPage{want: want, size: f.Items("page_size", req.GetPageSize(), defaultPage), until: f.Wall("until", req.GetUntil())}
+	from := store.AuditKey{Tenant: tenant, At: f.Wall("since", req.GetSince()), Serving: math.MinInt64}
 	list := newListing("audit", tenant, want)
 	if cursor := list.cursor(f, req.GetPageToken()); len(cursor) == auditCursor {
 		from = afterAudit(tenant, cursor)
 	}
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	if err := s.view(func(r store.Reader) error { return records.Audits(r, from, p.take) }); err != nil {
 		return nil, toStatus(err)
@@ -88,7 +89,7 @@ func afterAudit(tenant string, cursor []byte) store.AuditKey {
 
 func auditProto(a *records.Audit) *lessorv1.AuditEvent {
 	return &lessorv1.AuditEvent{
-		At: stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,
+		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,
 		Action: a.Action, WorkspaceId: a.Workspace, Object: a.Object, Detail: a.Detail, RequestId: a.Corr,
 		Outcome: a.Outcome, Tasks: a.Tasks, Times: a.Times,
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -85,12 +86,12 @@ func parseRole(m lessorv1.Role) auth.Role {
 // CreateToken issues a token for the caller's tenant.
 func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateTokenRequest) (*lessorv1.CreateTokenResponse, error) {
 	f := s.fields()
-	life := f.span("ttl", req.GetTtl())
+	life := f.Span("ttl", req.GetTtl())
 	if req.GetTtl() != nil && life < time.Second {
-		f.fail("ttl", "is %v; the range is 1s to %v", life, auth.MaxLife)
+		f.Fail("ttl", "is %v; the range is 1s to %v", life, auth.MaxLife)
 	}
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	who := identify(ctx)
 	token, t, err := s.keyring.Create(ctx, auth.Request{
@@ -106,11 +107,11 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 // ListTokens shows the tokens of the caller's tenant.
 func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRequest) (*lessorv1.ListTokensResponse, error) {
 	f, tenant := s.fields(), identify(ctx).Tenant
-	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("tokens", tenant, &lessorv1.ListTokensRequest{})
 	after := string(list.cursor(f, req.GetPageToken()))
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	res, last := &lessorv1.ListTokensResponse{}, ""
 	for _, t := range s.keyring.List(tenant) {
@@ -132,9 +133,9 @@ func tokenKey(t records.Token) string { return fmt.Sprintf("%020d %s", t.IssuedA
 // RevokeToken ends a credential of the caller's tenant.
 func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeTokenRequest) (*lessorv1.RevokeTokenResponse, error) {
 	f, who := s.fields(), identify(ctx)
-	id := f.required("token_id", req.GetTokenId())
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	id := f.Required("token_id", req.GetTokenId())
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	note(ctx, "id", id)
 	t, err := s.keyring.Revoke(ctx, who.Tenant, id, who.Subject, time.Now())
@@ -147,9 +148,9 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 // RotateKey makes a new key sign for the caller's tenant.
 func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequest) (*lessorv1.RotateKeyResponse, error) {
 	f := s.fields()
-	retire := f.span("retire_after", req.GetRetireAfter())
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	retire := f.Span("retire_after", req.GetRetireAfter())
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	var bound *time.Duration
 	if req.GetRetireAfter() != nil {
@@ -182,14 +183,14 @@ func (s *authService) ListKeys(ctx context.Context, _ *lessorv1.ListKeysRequest)
 func tokenProto(t records.Token) *lessorv1.TokenInfo {
 	role, _ := auth.ParseRole(t.Role)
 	return &lessorv1.TokenInfo{
-		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: stamp(t.IssuedAt), IssuedBy: t.IssuedBy,
-		ExpiresAt: stamp(t.ExpiresAt), RevokedAt: stamp(t.RevokedAt), RevokedBy: t.RevokedBy,
+		TokenId: t.ID, Role: roleProtos[role], Subject: t.Subject, KeyId: t.Key, IssuedAt: convert.Stamp(t.IssuedAt), IssuedBy: t.IssuedBy,
+		ExpiresAt: convert.Stamp(t.ExpiresAt), RevokedAt: convert.Stamp(t.RevokedAt), RevokedBy: t.RevokedBy,
 	}
 }
 
 // keyProto leaves the secret out.
 func keyProto(k records.SigningKey, tokens uint32) *lessorv1.SigningKey {
 	return &lessorv1.SigningKey{
-		KeyId: k.ID, CreatedAt: stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: stamp(k.RetiresAt), Tokens: tokens,
+		KeyId: k.ID, CreatedAt: convert.Stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: convert.Stamp(k.RetiresAt), Tokens: tokens,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -76,7 +77,7 @@ func (s *adminService) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStrea
 // copyTo sends all parts. The snapshot is let go when it returns, whatever becomes of the reader.
 func (s *adminService) copyTo(out *backupWriter) error {
 	begin := &lessorv1.BackupBegin{
-		Format: store.Current().Format(), Epoch: s.engine.Epoch(), TakenAt: stamp(s.engine.Now().Wall), StoreBytes: uint64(s.store.Stats().FileBytes),
+		Format: store.Current().Format(), Epoch: s.engine.Epoch(), TakenAt: convert.Stamp(s.engine.Now().Wall), StoreBytes: uint64(s.store.Stats().FileBytes),
 	}
 	if err := out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Begin{Begin: begin}}); err != nil {
 		return err

@@ -3,8 +3,8 @@
 //
 // # The path of a call
 //
-// The gate lets the call in or not (access.go). A handler reads the request field by field (parse_*.go), sends one command to the engine
-// (package engine), waits, and writes the answer (convert*.go). It holds no state and takes no decision: what is right or wrong
+// The gate lets the call in or not (access.go). A handler reads the request field by field (package convert), sends one command to the
+// engine (package engine), waits, and writes the answer (convert again). It holds no state and takes no decision: what is right or wrong
 // about a lease is decided in package lease. Errors become statuses in one place (errors.go). What is shown of tasks at rest is
 // read from the store, whose committed state is all that anyone may see.
 //
@@ -41,10 +41,10 @@
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
 //	edge.go errors.go page.go                 what the services share
-//	http_api.go task_token.go                 the API in JSON (package httpapi), and the tokens by which workers report over it (H1)
+//	http_api.go                               the API in JSON (package httpapi), and who may report over it (H1)
 //	local.go local_stream.go                  how its requests become calls of the services
-//	fields.go parse_*.go placement.go         from the wire to the rules
-//	convert*.go digest.go                     from the rules to the wire; what a message is known by
+//
+// Package convert: from the wire to the rules and back.
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go its streams of events
 //	worker_service.go                         WorkerService, its unary calls; the session_ files are its stream

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -89,84 +90,6 @@ func FuzzInvalidUTF8(f *testing.F) {
 	})
 }
 
-// A spec is refused by its field, or what is made of it is complete: filled in again it does not change.
-func FuzzSpec(f *testing.F) {
-	for _, m := range []*lessorv1.TaskSpec{
-		{Queue: "q"},
-		{Queue: "q", Priority: -1, Labels: map[string]string{"": ""}, ConcurrencyKey: "k", ConcurrencyLimit: 1 << 31},
-		{Queue: "q", Requirements: &lessorv1.Requirements{Runtimes: []string{"r", "r"}}, RetryPolicy: &lessorv1.RetryPolicy{BackoffMultiplier: -1}},
-	} {
-		raw, _ := proto.Marshal(m)
-		f.Add(raw)
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := &lessorv1.TaskSpec{}
-		if proto.Unmarshal(raw, m) != nil {
-			return
-		}
-		s, err := parseSpec(m, lease.DefaultLimits())
-		if err != nil {
-			if field := (*lease.FieldError)(nil); !errors.As(err, &field) || field.Field == "" || status.Code(toStatus(err)).String() != "InvalidArgument" {
-				t.Errorf("%v: %v names no field", m, err)
-			}
-			return
-		}
-		before := *s
-		if err := s.Fill(lease.DefaultLimits()); err != nil {
-			t.Errorf("%v was taken, and not again: %v", m, err)
-		}
-		if s.HeartbeatTimeout != before.HeartbeatTimeout || s.Retry.MaxAttempts != before.Retry.MaxAttempts || s.Retention != before.Retention {
-			t.Errorf("%v: %+v is filled in as %+v", m, before, s)
-		}
-	})
-}
-
-// A filter selects what it says, field by field.
-func FuzzFilter(f *testing.F) {
-	for _, m := range []*lessorv1.TaskFilter{
-		{},
-		{Queue: "q"},
-		{Queue: "p"},
-		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
-		{Labels: map[string]string{"a": "", "b": ""}},
-		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
-		{States: []lessorv1.TaskState{99, -1}},
-	} {
-		raw, _ := proto.Marshal(m)
-		f.Add(raw)
-	}
-	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", Labels: map[string]string{"a": "1", "c": ""}}
-	if err := spec.Fill(lease.DefaultLimits()); err != nil {
-		f.Fatal(err)
-	}
-	task := &lease.Task{Spec: spec}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := &lessorv1.TaskFilter{}
-		if proto.Unmarshal(raw, m) != nil {
-			return
-		}
-		check := &fields{limits: lease.DefaultLimits()}
-		want := parseFilter(check, m)
-		if check.err != nil {
-			return
-		}
-		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") && (m.GetRunId() == "" || m.GetRunId() == "r") &&
-			m.GetHostNodeId() == ""
-		for k, v := range m.GetLabels() {
-			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
-		}
-		for i, s := range m.GetStates() {
-			if s == lessorv1.TaskState_TASK_STATE_UNSPECIFIED || s == lessorv1.TaskState(task.State()) {
-				break
-			}
-			selects = selects && i+1 < len(m.GetStates())
-		}
-		if want.matches(task) != selects {
-			t.Errorf("%v: selected %v, want %v", m, !selects, selects)
-		}
-	})
-}
-
 // A page token has one text, and is of one list. A cursor that somebody made up does no harm: the lists answer, or refuse it by name.
 func FuzzPageToken(f *testing.F) {
 	list := newListing("tasks", "default", &lessorv1.TaskFilter{})
@@ -176,11 +99,11 @@ func FuzzPageToken(f *testing.F) {
 	f.Add("", []byte("q\x00q"))
 	r := newPages(f)
 	f.Fuzz(func(t *testing.T, token string, cursor []byte) {
-		check := &fields{limits: lease.DefaultLimits()}
-		if got := list.cursor(check, token); check.err == nil && token != "" && list.token(got) != token {
+		check := &convert.Fields{Limits: lease.DefaultLimits()}
+		if got := list.cursor(check, token); check.Err == nil && token != "" && list.token(got) != token {
 			t.Errorf("%q is taken for %q", token, list.token(got))
 		}
-		if got := list.cursor(&fields{}, list.token(cursor)); !bytes.Equal(got, cursor) && len(cursor) > 0 {
+		if got := list.cursor(&convert.Fields{}, list.token(cursor)); !bytes.Equal(got, cursor) && len(cursor) > 0 {
 			t.Errorf("%x comes back as %x", cursor, got)
 		}
 		for name, ask := range r.lists {
@@ -198,7 +121,7 @@ func forged(kind string, cursor []byte) string {
 	var m proto.Message = &lessorv1.TaskFilter{}
 	switch kind {
 	case "queues":
-		m = &lessorv1.ListQueuesRequest{WorkspaceId: DefaultWorkspace}
+		m = &lessorv1.ListQueuesRequest{WorkspaceId: convert.DefaultWorkspace}
 	case "workers":
 		m = &lessorv1.ListWorkersRequest{}
 	case "audit":

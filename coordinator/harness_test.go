@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -149,3 +150,5 @@ func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
 	}
 	return res.GetTask()
 }
+
+func text(n int) string { return strings.Repeat("x", n) }

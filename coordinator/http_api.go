@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/lease"
@@ -30,7 +31,7 @@ func (c *Coordinator) newHTTP(inside *local, g *gate, m *metrics) *http.Server {
 		Open:     c.door.open(),
 		Host:     host,
 		Calls:    inside,
-		Door:     &httpDoor{gate: g, engine: c.engine, tokens: c.edge.taskTokens},
+		Door:     &httpDoor{gate: g, engine: c.engine, tokens: c.edge.assigner.Tokens},
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
 		Answered: m.answered,
@@ -42,7 +43,7 @@ func (c *Coordinator) newHTTP(inside *local, g *gate, m *metrics) *http.Server {
 type httpDoor struct {
 	*gate
 	engine *engine.Engine
-	tokens taskTokens
+	tokens convert.Tokens
 }
 
 // Admit lets a request in by the rule of its route; see httpapi.Door.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -33,7 +34,7 @@ func (r *rig) foreign(t *testing.T) (token, id string) {
 		t.Fatalf("%v (%v), want one lease", granted, err)
 	}
 	task, now := granted[0].Task, r.engine.Now()
-	token, _ = r.edge.taskTokens.of(&times{now: now}, task.Holding(), task.ExpiresAt(now))
+	token, _ = r.edge.assigner.Tokens.Of(&convert.Times{Now: now}, task.Holding(), task.ExpiresAt(now))
 	return token, task.ID.String()
 }
 

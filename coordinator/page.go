@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
 )
 
 // Sizes of pages.
@@ -20,11 +22,7 @@ type listing [sha256.Size]byte
 
 // newListing describes a list; request holds all that selects its items, and nothing of the page.
 func newListing(kind, tenant string, request proto.Message) listing {
-	d := digester{sha256.New()}
-	d.bytes([]byte(kind))
-	d.bytes([]byte(tenant))
-	d.message(request.ProtoReflect())
-	return listing(d.h.Sum(nil))
+	return convert.Fingerprint(request, kind, tenant)
 }
 
 const checkLen = 8
@@ -35,13 +33,13 @@ func (l listing) token(cursor []byte) string {
 }
 
 // cursor reads a token; none is the first page. The error names page_token.
-func (l listing) cursor(f *fields, token string) []byte {
+func (l listing) cursor(f *convert.Fields, token string) []byte {
 	if token == "" {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < checkLen || l.token(raw[checkLen:]) != token { // the decoder skips line ends, and some bits
-		f.fail("page_token", "is not of this list: send the next_page_token of a page with the same filter, or none")
+		f.Fail("page_token", "is not of this list: send the next_page_token of a page with the same filter, or none")
 		return nil
 	}
 	return raw[checkLen:]

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"testing"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -13,9 +14,9 @@ func TestPageTokenBelongsToItsList(t *testing.T) {
 	list := newListing("tasks", "tenant", filter)
 	token := list.token([]byte("cursor"))
 
-	f := fields{limits: lease.DefaultLimits()}
-	if got := list.cursor(&f, token); string(got) != "cursor" || f.err != nil {
-		t.Fatalf("cursor is %q (%v)", got, f.err)
+	f := convert.Fields{Limits: lease.DefaultLimits()}
+	if got := list.cursor(&f, token); string(got) != "cursor" || f.Err != nil {
+		t.Fatalf("cursor is %q (%v)", got, f.Err)
 	}
 	for name, other := range map[string]listing{
 		"tenant":    newListing("tasks", "tenanu", filter),
@@ -34,8 +35,8 @@ func TestPageTokenBelongsToItsList(t *testing.T) {
 
 func wantBadToken(t *testing.T, name string, l listing, token string) {
 	t.Helper()
-	f := fields{limits: lease.DefaultLimits()}
-	if l.cursor(&f, token); f.err == nil || f.err.Field != "page_token" {
-		t.Errorf("%s: error is %v, want one of page_token", name, f.err)
+	f := convert.Fields{Limits: lease.DefaultLimits()}
+	if l.cursor(&f, token); f.Err == nil || f.Err.Field != "page_token" {
+		t.Errorf("%s: error is %v, want one of page_token", name, f.Err)
 	}
 }

@@ -11,14 +11,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // W12: what was asked for is kept, with the defaults filled in, and is part of the assignment.
 func TestPlacementIsKept(t *testing.T) {
 	t.Attr("rules", "W12 S1")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		want := placed()
+		want := placedSpec()
 		want.Affinity = &lessorv1.Affinity{Key: "s"}
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { proto.Merge(s, want) }).GetTaskId()
 		want.Affinity.Mode, want.Affinity.Ttl = lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED, durationpb.New(10*time.Minute)
@@ -71,7 +70,7 @@ func TestBadPlacementIsRefused(t *testing.T) {
 	t.Attr("rules", "W12 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		spec := func(change func(*lessorv1.TaskSpec)) error {
-			s := placed()
+			s := placedSpec()
 			change(s)
 			return errOf(r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: s}))
 		}
@@ -121,31 +120,21 @@ func TestArtifactsHaveTheirWorker(t *testing.T) {
 	})
 }
 
-// What a response with many assignments may hold is counted by their sizes, of which this is a part: it is not below what the wire has.
-func TestPlacementSizeIsEnough(t *testing.T) {
-	for name, m := range map[string]*lessorv1.TaskSpec{
-		"none": {},
-		"some": placed(),
-		"most": {
-			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{text(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
-			ResourceRefs: slices.Repeat([]*lessorv1.ResourceRef{{
-				ResourceId: text(256), WorkerId: "w", Scope: text(256), Metadata: labels(8), ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
-			}}, 32),
-			Affinity:  &lessorv1.Affinity{Key: text(256), Ttl: durationpb.New(24 * time.Hour)},
-			TraceMeta: &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{text(256)}, 64), ChainIndex: proto.Uint32(63)},
+// placedSpec is what a spec asks of its worker.
+func placedSpec() *lessorv1.TaskSpec {
+	return &lessorv1.TaskSpec{
+		Queue: "q",
+		Requirements: &lessorv1.Requirements{
+			Runtimes: []string{"python3"}, Features: []string{"avx"},
+			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 40.5, "cpu": 2},
 		},
-	} {
-		m.Queue = "q"
-		spec, err := parseSpec(m, lease.DefaultLimits())
-		if err != nil {
-			t.Fatal(err)
-		}
-		with := proto.Size(specProto("", spec))
-		spec.Requirements, spec.ResourceRefs, spec.Affinity, spec.Trace = nil, nil, nil, nil
-		want := with - proto.Size(specProto("", spec))
-		again, _ := parseSpec(m, lease.DefaultLimits())
-		if got := again.PlacementSize(); got < want || got > 2*want+100 {
-			t.Errorf("%s: %d bytes are counted, the wire has %d", name, got, want)
-		}
+		ResourceRefs: []*lessorv1.ResourceRef{
+			{
+				ResourceId: "model", WorkerId: "gpu-1", Type: "weights", Scope: "run",
+				ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 0)), Metadata: map[string]string{"sha": "1"},
+			},
+			{ResourceId: "data", WorkerId: "gpu-1"},
+		},
+		Affinity: &lessorv1.Affinity{Key: "s", Mode: lessorv1.AffinityMode_AFFINITY_MODE_STICKY, Ttl: durationpb.New(time.Minute)},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -14,12 +15,12 @@ import (
 // ListQueues shows the queues of a workspace by name.
 func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
-	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
 	after := list.cursor(f, req.GetPageToken())
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	found, err := s.engine.Queues(ctx, space, string(after), size+1)
 	if err != nil {
@@ -40,8 +41,8 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueRequest) (*lessorv1.GetQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	q, found, err := s.engine.Queue(ctx, space, name)
 	switch {
@@ -54,22 +55,22 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 }
 
 // queueName reads which queue a request is about.
-func queueName(ctx context.Context, f *fields, req interface {
+func queueName(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkspaceId() string
 	GetName() string
 },
 ) (engine.Space, string) {
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
-	return space, f.required("name", req.GetName())
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	return space, f.Required("name", req.GetName())
 }
 
 // UpdateQueue sets what governs the grants of a queue.
 func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueueRequest) (*lessorv1.UpdateQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
-	policy := parseRetryPolicy(f, "retry_policy", req.GetRetryPolicy())
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	policy := convert.ParseRetryPolicy(f, "retry_policy", req.GetRetryPolicy())
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	q, err := s.engine.UpdateQueue(ctx, space, name, func(settings *lease.Settings) { update(settings, req, policy) })
 	if err != nil {
@@ -121,8 +122,8 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
 	sw := engine.Sweep{Space: space}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	switch _, found, err := s.engine.Queue(ctx, space, name); {
 	case err != nil:
@@ -148,14 +149,14 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	s := &q.Settings
 	m := &lessorv1.Queue{
 		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, Blocked: q.Parked,
-		CreatedAt: stamp(q.CreatedAt), Takers: uint32(q.Takers),
+		CreatedAt: convert.Stamp(q.CreatedAt), Takers: uint32(q.Takers),
 		Paused: s.Paused, MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
 	}
 	if s.Rate.PerSecond != 0 {
 		m.RateLimit = &lessorv1.RateLimit{PerSecond: s.Rate.PerSecond, Burst: s.Rate.Burst}
 	}
 	if s.Retry.IsSet() {
-		m.RetryPolicy = retryPolicyProto(&s.Retry)
+		m.RetryPolicy = convert.RetryPolicyProto(&s.Retry)
 	}
 	return m
 }

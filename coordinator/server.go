@@ -23,6 +23,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
@@ -105,7 +106,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: newRejects(),
-		taskTokens: taskTokens{tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)},
+		assigner: &convert.Assigner{Tokens: convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}},
 	}
 	inside := newLocal(through)
 	c.register(c.edge, open, inside)
@@ -205,9 +206,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if httpLis != nil {
 		httpLis = c.doors.listener(httpLis)
 	}
-	c.edge.callbackURL = c.cfg.Callbacks.at(httpLis, "http")
+	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {
-		c.edge.callbackURL = c.cfg.Callbacks.at(httpLis, "https")
+		c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "https")
 		httpLis = tls.NewListener(httpLis, speaking(c.cfg.TLS, "http/1.1"))
 	}
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))

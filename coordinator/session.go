@@ -25,9 +25,6 @@ import (
 const (
 	Protocol        = 1
 	handshakeWithin = 10 * time.Second
-	maxParallel     = 10_000
-	maxQueues       = 100
-	maxTypes        = 1000
 )
 
 // Codes of error and reset frames beside those of errors.go; docs/protocol.md has the table (W14).
@@ -113,7 +110,7 @@ type streams struct {
 }
 
 func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
-	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(e.taskTokens), tokens: tokens{eng.Key("session token")}}
+	return &streams{edge: e, engine: eng, open: open, dialogs: newDialogs(e.assigner.Tokens), tokens: tokens{eng.Key("session token")}}
 }
 
 // serve is one worker's stream from its first frame to its end; see the proto for its frames.

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -54,12 +55,12 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
-		at := &times{now: now}
-		serverTime := at.stamp(now.Wall)
+		at := &convert.Times{Now: now}
+		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if err == nil {
-				o.taskTokens.reportVerdict(m, at, &answers[i])
+				o.taskTokens.ReportVerdict(m, at, &answers[i])
 				m.ServerTime = serverTime
 			} else {
 				m.Error = itemError(err)
@@ -78,12 +79,12 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
-		at := &times{now: now}
-		serverTime := at.stamp(now.Wall)
+		at := &convert.Times{Now: now}
+		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if err == nil {
-				o.taskTokens.leaseAck(m, at, &answers[i])
+				o.taskTokens.LeaseAck(m, at, &answers[i])
 				m.ServerTime = serverTime
 			} else {
 				m.Error = itemError(err)
@@ -144,14 +145,4 @@ func itemError(err error) *lessorv1.ItemError {
 		code, err = codeStore, engine.ErrStore
 	}
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
-}
-
-// reportVerdict leaves out the server's time, which is that of the frame.
-func reportVerdict(m *lessorv1.ReportVerdict, at *times, a *lease.Answer) {
-	*m = lessorv1.ReportVerdict{
-		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
-		TaskState: lessorv1.TaskState(a.State), ShouldCancel: a.ShouldCancel, CancelReason: a.CancelReason,
-		ExpiresAt: at.stampAt(a.ExpiresAt), ExpiresIn: at.left(a.ExpiresAt),
-		CurrentAttempt: a.CurrentAttempt, RetryAt: at.stamp(a.RetryAt), Replayed: a.Replayed,
-	}
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -10,9 +11,9 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
 	}
-	f := fields{limits: ss.c.cfg.Limits}
-	if parseMetrics(&f, m.GetMetrics()); f.err != nil {
-		ss.fail(corr, codeInvalid, "heartbeat."+f.err.Error(), "")
+	f := convert.Fields{Limits: ss.c.cfg.Limits}
+	if convert.ParseMetrics(&f, m.GetMetrics()); f.Err != nil {
+		ss.fail(corr, codeInvalid, "heartbeat."+f.Err.Error(), "")
 		return
 	}
 	ss.awaitHeartbeat()
@@ -21,9 +22,9 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
 	reports := make([]*lease.Report, len(m.GetLeases()))
-	in := intakeOf(ss.c.cfg.Limits, len(reports), 0)
+	in := convert.NewIntake(ss.c.cfg.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
-		reports[i] = parseHeartbeat(l, in)
+		reports[i] = convert.ParseHeartbeat(l, in)
 		reports[i].Session = ss.id
 	}
 	ss.renew(corr, m.GetLeases(), reports)
@@ -40,11 +41,18 @@ func (ss *session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 		ss.out.renewals(corr, bytes, reports, answers, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
-				ss.c.feedProgress(ss.who.Tenant, leases[i], func() {})
+				ss.feedProgress(leases[i])
 			}
 		}
 	})
 	if !posted {
 		ss.out.beatOver()
+	}
+}
+
+// feedProgress passes the progress that a heartbeat carries to whoever watches. Only the renewal beside it is durable.
+func (ss *session) feedProgress(m *lessorv1.HeartbeatRequest) {
+	if feed, ok := convert.HeartbeatFeed(m); ok {
+		ss.c.engine.Feed(ss.who.Tenant, feed, func() {})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -36,7 +37,7 @@ type dialog struct {
 	expiry *time.Timer
 }
 
-func newDialog(id string, log *slog.Logger, tokens taskTokens) *dialog {
+func newDialog(id string, log *slog.Logger, tokens convert.Tokens) *dialog {
 	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
 	d.out.sent.last = 1 // accept, which each stream has its own of
 	return d
@@ -44,7 +45,7 @@ func newDialog(id string, log *slog.Logger, tokens taskTokens) *dialog {
 
 // dialogs finds the sessions that workers come back to.
 type dialogs struct {
-	tokens taskTokens
+	tokens convert.Tokens
 
 	mu     sync.Mutex
 	byID   map[string]*dialog
@@ -54,7 +55,7 @@ type dialogs struct {
 	gen    uint64             // the last that was issued
 }
 
-func newDialogs(tokens taskTokens) *dialogs {
+func newDialogs(tokens convert.Tokens) *dialogs {
 	return &dialogs{tokens: tokens, byID: map[string]*dialog{}, newest: map[string]*dialog{}, kept: list.New()}
 }
 

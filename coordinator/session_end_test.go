@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -178,7 +179,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
 			ctx, cancel := context.WithCancel(as(t.Context(), everyone))
-			s := newStreams(&edge{engine: r.engine, cfg: r.cfg, stopping: stopping, quotas: noQuotas()}, r.engine, open)
+			s := newStreams(&edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}, r.engine, open)
 			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}
 			if err := s.serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}); err != nil {
 				t.Fatal(err)

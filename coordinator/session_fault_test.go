@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -118,7 +119,7 @@ func withoutEngine(t *testing.T) *rig {
 	if err := eng.Run(stopped); err != nil {
 		t.Fatal(err)
 	}
-	e := &edge{engine: eng, store: st, cfg: cfg, stopping: ctx, quotas: noQuotas()}
+	e := &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
 	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})

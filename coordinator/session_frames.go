@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -85,19 +86,19 @@ func (ss *session) takeInOrder(f *frame) (goOn bool) {
 
 // unnamed checks what the answers refer to. Of a frame that can not be read the envelope may still be known.
 func (ss *session) unnamed(f *frame) (problem string) {
-	check := fields{limits: ss.c.cfg.Limits}
-	check.required("id", f.msg.GetId())
-	if check.err != nil {
+	check := convert.Fields{Limits: ss.c.cfg.Limits}
+	check.Required("id", f.msg.GetId())
+	if check.Err != nil {
 		f.msg.Id = ""
 	}
-	check.id("corr", f.msg.GetCorr())
+	check.ID("corr", f.msg.GetCorr())
 	switch {
-	case check.err == nil:
+	case check.Err == nil:
 		return ""
 	case f.err != nil:
 		return unreadable(f.err)
 	}
-	return check.err.Error()
+	return check.Err.Error()
 }
 
 func unreadable(err error) string { return "the frame can not be read: " + err.Error() }
@@ -197,7 +198,7 @@ func (ss *session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 // trouble takes word of something that went wrong at the worker.
 func (ss *session) trouble(m *lessorv1.SessionRequest) {
 	e := m.GetError()
-	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", clip(e.GetCode(), maxWords), "message", clip(e.GetMessage(), maxWords))
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == codeSeqGap:
@@ -213,7 +214,7 @@ func (ss *session) trouble(m *lessorv1.SessionRequest) {
 // goodbye gives every lease back and ends the session in order (W9).
 func (ss *session) goodbye(m *lessorv1.SessionRequest) bool {
 	ss.leave(true)
-	ss.log.Info("goodbye", "reason", clip(m.GetGoodbye().GetReason(), maxWords))
+	ss.log.Info("goodbye", "reason", convert.Clip(m.GetGoodbye().GetReason(), maxWords))
 	return false
 }
 

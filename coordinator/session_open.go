@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -19,14 +20,14 @@ func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return ss.deny(m.GetId(), "handshake.protocol: this coordinator speaks version 1 only")
 	}
 	w := h.GetWorker()
-	f := fields{limits: ss.c.cfg.Limits}
-	f.required("handshake.worker.name", w.GetName())
-	f.id("handshake.worker.instance_id", w.GetInstanceId())
-	f.id("handshake.worker.version", w.GetVersion())
-	f.id("handshake.worker.hostname", w.GetHostname())
-	f.id("handshake.replaces_instance_id", h.GetReplacesInstanceId())
-	if f.err != nil {
-		return ss.refuse(m.GetId(), codeInvalid, f.err.Error(), "mend the field and send the handshake again")
+	f := convert.Fields{Limits: ss.c.cfg.Limits}
+	f.Required("handshake.worker.name", w.GetName())
+	f.ID("handshake.worker.instance_id", w.GetInstanceId())
+	f.ID("handshake.worker.version", w.GetVersion())
+	f.ID("handshake.worker.hostname", w.GetHostname())
+	f.ID("handshake.replaces_instance_id", h.GetReplacesInstanceId())
+	if f.Err != nil {
+		return ss.refuse(m.GetId(), codeInvalid, f.Err.Error(), "mend the field and send the handshake again")
 	}
 	if m.GetSender().GetId() != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
@@ -102,7 +103,7 @@ func (ss *session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
 			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime: stamp(now), CoordinatorVersion: ss.c.cfg.Version, Resumed: resumes, NextSeq: a.next, ExpiresAt: stamp(until),
+			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.c.cfg.Version, Resumed: resumes, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
 			SessionToken: ss.c.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
 		}},
 	}

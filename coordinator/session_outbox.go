@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -21,7 +22,7 @@ const (
 // goes together and times are those of the sending.
 type outbox struct {
 	log        *slog.Logger
-	taskTokens taskTokens
+	taskTokens convert.Tokens
 	backlog    engine.Backlog // of what waits to be sent
 
 	mu      sync.Mutex // guards the rest
@@ -63,7 +64,7 @@ type outgoing struct {
 	asks  bool // for an acknowledgement
 }
 
-func newOutbox(log *slog.Logger, tokens taskTokens) *outbox {
+func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
 	o := &outbox{log: log, taskTokens: tokens}
 	o.changed = sync.NewCond(&o.mu)
 	return o

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -14,7 +15,7 @@ import (
 func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o, ss := newOutbox(slog.New(slog.DiscardHandler), taskTokens{}), &session{writing: true}
+		o, ss := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &session{writing: true}
 		if !o.attach(ss, 0) {
 			t.Fatal("nothing was ever sent, and it is not there")
 		}

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -13,20 +14,20 @@ func newInstance() string { return rand.Text() }
 
 // register says what the worker takes; the first one makes it a member of the engine, a later one replaces what was said.
 func (ss *session) register(corr string, m *lessorv1.Register, next sessionState) {
-	f := fields{limits: ss.c.cfg.Limits}
+	f := convert.Fields{Limits: ss.c.cfg.Limits}
 	wants := engine.Wants{
 		Worker: ss.info.GetName(),
-		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.workspace("register.workspace_id", m.GetWorkspaceId())},
-		Queues: f.queues("register.queues", m.GetQueues()),
+		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.Workspace("register.workspace_id", m.GetWorkspaceId())},
+		Queues: f.Queues("register.queues", m.GetQueues()),
 	}
-	parseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
-	pool := f.id("register.pool_id", m.GetPoolId())
+	convert.ParseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
+	pool := f.ID("register.pool_id", m.GetPoolId())
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
-	if slots < 1 || slots > maxParallel {
-		f.fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, maxParallel)
+	if slots < 1 || slots > convert.MaxParallel {
+		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, convert.MaxParallel)
 	}
-	if f.err != nil {
-		ss.fail(corr, codeInvalid, f.err.Error(), "mend the field and register again")
+	if f.Err != nil {
+		ss.fail(corr, codeInvalid, f.Err.Error(), "mend the field and register again")
 		return
 	}
 	ss.mu.Lock()
@@ -104,13 +105,13 @@ func (ss *session) resize() {
 }
 
 func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
-	f := fields{limits: ss.c.cfg.Limits}
-	if m.GetMaxParallel() > maxParallel {
-		f.fail("capacity.max_parallel", "is %d; the range is 0 to %d", m.GetMaxParallel(), maxParallel)
+	f := convert.Fields{Limits: ss.c.cfg.Limits}
+	if m.GetMaxParallel() > convert.MaxParallel {
+		f.Fail("capacity.max_parallel", "is %d; the range is 0 to %d", m.GetMaxParallel(), convert.MaxParallel)
 	}
-	limits := f.typeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
-	if f.err != nil {
-		ss.fail(corr, codeInvalid, f.err.Error(), "")
+	limits := f.TypeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
+	if f.Err != nil {
+		ss.fail(corr, codeInvalid, f.Err.Error(), "")
 		return
 	}
 	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it

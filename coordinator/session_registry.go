@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -166,7 +167,7 @@ func (ss *session) worker() *lessorv1.Worker {
 	return &lessorv1.Worker{
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
-		ConnectedAt: stamp(ss.connected), LastSeenAt: stamp(ss.seen), Healthy: ss.health.word, Metrics: ss.health.metrics,
+		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: ss.health.word, Metrics: ss.health.metrics,
 		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -14,7 +15,7 @@ func (ss *session) reports(corr string, m *lessorv1.Reports) {
 	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
 		return
 	}
-	reports := parseReports(m.GetReports(), ss.c.cfg.Limits)
+	reports := convert.ParseReports(m.GetReports(), ss.c.cfg.Limits)
 	ids := make([]string, len(reports))
 	for i, r := range m.GetReports() {
 		reports[i].Session = ss.id
@@ -131,7 +132,7 @@ func (ss *session) notify(notices []engine.Notice) {
 			ss.hushed.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{
-			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: span(n.Grace),
+			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: convert.Span(n.Grace),
 		})
 	}
 }

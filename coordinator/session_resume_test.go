@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -301,7 +302,7 @@ func TestReplacedInstance(t *testing.T) {
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
-		all := newDialogs(taskTokens{})
+		all := newDialogs(convert.Tokens{})
 		const heavy = maxKeptBytes / 8
 		for i := range 20 {
 			ss := &session{}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -86,7 +87,7 @@ func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
-		tk.refused(tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: maxParallel + 1})), codeInvalid, "capacity")
+		tk.refused(tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), codeInvalid, "capacity")
 		raw, err := proto.Marshal(tk.numbered(2, &lessorv1.Error{Message: "word"}))
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -28,7 +29,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 			{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: big}}},
 		}}, 100},
 		"empty heartbeats": {&lessorv1.WorkerHeartbeat{Healthy: true}, 20_000},
-		"bad frames":       {&lessorv1.Capacity{MaxParallel: maxParallel + 1}, 20_000},
+		"bad frames":       {&lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, 20_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -164,7 +165,7 @@ func TestAckIsGivenWhereAsked(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		for _, payload := range []proto.Message{
-			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: maxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
+			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
 			&lessorv1.Reports{}, &lessorv1.Drain{}, states[1].enter, &lessorv1.Goodbye{},
 		} {
 			m := tk.frame(payload)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"strconv"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -111,7 +112,7 @@ func (ss *session) send(m *lessorv1.SessionResponse) error {
 }
 
 func (ss *session) sendLocked(m *lessorv1.SessionResponse) error {
-	m.Ts, m.Tenant = stamp(ss.c.engine.Now().Wall), ss.who.Tenant
+	m.Ts, m.Tenant = convert.Stamp(ss.c.engine.Now().Wall), ss.who.Tenant
 	m.Sender = &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
 	ss.slow.Reset(ss.c.cfg.Sessions.SendTimeout)
 	defer ss.slow.Stop()

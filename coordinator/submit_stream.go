@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -90,13 +91,13 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 // submitFrame has the good specs of a frame made. What is wrong with the frame as a whole ends the stream.
 func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
 	f := s.fields()
-	f.id("request_id", req.GetRequestId())
+	f.ID("request_id", req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
-		f.fail("tasks", "is empty")
+		f.Fail("tasks", "is empty")
 	}
-	f.count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
-	if f.err != nil {
-		answer <- submitAnswer{err: f.err}
+	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
+	if f.Err != nil {
+		answer <- submitAnswer{err: f.Err}
 		return
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
@@ -136,13 +137,13 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 }
 
 func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, err error) {
-	w, bad := workspace("workspace_id", m.GetWorkspaceId(), s.cfg.Limits)
+	w, bad := convert.Workspace("workspace_id", m.GetWorkspaceId(), s.cfg.Limits)
 	if bad != nil {
 		return sub, bad
 	}
 	sub.Space.Workspace = w
-	if sub.Spec, err = parseSpec(m, s.cfg.Limits); err == nil && sub.Spec.IdempotencyKey != "" {
-		sub.Digest = digestOf(m)
+	if sub.Spec, err = convert.ParseSpec(m, s.cfg.Limits); err == nil && sub.Spec.IdempotencyKey != "" {
+		sub.Digest = convert.DigestOf(m)
 	}
 	return sub, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -15,7 +16,7 @@ import (
 // BatchCancelTasks asks the tasks that a filter selects to end.
 func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
 	f := s.fields()
-	reason := f.text("reason", req.GetReason(), maxReason)
+	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	who := identify(ctx)
 	result, err := s.bulk(ctx, f, "cancel", req, func(t *lease.Task) lease.Command {
 		if t.Rest.Final() || t.Cancel != nil { // cancelling again would change nothing
@@ -32,9 +33,9 @@ func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchC
 // BatchRetryTasks opens new rounds.
 func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRetryTasksRequest) (*lessorv1.BatchRetryTasksResponse, error) {
 	f := s.fields()
-	deadline := f.wall("deadline", req.GetDeadline())
+	deadline := f.Wall("deadline", req.GetDeadline())
 	if deadline != 0 && deadline <= s.engine.Now().Wall {
-		f.fail("deadline", "%s has passed", deadline.Time().Format(time.RFC3339))
+		f.Fail("deadline", "%s has passed", deadline.Time().Format(time.RFC3339))
 	}
 	who := identify(ctx)
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
@@ -67,32 +68,27 @@ type bulkRequest interface {
 }
 
 // bulk does a command to the tasks that a request selects. A nil command skips the task. f has read the other fields.
-func (s *taskService) bulk(ctx context.Context, f *fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
+func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
 	corr(ctx, f, req.GetRequestId())
-	want := parseFilter(f, req.GetFilter())
-	if !want.selects() && !req.GetAll() {
-		f.fail("filter", "has no condition and would select every task of the workspace; set all if that is meant")
+	want := convert.ParseFilter(f, req.GetFilter())
+	if !want.Selects() && !req.GetAll() {
+		f.Fail("filter", "has no condition and would select every task of the workspace; set all if that is meant")
 	}
 	tenant := identify(ctx).Tenant
-	list := newListing(verb, tenant, want.sent)
-	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.workspace}}
+	list := newListing(verb, tenant, want.Sent)
+	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
-		if !want.matches(t) {
+		if !want.Matches(t) {
 			return nil, false
 		}
 		c := command(t)
 		return c, c == nil
 	}
 	return s.sweep(ctx, list, sw)
-}
-
-// selects reports whether the filter has any condition beside the workspace.
-func (f *filter) selects() bool {
-	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || len(f.states) > 0 || len(f.labels) > 0
 }
 
 // sweep runs one call's part of a sweep.

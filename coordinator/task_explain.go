@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -20,7 +21,7 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &lessorv1.AdoptResultResponse{Task: taskProto(s.engine.Now(), t)}, nil
+	return &lessorv1.AdoptResultResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
 // ExplainTask says why a task is where it is.
@@ -45,13 +46,13 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 	for i := range x.Findings {
 		f := &x.Findings[i]
 		m.Findings = append(m.Findings, &lessorv1.Finding{
-			Code: lessorv1.FindingCode(f.Code), Message: f.Message, Since: stamp(f.Since), Until: stamp(f.Until), Remedy: f.Remedy,
+			Code: lessorv1.FindingCode(f.Code), Message: f.Message, Since: convert.Stamp(f.Since), Until: convert.Stamp(f.Until), Remedy: f.Remedy,
 		})
 	}
 	if last := &x.Task.Last; last.Attempt != 0 {
 		m.LastLease = &lessorv1.LeaseStory{
-			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: stamp(last.GrantedAt), AckedAt: stamp(last.AckedAt),
-			StartedAt: stamp(last.StartedAt), HeartbeatAt: stamp(last.HeartbeatAt), EndedAt: stamp(last.At),
+			Attempt: last.Attempt, WorkerId: last.Worker, GrantedAt: convert.Stamp(last.GrantedAt), AckedAt: convert.Stamp(last.AckedAt),
+			StartedAt: convert.Stamp(last.StartedAt), HeartbeatAt: convert.Stamp(last.HeartbeatAt), EndedAt: convert.Stamp(last.At),
 			Cause: lessorv1.Reason(last.Cause), Message: x.Story, Detail: x.Detail,
 		}
 	}
@@ -63,7 +64,7 @@ func explanationProto(x *lease.Explanation) *lessorv1.ExplainTaskResponse {
 
 func refusalProto(r *lease.Refusal) *lessorv1.Refusal {
 	return &lessorv1.Refusal{
-		At: stamp(r.At), Attempt: r.Attempt, WorkerId: r.Actor, Kind: lessorv1.RefusedKind(r.Kind),
-		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail, LateBy: span(r.LateBy),
+		At: convert.Stamp(r.At), Attempt: r.Attempt, WorkerId: r.Actor, Kind: lessorv1.RefusedKind(r.Kind),
+		Verdict: lessorv1.Verdict(r.Reason.Verdict()), Reason: lessorv1.Reason(r.Reason), Detail: r.Detail, LateBy: convert.Span(r.LateBy),
 	}
 }

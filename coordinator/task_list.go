@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -20,15 +21,15 @@ const maxScan = 10_000
 // ListTasks shows the tasks of a workspace that a filter selects, oldest first.
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
-	want := parseFilter(f, req.GetFilter())
-	size := f.items("page_size", req.GetPageSize(), defaultPage)
+	want := convert.ParseFilter(f, req.GetFilter())
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	tenant := identify(ctx).Tenant
-	list := newListing("tasks", tenant, want.sent)
+	list := newListing("tasks", tenant, want.Sent)
 	after := seqCursor(list.cursor(f, req.GetPageToken()))
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
-	number, ok := s.engine.SpaceNumber(engine.Space{Tenant: tenant, Workspace: want.workspace})
+	number, ok := s.engine.SpaceNumber(engine.Space{Tenant: tenant, Workspace: want.Workspace})
 	if !ok {
 		return &lessorv1.ListTasksResponse{}, nil
 	}
@@ -59,7 +60,7 @@ func seqCursor(cursor []byte) uint64 {
 type taskPage struct {
 	r    store.Reader
 	err  error // why the scan ended early
-	want *filter
+	want *convert.Filter
 	size int
 	now  lease.Now
 
@@ -78,8 +79,8 @@ func (p *taskPage) take(t *lease.Task) bool {
 	}
 	p.scanned++
 	p.last = t.ID.Seq
-	if p.want.matches(t) {
-		m := taskProto(p.now, t)
+	if p.want.Matches(t) {
+		m := convert.TaskProto(p.now, t)
 		if p.err = addError(m, p.r, t); p.err != nil {
 			return false
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -11,9 +12,6 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
-
-// maxReason is the length of the words that a caller gives for a cancel or a release, in bytes.
-const maxReason = 1024
 
 // taskService answers producers and operators.
 type taskService struct {
@@ -26,17 +24,17 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
 	if req.GetTask() == nil {
-		f.fail("task", "is missing")
+		f.Fail("task", "is missing")
 	}
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	done, err := s.submit(ctx, []*lessorv1.TaskSpec{req.GetTask()}, func(int) string { return "task" })
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	note(ctx, "id", done[0].Task.ID.String())
-	return &lessorv1.SubmitTaskResponse{Task: taskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
+	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
 }
 
 // BatchSubmitTasks makes many tasks, all or none.
@@ -44,11 +42,11 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
-		f.fail("tasks", "is empty")
+		f.Fail("tasks", "is empty")
 	}
-	f.count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
-	if f.err != nil {
-		return nil, toStatus(f.err)
+	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
+	if f.Err != nil {
+		return nil, toStatus(f.Err)
 	}
 	done, err := s.submit(ctx, req.GetTasks(), func(i int) string { return fmt.Sprintf("tasks[%d]", i) })
 	if err != nil {
@@ -62,28 +60,28 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 }
 
 func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, path func(int) string) ([]lease.Submitted, error) {
-	sub, err := parseSubmit(sent, path, s.cfg.Limits)
+	sub, err := convert.ParseSubmit(sent, path, s.cfg.Limits)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.quotas.Spend(identify(ctx).caller(), quota.Submits, len(sub.specs)); err != nil {
+	if err := s.quotas.Spend(identify(ctx).caller(), quota.Submits, len(sub.Specs)); err != nil {
 		return nil, err
 	}
 	trace := traceparent(ctx)
-	for _, spec := range sub.specs {
+	for _, spec := range sub.Specs {
 		spec.Traceparent = trace
 	}
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: sub.workspace}
-	done, at, err := s.engine.Submit(ctx, space, sub.specs, sub.digests)
+	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: sub.Workspace}
+	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
 	if err != nil {
-		return nil, under(path(at), s.ifFull(identify(ctx), err))
+		return nil, convert.Under(path(at), s.ifFull(identify(ctx), err))
 	}
 	return done, nil
 }
 
 // corr reads a request_id, which goes into the log and nowhere else.
-func corr(ctx context.Context, f *fields, requestID string) {
-	if f.id("request_id", requestID); f.err == nil && requestID != "" {
+func corr(ctx context.Context, f *convert.Fields, requestID string) {
+	if f.ID("request_id", requestID); f.Err == nil && requestID != "" {
 		note(ctx, "corr", requestID)
 	}
 }
@@ -100,7 +98,7 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 		if err != nil {
 			return err
 		}
-		m = taskProto(s.engine.Now(), t)
+		m = convert.TaskProto(s.engine.Now(), t)
 		return addDetails(m, r, t)
 	})
 	if err != nil {
@@ -111,11 +109,11 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 }
 
 // named reads the task id of a request that names a task. f has read the other fields.
-func named(ctx context.Context, f *fields, sent string) (lease.TaskID, error) {
-	id, known := f.taskID(sent)
+func named(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, error) {
+	id, known := f.TaskID(sent)
 	switch {
-	case f.err != nil:
-		return id, f.err
+	case f.Err != nil:
+		return id, f.Err
 	case !known:
 		return id, lease.ErrNotFound
 	}
@@ -137,7 +135,7 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 		return err
 	}
 	if result != nil {
-		m.Output, m.Artifacts, m.Metrics = result.Output, artifactsProto(result.Artifacts), result.Metrics
+		m.Output, m.Artifacts, m.Metrics = result.Output, convert.ArtifactsProto(result.Artifacts), result.Metrics
 	}
 	for _, d := range m.GetDiscarded() {
 		kept, err := records.Discarded(r, t.ID, d.GetAttempt())
@@ -145,10 +143,10 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 			return err
 		}
 		if kept != nil {
-			d.Output, d.Artifacts = kept.Output, artifactsProto(kept.Artifacts)
+			d.Output, d.Artifacts = kept.Output, convert.ArtifactsProto(kept.Artifacts)
 		}
 	}
-	m.History, m.HistoryDropped = historyProto(t)
+	m.History, m.HistoryDropped = convert.HistoryProto(t)
 	if m.Middlewares, err = middlewares(r, t); err != nil {
 		return err
 	}
@@ -171,7 +169,7 @@ func addLastWords(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	f, err := lastFailure(r, t)
 	if f != nil {
-		m.Error = errorProto(f)
+		m.Error = convert.ErrorProto(f)
 	}
 	return err
 }
@@ -182,7 +180,7 @@ func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if f == nil {
 		return err
 	}
-	m.Error, m.CancelledDuringPhase, m.PartialProgress = errorProto(f), f.Phase, f.Partial
+	m.Error, m.CancelledDuringPhase, m.PartialProgress = convert.ErrorProto(f), f.Phase, f.Partial
 	if t.State() != lease.Completed {
 		m.Metrics = f.Metrics
 	}
@@ -206,7 +204,7 @@ func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
 // addFeedback shows what an attempt has said; nil is nothing.
 func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
 	if f != nil {
-		m.Progress, m.Feedback = progressProto(f), chunksProto(f.Chunks)
+		m.Progress, m.Feedback = convert.ProgressProto(f), convert.ChunksProto(f.Chunks)
 	}
 }
 
@@ -214,7 +212,7 @@ func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
 func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRequest) (*lessorv1.CancelTaskResponse, error) {
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
-	reason := f.text("reason", req.GetReason(), maxReason)
+	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, toStatus(err)
@@ -224,14 +222,14 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &lessorv1.CancelTaskResponse{Task: taskProto(s.engine.Now(), t)}, nil
+	return &lessorv1.CancelTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
 // RetryTask opens a new round.
 func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
-	deadline := f.wall("deadline", req.GetDeadline())
+	deadline := f.Wall("deadline", req.GetDeadline())
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, toStatus(err)
@@ -241,7 +239,7 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	if err != nil {
 		return nil, toStatus(s.ifFull(who, err))
 	}
-	return &lessorv1.RetryTaskResponse{Task: taskProto(s.engine.Now(), t)}, nil
+	return &lessorv1.RetryTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
 // DeleteTask removes a task.

@@ -6,14 +6,12 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // Names that stand in where the caller gives none.
 const (
-	DefaultTenant    = "default" // of every caller, where no credentials are asked for
-	DefaultWorkspace = "default" // where a request leaves workspace_id empty
-	anonymous        = "anonymous"
+	DefaultTenant = "default" // of every caller, where no credentials are asked for
+	anonymous     = "anonymous"
 )
 
 // identity is who calls, and what the caller may do.
@@ -43,12 +41,4 @@ func as(ctx context.Context, who identity) context.Context {
 func identify(ctx context.Context) identity {
 	who, _ := ctx.Value(identityKey{}).(identity)
 	return who
-}
-
-// workspace reads a workspace_id.
-func workspace(field, id string, l lease.Limits) (string, *lease.FieldError) {
-	if id == "" {
-		return DefaultWorkspace, nil
-	}
-	return id, lease.CheckID(field, id, l)
 }

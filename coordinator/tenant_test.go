@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -60,7 +61,7 @@ func (r *rig) strange(t *testing.T) engine.Granted {
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		t.Fatal(err)
 	}
-	theirs := engine.Space{Tenant: "other", Workspace: DefaultWorkspace}
+	theirs := engine.Space{Tenant: "other", Workspace: convert.DefaultWorkspace}
 	if _, _, err := r.engine.Submit(t.Context(), theirs, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -95,14 +94,6 @@ func invalidField(f protoreflect.FieldDescriptor, content []byte, index int) (pa
 		return path, inner != ""
 	}
 	return "", false
-}
-
-// clip cuts words of a caller's to a number of bytes, between two characters.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // malformed answers a request that could not be read: with a response, or a status.

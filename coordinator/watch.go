@@ -84,12 +84,12 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 		return &taskWatcher{edge: s.edge, teller: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
 	}
 	if req.GetTaskId() != "" {
-		f.fail("run_id", "is set beside task_id; a watch takes one of them")
+		f.Fail("run_id", "is set beside task_id; a watch takes one of them")
 	}
-	run := f.id("run_id", req.GetRunId())
-	space := engine.Space{Tenant: tenant, Workspace: f.workspace("workspace_id", req.GetWorkspaceId())}
-	if f.err != nil {
-		return nil, engine.Watching{}, f.err
+	run := f.ID("run_id", req.GetRunId())
+	space := engine.Space{Tenant: tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	if f.Err != nil {
+		return nil, engine.Watching{}, f.Err
 	}
 	number, ok := s.engine.SpaceNumber(space)
 	if !ok {

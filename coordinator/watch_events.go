@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -19,8 +20,8 @@ type durableEvent struct {
 func untold(t *lease.Task, after uint64) []durableEvent {
 	events := t.Events()
 	var all []durableEvent
-	if len(events) > 0 && missing(t) > 0 && after+1 < events[0].Seq {
-		all = append(all, durableEvent{task: t.ID, seq: events[0].Seq - 1, missed: missing(t)})
+	if len(events) > 0 && convert.MissingEvents(t) > 0 && after+1 < events[0].Seq {
+		all = append(all, durableEvent{task: t.ID, seq: events[0].Seq - 1, missed: convert.MissingEvents(t)})
 	}
 	for _, e := range events {
 		if e.Seq > after {
@@ -45,7 +46,7 @@ func (t *teller) durable(e *durableEvent) error {
 		m.Event = &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(e.missed)}}
 	} else {
 		m.TaskState = lessorv1.TaskState(e.event.State)
-		m.Event = &lessorv1.WatchTaskResponse_History{History: eventProto(&e.event)}
+		m.Event = &lessorv1.WatchTaskResponse_History{History: convert.EventProto(&e.event)}
 	}
 	return t.send(m)
 }
@@ -80,13 +81,13 @@ func (t *teller) feed(id lease.TaskID, n *engine.News) error {
 	if f.Progresses() {
 		err := t.volatile(&lessorv1.WatchTaskResponse{
 			TaskId: id.String(), TaskState: state,
-			Event: &lessorv1.WatchTaskResponse_Progress{Progress: progressProto(n.Sum)},
+			Event: &lessorv1.WatchTaskResponse_Progress{Progress: convert.ProgressProto(n.Sum)},
 		})
 		if err != nil {
 			return err
 		}
 	}
-	for _, c := range chunksProto(f.Chunks) {
+	for _, c := range convert.ChunksProto(f.Chunks) {
 		m := &lessorv1.WatchTaskResponse{TaskId: id.String(), TaskState: state, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
 		if err := t.volatile(m); err != nil {
 			return err

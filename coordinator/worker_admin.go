@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -46,9 +47,9 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 // DrainWorker asks a worker to end in order, or takes that back.
 func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorkerRequest) (*lessorv1.DrainWorkerResponse, error) {
 	f := s.fields()
-	d := &lessorv1.Drain{Reason: f.text("reason", req.GetReason(), maxReason), Deadline: stamp(f.wall("deadline", req.GetDeadline()))}
+	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
-		f.fail("undo", "is set beside a reason or a deadline, which belong to a drain")
+		f.Fail("undo", "is set beside a reason or a deadline, which belong to a drain")
 	}
 	found, err := s.named(ctx, f, req)
 	if err != nil {
@@ -86,10 +87,10 @@ func (s *adminService) sameInstances(some []*session) []*session {
 // KickWorker ends sessions of a worker.
 func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerRequest) (*lessorv1.KickWorkerResponse, error) {
 	f := s.fields()
-	reason := f.text("reason", req.GetReason(), maxReason)
-	away := f.span("retry_after", req.GetRetryAfter())
+	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
+	away := f.Span("retry_after", req.GetRetryAfter())
 	if away > kickedAtMost {
-		f.fail("retry_after", "is %v; the limit is %v", away, kickedAtMost)
+		f.Fail("retry_after", "is %v; the limit is %v", away, kickedAtMost)
 	}
 	if req.GetRetryAfter() == nil {
 		away = kickedFor
@@ -130,14 +131,14 @@ func (s *adminService) kick(ctx context.Context, ss *session, reason string, awa
 }
 
 // named finds the sessions that a request is about. f has read the other fields.
-func (s *adminService) named(ctx context.Context, f *fields, req interface {
+func (s *adminService) named(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkerId() string
 	GetSessionId() string
 },
 ) ([]*session, error) {
-	worker, session := f.required("worker_id", req.GetWorkerId()), f.id("session_id", req.GetSessionId())
-	if f.err != nil {
-		return nil, f.err
+	worker, session := f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	note(ctx, "id", worker)
 	found := s.open.named(identify(ctx).Tenant, worker, session)

@@ -2,18 +2,12 @@ package coordinator
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
-)
-
-// Bounds of a unary request for work.
-const (
-	maxWait = time.Minute
 )
 
 // workerService answers workers.
@@ -30,7 +24,7 @@ func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.Session
 
 // Lease grants waiting tasks. Its response is the hand-over (W5).
 func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (*lessorv1.LeaseResponse, error) {
-	r, bad := parseLease(req, identify(ctx).Tenant, s.cfg.Limits)
+	r, bad := convert.ParseLease(req, identify(ctx).Tenant, s.cfg.Limits)
 	if bad != nil {
 		return nil, toStatus(bad)
 	}
@@ -49,57 +43,51 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
 }
 
-func parseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine.LeaseRequest, *lease.FieldError) {
-	f := fields{limits: l}
-	r := engine.LeaseRequest{
-		Wants: engine.Wants{
-			Worker: f.required("worker_id", m.GetWorkerId()),
-			Space:  engine.Space{Tenant: tenant, Workspace: f.workspace("workspace_id", m.GetWorkspaceId())},
-			Queues: f.queues("queues", m.GetQueues()),
-		},
-		Max:     f.items("max_tasks", m.GetMaxTasks(), 1),
-		Wait:    min(f.span("wait", m.GetWait()), maxWait),
-		Request: f.id("request_id", m.GetRequestId()),
-	}
-	parseCapabilities(&f, "capabilities", m.GetCapabilities(), &r.Wants)
-	return r, f.err
-}
-
 // intake is of the one report that a call carries.
-func (s *workerService) intake() *intake { return &intake{limits: s.cfg.Limits} }
+func (s *workerService) intake() *convert.Intake { return convert.NewIntake(s.cfg.Limits, 0, 0) }
 
 // Start tells that execution begins.
 func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (*lessorv1.StartResponse, error) {
-	return judged(ctx, s.edge, parseStart(req, s.intake()), s.taskTokens.startResponse)
+	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.assigner.Tokens.StartResponse)
 }
 
 // Heartbeat renews a lease. Who is answered can read the progress that it told.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
-	res, err := judged(ctx, s.edge, parseHeartbeat(req, s.intake()), s.taskTokens.heartbeatResponse)
+	res, err := judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
-		seen := make(chan struct{})
-		s.feedProgress(identify(ctx).Tenant, req, func() { close(seen) })
-		select {
-		case <-seen:
-		case <-ctx.Done(): // the lease is renewed; the caller has gone
-		}
+		s.feedProgress(ctx, req)
 	}
 	return res, err
 }
 
+// feedProgress passes the progress that a heartbeat carries to whoever watches, and waits until it can be seen, or will not be. Only the renewal beside
+// it is durable.
+func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.HeartbeatRequest) {
+	feed, ok := convert.HeartbeatFeed(req)
+	if !ok {
+		return
+	}
+	seen := make(chan struct{})
+	s.engine.Feed(identify(ctx).Tenant, feed, func() { close(seen) })
+	select {
+	case <-seen:
+	case <-ctx.Done(): // the lease is renewed; the caller has gone
+	}
+}
+
 // Complete reports success.
 func (s *workerService) Complete(ctx context.Context, req *lessorv1.CompleteRequest) (*lessorv1.CompleteResponse, error) {
-	return judged(ctx, s.edge, parseComplete(req, s.intake()), completeResponse)
+	return judged(ctx, s.edge, convert.ParseComplete(req, s.intake()), convert.CompleteResponse)
 }
 
 // Fail reports failure.
 func (s *workerService) Fail(ctx context.Context, req *lessorv1.FailRequest) (*lessorv1.FailResponse, error) {
-	return judged(ctx, s.edge, parseFail(req, s.intake()), failResponse)
+	return judged(ctx, s.edge, convert.ParseFail(req, s.intake()), convert.FailResponse)
 }
 
 // Release gives a task back.
 func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseRequest) (*lessorv1.ReleaseResponse, error) {
-	return judged(ctx, s.edge, parseRelease(req, s.intake()), releaseResponse)
+	return judged(ctx, s.edge, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
 // judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict (section 3 of the contract).
@@ -130,11 +118,11 @@ func noteReport(ctx context.Context, r *lease.Report) {
 // malformedReports are the verdicts on reports that can not be read.
 func malformedReports(e *edge) map[string]malformed {
 	return map[string]malformed{
-		"Start":     rejecting(e, startResponse),
-		"Heartbeat": rejecting(e, heartbeatResponse),
-		"Complete":  rejecting(e, completeResponse),
-		"Fail":      rejecting(e, failResponse),
-		"Release":   rejecting(e, releaseResponse),
+		"Start":     rejecting(e, convert.StartResponse),
+		"Heartbeat": rejecting(e, convert.HeartbeatResponse),
+		"Complete":  rejecting(e, convert.CompleteResponse),
+		"Fail":      rejecting(e, convert.FailResponse),
+		"Release":   rejecting(e, convert.ReleaseResponse),
 	}
 }
 

@@ -36,8 +36,8 @@ func TestLeaseWaitIsCut(t *testing.T) {
 		_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
 			WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(time.Hour),
 		})
-		if err != nil || time.Since(began) != maxWait {
-			t.Errorf("came back after %v (%v), want %v", time.Since(began), err, maxWait)
+		if err != nil || time.Since(began) != time.Minute {
+			t.Errorf("came back after %v (%v), want %v", time.Since(began), err, time.Minute)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 		for range 6 {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
-		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: maxItems}
+		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1000}
 		for got := 0; got < 6; {
 			res, err := r.workers.Lease(t.Context(), ask)
 			if err != nil || len(res.GetAssignments()) == 0 {

@@ -39,6 +39,8 @@ var arrows = map[string][]string{
 	// What somebody uses is counted without a word of what it is.
 	"coordinator/quota":  {},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
+	// What is read and written is decided without knowing who asks, and without a call that waits.
+	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/protobuf"},
 	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},
 	"coordinator/tasktoken": {"lease"},

@@ -98,7 +98,7 @@ var scales = map[string]int64{
 func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
-		"coordinator": "coordinator", "engine": "coordinator/engine", "lease": "lease", "worker": "worker",
+		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "lease": "lease", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)
 	}

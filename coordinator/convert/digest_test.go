@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"encoding/hex"
@@ -43,7 +43,7 @@ func TestDigestIsStable(t *testing.T) {
 		{"full", fullSpec(), "56a268d37874d4c5bdbe2c01a2ab5126"},
 		{"placed", placed(), "557076033db2276b39f18b583763aeae"},
 	} {
-		d := digestOf(tt.spec)
+		d := DigestOf(tt.spec)
 		if got := hex.EncodeToString(d[:]); got != tt.want {
 			t.Errorf("%s: digest is %s, want %s", tt.name, got, tt.want)
 		}
@@ -72,10 +72,10 @@ func placed() *lessorv1.TaskSpec {
 // T1: what a task asks of its worker is part of what a key stands for; where it stands in a trace is not.
 func TestDigestLeavesTheTraceOut(t *testing.T) {
 	t.Attr("rules", "T1 W12")
-	want := digestOf(placed())
+	want := DigestOf(placed())
 	traced := placed()
 	traced.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a"}, ChainIndex: proto.Uint32(0)}
-	if digestOf(traced) != want {
+	if DigestOf(traced) != want {
 		t.Error("with trace metadata it is another spec")
 	}
 	for name, change := range map[string]func(*lessorv1.TaskSpec){
@@ -93,7 +93,7 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 	} {
 		s := placed()
 		change(s)
-		if digestOf(s) == want {
+		if DigestOf(s) == want {
 			t.Errorf("%s: another spec has the same digest", name)
 		}
 	}
@@ -102,10 +102,10 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 // T1: equal for equal content, whatever the order on the wire; different as soon as one field differs.
 func TestDigestTellsSpecsApart(t *testing.T) {
 	t.Attr("rules", "T1")
-	want := digestOf(fullSpec())
+	want := DigestOf(fullSpec())
 	for range 20 { // the order of a map differs from run to run
 		copied := proto.CloneOf(fullSpec())
-		if digestOf(copied) != want {
+		if DigestOf(copied) != want {
 			t.Fatal("equal specs have different digests")
 		}
 	}
@@ -127,7 +127,7 @@ func TestDigestTellsSpecsApart(t *testing.T) {
 	} {
 		s := fullSpec()
 		change(s)
-		if digestOf(s) == want {
+		if DigestOf(s) == want {
 			t.Errorf("%s: another spec has the same digest", name)
 		}
 	}

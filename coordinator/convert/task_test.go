@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"strings"
@@ -81,7 +81,7 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 		task := &lease.Task{
 			History: make([]lease.Event, tt.ended), Dropped: tt.dropped, Lease: &lease.Lease{Events: make([]lease.Event, tt.live)},
 		}
-		events, missing := historyProto(task)
+		events, missing := HistoryProto(task)
 		if uint32(len(events)) != tt.shown || missing != tt.missing {
 			t.Errorf("%+v: %d are shown and %d counted", tt, len(events), missing)
 		}
@@ -92,17 +92,17 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 func TestExpiryIsToldOnBothClocks(t *testing.T) {
 	t.Attr("rules", "A8")
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
-	r := startResponse(now, &lease.Answer{ExpiresAt: 1_700})
+	r := StartResponse(now, &lease.Answer{ExpiresAt: 1_700})
 	if got := r.GetExpiresIn().AsDuration(); got != 700 {
 		t.Errorf("expires_in is %v, want 700ns", got)
 	}
 	if got := lease.WallOf(r.GetExpiresAt().AsTime()); got != 5_700 {
 		t.Errorf("expires_at is %d, want 5700", got)
 	}
-	if r := startResponse(now, &lease.Answer{}); r.ExpiresAt != nil || r.ExpiresIn != nil {
+	if r := StartResponse(now, &lease.Answer{}); r.ExpiresAt != nil || r.ExpiresIn != nil {
 		t.Error("a lease that is not live must have no expiry")
 	}
-	if r := startResponse(now, &lease.Answer{ExpiresAt: 900}); r.GetExpiresIn().AsDuration() != 0 {
+	if r := StartResponse(now, &lease.Answer{ExpiresAt: 900}); r.GetExpiresIn().AsDuration() != 0 {
 		t.Error("expires_in must not be negative")
 	}
 }

@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func BenchmarkAssignment(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = st.Close() })
-	e := &edge{taskTokens: taskTokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
+	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
 	kept, onDisk := granted(b, st), granted(b, st)
 	spec := *onDisk.Task.Spec
 	spec.Payload = nil
@@ -26,10 +26,10 @@ func BenchmarkAssignment(b *testing.B) {
 	for name, g := range map[string]*engine.Granted{"memory": kept, "disk": onDisk} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			at := new(times) // that of a frame
+			at := new(Times) // that of a frame
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := e.assignment(r, at, g, new(assigned)); err != nil {
+					if _, err := a.assignment(r, at, g, new(assigned)); err != nil {
 						return err
 					}
 				}

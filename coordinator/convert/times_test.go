@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"testing"
@@ -13,16 +13,16 @@ import (
 
 // Each time says what protobuf's own conversion says, whether it was said before or not, and the others as well after it.
 func TestTimes(t *testing.T) {
-	at := &times{now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
+	at := &Times{Now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
 	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
 	spans := []time.Duration{1, time.Second - 1, time.Second, 90*time.Minute + 1, -1, -time.Second - 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
 	var stamps []*timestamppb.Timestamp
 	for _, w := range walls {
-		stamps = append(stamps, at.stamp(w))
+		stamps = append(stamps, at.Stamp(w))
 	}
 	var durations []*durationpb.Duration
 	for _, d := range spans {
-		durations = append(durations, at.span(d))
+		durations = append(durations, at.Span(d))
 	}
 	for i, w := range walls {
 		if want := timestamppb.New(w.Time()); !proto.Equal(stamps[i], want) {
@@ -34,16 +34,16 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%v is %v, want %v", d, durations[i], want)
 		}
 	}
-	if stamp, span := at.stamp(1), at.span(1); stamp != at.stamp(1) || span != at.span(1) {
+	if stamp, span := at.Stamp(1), at.Span(1); stamp != at.Stamp(1) || span != at.Span(1) {
 		t.Error("what was just said is made anew")
 	}
-	if at.stamp(0) != nil || at.stampAt(0) != nil || at.span(0) != nil || at.left(0) != nil {
+	if at.Stamp(0) != nil || at.StampAt(0) != nil || at.Span(0) != nil || at.Left(0) != nil {
 		t.Error("no time is told as one")
 	}
-	if left := at.left(500); left == nil || left.AsDuration() != 0 {
+	if left := at.Left(500); left == nil || left.AsDuration() != 0 {
 		t.Errorf("%v is left of what has ended", left)
 	}
-	if got := at.stampAt(2000); got.AsTime() != time.Unix(5, 1000).UTC() {
+	if got := at.StampAt(2000); got.AsTime() != time.Unix(5, 1000).UTC() {
 		t.Errorf("%v, want 1000 ns after now", got)
 	}
 }

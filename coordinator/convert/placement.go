@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"errors"
@@ -11,17 +11,17 @@ import (
 
 // What decides which worker gets a task (W12), both ways between the wire and the rules. Counts and lengths are for the rules to check.
 
-// parseCapabilities reads what a worker can do into what it wants; its slots are the caller's to read.
-func parseCapabilities(f *fields, name string, m *lessorv1.Capabilities, w *engine.Wants) {
+// ParseCapabilities reads what a worker can do into what it wants; its slots are the caller's to read.
+func ParseCapabilities(f *Fields, name string, m *lessorv1.Capabilities, w *engine.Wants) {
 	w.Types = f.types(name+".types", m.GetTypes())
 	w.Capabilities = lease.Capabilities{
 		Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(), Resources: m.GetResources(),
 	}
-	if bad := new(lease.FieldError); errors.As(w.Capabilities.Check(f.limits), &bad) {
+	if bad := new(lease.FieldError); errors.As(w.Capabilities.Check(f.Limits), &bad) {
 		f.keep(bad.Under(name))
 	}
 	c := m.GetConcurrency()
-	w.TypeLimits = f.typeLimits(name+".concurrency.per_type_limits", c.GetPerTypeLimits())
+	w.TypeLimits = f.TypeLimits(name+".concurrency.per_type_limits", c.GetPerTypeLimits())
 	w.SingleFlight, w.MaxBytes = c.GetSingleFlight(), c.GetMaxBytes()
 }
 
@@ -39,13 +39,13 @@ func requirementsProto(r *lease.Requirements) *lessorv1.Requirements {
 	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources}
 }
 
-func parseRefs(f *fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
-	f.count("resource_refs", len(sent), lease.MaxResourceRefs)
+func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
+	f.Count("resource_refs", len(sent), lease.MaxResourceRefs)
 	var all []lease.ResourceRef
 	for i, m := range sent[:min(len(sent), lease.MaxResourceRefs)] {
 		all = append(all, lease.ResourceRef{
 			ResourceID: m.GetResourceId(), Worker: m.GetWorkerId(), Type: m.GetType(), Scope: m.GetScope(),
-			ExpiresAt: f.wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()), Metadata: m.GetMetadata(),
+			ExpiresAt: f.Wall(fmt.Sprintf("resource_refs[%d].expires_at", i), m.GetExpiresAt()), Metadata: m.GetMetadata(),
 		})
 	}
 	return all
@@ -54,18 +54,18 @@ func parseRefs(f *fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {
 func refsProto(all []lease.ResourceRef) (out []*lessorv1.ResourceRef) {
 	for _, r := range all {
 		out = append(out, &lessorv1.ResourceRef{
-			ResourceId: r.ResourceID, WorkerId: r.Worker, Type: r.Type, Scope: r.Scope, ExpiresAt: stamp(r.ExpiresAt), Metadata: r.Metadata,
+			ResourceId: r.ResourceID, WorkerId: r.Worker, Type: r.Type, Scope: r.Scope, ExpiresAt: Stamp(r.ExpiresAt), Metadata: r.Metadata,
 		})
 	}
 	return out
 }
 
-func parseAffinity(f *fields, m *lessorv1.Affinity) *lease.Affinity {
+func parseAffinity(f *Fields, m *lessorv1.Affinity) *lease.Affinity {
 	if m == nil {
 		return nil
 	}
 	return &lease.Affinity{
-		Key: m.GetKey(), Mode: enum(f, "affinity.mode", m.GetMode(), lease.Preferred), TTL: f.span("affinity.ttl", m.GetTtl()),
+		Key: m.GetKey(), Mode: enum(f, "affinity.mode", m.GetMode(), lease.Preferred), TTL: f.Span("affinity.ttl", m.GetTtl()),
 	}
 }
 
@@ -73,7 +73,7 @@ func affinityProto(a *lease.Affinity) *lessorv1.Affinity {
 	if a == nil {
 		return nil
 	}
-	return &lessorv1.Affinity{Key: a.Key, Mode: lessorv1.AffinityMode(a.Mode), Ttl: span(a.TTL)}
+	return &lessorv1.Affinity{Key: a.Key, Mode: lessorv1.AffinityMode(a.Mode), Ttl: Span(a.TTL)}
 }
 
 func parseTrace(m *lessorv1.TraceMeta) *lease.Trace {

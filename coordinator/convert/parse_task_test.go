@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ type specCase struct {
 	field, problem string
 }
 
-func text(n int) string { return strings.Repeat("x", n) }
+func letters(n int) string { return strings.Repeat("x", n) }
 
 func labels(n int) map[string]string {
 	m := map[string]string{}
@@ -33,22 +33,22 @@ func labels(n int) map[string]string {
 }
 
 var specSizes = []specCase{
-	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = text(256) }, "", ""},
-	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = text(257) }, "queue", "has 257 bytes; the limit is 256"},
+	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = letters(256) }, "", ""},
+	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = letters(257) }, "queue", "has 257 bytes; the limit is 256"},
 	{"queue empty", func(s *lessorv1.TaskSpec) { s.Queue = "" }, "queue", "is empty"},
 	{"queue with a control character", func(s *lessorv1.TaskSpec) { s.Queue = "a\x00b" }, "queue", "control character at byte 1"},
-	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(256) }, "", ""},
-	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(257) }, "workspace_id", "the limit is 256"},
-	{"type over", func(s *lessorv1.TaskSpec) { s.Type = text(257) }, "type", "the limit is 256"},
-	{"run over", func(s *lessorv1.TaskSpec) { s.RunId = text(257) }, "run_id", "the limit is 256"},
-	{"task key over", func(s *lessorv1.TaskSpec) { s.TaskKey = text(257) }, "task_key", "the limit is 256"},
-	{"asset over", func(s *lessorv1.TaskSpec) { s.AssetId = text(257) }, "asset_id", "the limit is 256"},
-	{"idempotency key over", func(s *lessorv1.TaskSpec) { s.IdempotencyKey = text(257) }, "idempotency_key", "the limit is 256"},
+	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(256) }, "", ""},
+	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(257) }, "workspace_id", "the limit is 256"},
+	{"type over", func(s *lessorv1.TaskSpec) { s.Type = letters(257) }, "type", "the limit is 256"},
+	{"run over", func(s *lessorv1.TaskSpec) { s.RunId = letters(257) }, "run_id", "the limit is 256"},
+	{"task key over", func(s *lessorv1.TaskSpec) { s.TaskKey = letters(257) }, "task_key", "the limit is 256"},
+	{"asset over", func(s *lessorv1.TaskSpec) { s.AssetId = letters(257) }, "asset_id", "the limit is 256"},
+	{"idempotency key over", func(s *lessorv1.TaskSpec) { s.IdempotencyKey = letters(257) }, "idempotency_key", "the limit is 256"},
 	{"payload at the limit", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }, "", ""},
 	{"payload over", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20+1) }, "payload", "has 1048577 bytes; the limit is 1048576"},
 	{"labels at the limit", func(s *lessorv1.TaskSpec) { s.Labels = labels(64) }, "", ""},
 	{"labels over", func(s *lessorv1.TaskSpec) { s.Labels = labels(65) }, "labels", "has 65 entries; the limit is 64"},
-	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": text(257)} }, "labels", "256"},
+	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": letters(257)} }, "labels", "256"},
 	{"label key empty", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"": "v"} }, "labels", "empty key"},
 }
 
@@ -132,7 +132,7 @@ func TestSpecIsChecked(t *testing.T) {
 		for _, tt := range cases {
 			spec := &lessorv1.TaskSpec{Queue: "q", RetryPolicy: &lessorv1.RetryPolicy{}}
 			tt.change(spec)
-			_, err := parseSubmit([]*lessorv1.TaskSpec{spec}, func(int) string { return "task" }, lease.DefaultLimits())
+			_, err := ParseSubmit([]*lessorv1.TaskSpec{spec}, func(int) string { return "task" }, lease.DefaultLimits())
 			wantField(t, tt.name, err, tt.field, tt.problem, "task.")
 		}
 	}
@@ -157,19 +157,19 @@ func TestBatchLiesInOneWorkspace(t *testing.T) {
 	t.Attr("rules", "T1")
 	path := func(i int) string { return fmt.Sprintf("tasks[%d]", i) }
 	same := []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: DefaultWorkspace}}
-	sub, err := parseSubmit(same, path, lease.DefaultLimits())
-	if err != nil || sub.workspace != DefaultWorkspace {
+	sub, err := ParseSubmit(same, path, lease.DefaultLimits())
+	if err != nil || sub.Workspace != DefaultWorkspace {
 		t.Errorf("workspace is %v (%v)", sub, err)
 	}
-	_, err = parseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: "b"}}, path, lease.DefaultLimits())
+	_, err = ParseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: "b"}}, path, lease.DefaultLimits())
 	wantField(t, "two workspaces", err, "tasks[1].workspace_id", `is "b"`, "")
-	_, err = parseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {}}, path, lease.DefaultLimits())
+	_, err = ParseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {}}, path, lease.DefaultLimits())
 	wantField(t, "bad spec", err, "tasks[2].queue", "is empty", "")
 }
 
 // A timestamp that was sent is never mistaken for an absent one: a deadline at the start of 1970 has passed.
 func TestEpochIsNotAbsence(t *testing.T) {
-	s, err := parseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
+	s, err := ParseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
 	if err != nil || s.Deadline == 0 {
 		t.Errorf("deadline is %v (%v), want one in the past", s, err)
 	}
@@ -178,13 +178,13 @@ func TestEpochIsNotAbsence(t *testing.T) {
 // Every field of a spec comes back as it went in.
 func TestSpecSurvivesConversion(t *testing.T) {
 	sent := fullSpec()
-	s, err := parseSpec(sent, lease.DefaultLimits())
+	s, err := ParseSpec(sent, lease.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	back := specProto("w", s)
 	back.Payload = s.Payload
-	if digestOf(back) != digestOf(sent) {
+	if DigestOf(back) != DigestOf(sent) {
 		t.Errorf("sent %v\n got %v", sent, back)
 	}
 }
@@ -197,21 +197,21 @@ func TestFilterIsChecked(t *testing.T) {
 		field, problem string
 	}{
 		{"nil", nil, "", ""},
-		{"queue over", &lessorv1.TaskFilter{Queue: text(257)}, "filter.queue", "the limit is 256"},
-		{"run over", &lessorv1.TaskFilter{RunId: text(257)}, "filter.run_id", "the limit is 256"},
-		{"type over", &lessorv1.TaskFilter{Type: text(257)}, "filter.type", "the limit is 256"},
-		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
+		{"queue over", &lessorv1.TaskFilter{Queue: letters(257)}, "filter.queue", "the limit is 256"},
+		{"run over", &lessorv1.TaskFilter{RunId: letters(257)}, "filter.run_id", "the limit is 256"},
+		{"type over", &lessorv1.TaskFilter{Type: letters(257)}, "filter.type", "the limit is 256"},
+		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: letters(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
 		{"unknown state", state(1, 9), "filter.states[1]", "is 9"},
 		{"wrapping state", state(256), "filter.states[0]", "is 256"},
 		{"too many states", state(1, 1, 1, 1, 1, 1, 1, 1, 1), "filter.states", "the limit is 8"},
 	} {
-		f := &fields{limits: lease.DefaultLimits()}
-		parseFilter(f, tt.filter)
+		f := &Fields{Limits: lease.DefaultLimits()}
+		ParseFilter(f, tt.filter)
 		var err error
-		if f.err != nil {
-			err = f.err
+		if f.Err != nil {
+			err = f.Err
 		}
 		wantField(t, tt.name, err, tt.field, tt.problem, "")
 	}
@@ -233,9 +233,9 @@ func TestFilterMatches(t *testing.T) {
 		"label":         {&lessorv1.TaskFilter{Labels: map[string]string{"a": "2"}}, false},
 		"missing label": {&lessorv1.TaskFilter{Labels: map[string]string{"c": ""}}, false},
 	} {
-		f := &fields{limits: lease.DefaultLimits()}
-		filter := parseFilter(f, tt.filter)
-		if got := filter.matches(task); got != tt.want {
+		f := &Fields{Limits: lease.DefaultLimits()}
+		filter := ParseFilter(f, tt.filter)
+		if got := filter.Matches(task); got != tt.want {
 			t.Errorf("%s: matches is %v, want %v", name, got, tt.want)
 		}
 	}

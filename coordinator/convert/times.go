@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"time"
@@ -9,10 +9,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// times makes timestamps and durations of what is told at one moment. A frame has several for each of its items, and most of them for every item
+// Times makes timestamps and durations of what is told at one moment. A frame has several for each of its items, and most of them for every item
 // alike: the items share them. So they are only read.
-type times struct {
-	now    lease.Now
+type Times struct {
+	Now    lease.Now
 	stamps shared[lease.Wall, timestamppb.Timestamp]
 	spans  shared[time.Duration, durationpb.Duration]
 }
@@ -37,8 +37,8 @@ func (s *shared[T, M]) get(of T) (m *M, isNew bool) {
 	return m, true
 }
 
-// stamp is absent for no time.
-func (t *times) stamp(w lease.Wall) *timestamppb.Timestamp {
+// Stamp is absent for no time.
+func (t *Times) Stamp(w lease.Wall) *timestamppb.Timestamp {
 	if w == 0 {
 		return nil
 	}
@@ -50,31 +50,31 @@ func (t *times) stamp(w lease.Wall) *timestamppb.Timestamp {
 	return m
 }
 
-// stampAt is stamp for an instant of the serving clock.
-func (t *times) stampAt(i lease.Instant) *timestamppb.Timestamp {
+// StampAt is stamp for an instant of the serving clock.
+func (t *Times) StampAt(i lease.Instant) *timestamppb.Timestamp {
 	if i == 0 {
 		return nil
 	}
-	return t.stamp(t.now.WallAt(i))
+	return t.Stamp(t.Now.WallAt(i))
 }
 
-// span is absent for 0.
-func (t *times) span(d time.Duration) *durationpb.Duration {
+// Span is absent for 0.
+func (t *Times) Span(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
 	}
 	return t.exact(d)
 }
 
-// left is the time from now to i, at least 0; absent for no time.
-func (t *times) left(i lease.Instant) *durationpb.Duration {
+// Left is the time from now to i, at least 0; absent for no time.
+func (t *Times) Left(i lease.Instant) *durationpb.Duration {
 	if i == 0 {
 		return nil
 	}
-	return t.exact(max(0, i.Sub(t.now.Serving)))
+	return t.exact(max(0, i.Sub(t.Now.Serving)))
 }
 
-func (t *times) exact(d time.Duration) *durationpb.Duration {
+func (t *Times) exact(d time.Duration) *durationpb.Duration {
 	m, isNew := t.spans.get(d)
 	if isNew {
 		m.Seconds, m.Nanos = int64(d/time.Second), int32(d%time.Second)

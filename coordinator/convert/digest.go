@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"cmp"
@@ -17,14 +17,23 @@ import (
 // traceField is no part of what an idempotency key stands for (T1).
 const traceField protoreflect.FullName = "lessor.v1.TaskSpec.trace_meta"
 
-// digestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, but for
+// DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, but for
 // traceField. It tells a repeated submit from another one under the same idempotency key (T1), and is stored. Protobuf's own encoding promises no
 // order, so this one is ours and never changes: fields in the order of their numbers, map entries in the order of their keys, every
 // value with its length. A field at its zero value is left out, so that fields added later leave old digests as they are.
-func digestOf(m proto.Message) lease.Digest {
+func DigestOf(m proto.Message) lease.Digest {
+	sum := Fingerprint(m)
+	return lease.Digest(sum[:len(lease.Digest{})])
+}
+
+// Fingerprint identifies the content of a message together with words that come before it.
+func Fingerprint(m proto.Message, words ...string) [sha256.Size]byte {
 	d := digester{sha256.New()}
+	for _, w := range words {
+		d.bytes([]byte(w))
+	}
 	d.message(m.ProtoReflect())
-	return lease.Digest(d.h.Sum(nil)[:len(lease.Digest{})])
+	return [sha256.Size]byte(d.h.Sum(nil))
 }
 
 type digester struct{ h hash.Hash }

@@ -1,4 +1,4 @@
-package coordinator
+package convert
 
 import (
 	"math"
@@ -24,12 +24,12 @@ func gauges(n int) map[string]float64 {
 // V1: a bad field of a report is no error of the call; it goes along and is judged in its turn.
 func TestReportsCarryTheirFaults(t *testing.T) {
 	t.Attr("rules", "V1")
-	in := &intake{limits: lease.DefaultLimits()}
-	start := func(m *lessorv1.StartRequest) *lease.Report { return parseStart(m, in) }
-	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return parseHeartbeat(m, in) }
-	complete := func(m *lessorv1.CompleteRequest) *lease.Report { return parseComplete(m, in) }
-	fail := func(m *lessorv1.FailRequest) *lease.Report { return parseFail(m, in) }
-	release := func(m *lessorv1.ReleaseRequest) *lease.Report { return parseRelease(m, in) }
+	in := &Intake{limits: lease.DefaultLimits()}
+	start := func(m *lessorv1.StartRequest) *lease.Report { return ParseStart(m, in) }
+	beat := func(m *lessorv1.HeartbeatRequest) *lease.Report { return ParseHeartbeat(m, in) }
+	complete := func(m *lessorv1.CompleteRequest) *lease.Report { return ParseComplete(m, in) }
+	fail := func(m *lessorv1.FailRequest) *lease.Report { return ParseFail(m, in) }
+	release := func(m *lessorv1.ReleaseRequest) *lease.Report { return ParseRelease(m, in) }
 	artifact := func(a *lessorv1.Artifact) *lessorv1.CompleteRequest {
 		return &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, a}}
 	}
@@ -41,35 +41,35 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 		report         *lease.Report
 		field, problem string
 	}{
-		{"good start", start(&lessorv1.StartRequest{TaskId: text(500), LeaseId: text(500), StartedAt: timestamppb.Now()}), "", ""},
-		{"worker over", start(&lessorv1.StartRequest{WorkerId: text(257)}), "worker_id", "the limit is 256"},
+		{"good start", start(&lessorv1.StartRequest{TaskId: letters(500), LeaseId: letters(500), StartedAt: timestamppb.Now()}), "", ""},
+		{"worker over", start(&lessorv1.StartRequest{WorkerId: letters(257)}), "worker_id", "the limit is 256"},
 		{"started_at", start(&lessorv1.StartRequest{StartedAt: badTime}), "started_at", "no valid timestamp"},
 		{"heartbeat_at", beat(&lessorv1.HeartbeatRequest{HeartbeatAt: badTime}), "heartbeat_at", "no valid timestamp"},
 		{"fraction at its ends", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1}}), "", ""},
 		{"fraction over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1.01}}), "progress.fraction", "0 to 1"},
 		{"fraction negative", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: -0.1}}), "progress.fraction", "0 to 1"},
 		{"fraction NaN", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: math.NaN()}}), "progress.fraction", "0 to 1"},
-		{"stage over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Stage: text(257)}}), "progress.stage", "the limit is 256"},
-		{"words at the limit", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: text(64 << 10)}}), "", ""},
-		{"words over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: text(64<<10 + 1)}}), "progress.message", "the limit is 65536"},
+		{"stage over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Stage: letters(257)}}), "progress.stage", "the limit is 256"},
+		{"words at the limit", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: letters(64 << 10)}}), "", ""},
+		{"words over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: letters(64<<10 + 1)}}), "progress.message", "the limit is 65536"},
 		{"gauges at the limit", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(64)}), "", ""},
 		{"gauges over", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(65)}), "metrics", "has 65 entries; the limit is 64"},
-		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{text(257): 1}}), "metrics", "the limit is 256"},
-		{"report_id over", complete(&lessorv1.CompleteRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
+		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{letters(257): 1}}), "metrics", "the limit is 256"},
+		{"report_id over", complete(&lessorv1.CompleteRequest{ReportId: letters(257)}), "report_id", "the limit is 256"},
 		{"completed_at", complete(&lessorv1.CompleteRequest{CompletedAt: badTime}), "completed_at", "no valid timestamp"},
 		{"artifacts over", complete(&lessorv1.CompleteRequest{Artifacts: make([]*lessorv1.Artifact, 65)}), "artifacts", "the limit is 64"},
-		{"artifact's worker", complete(artifact(&lessorv1.Artifact{WorkerId: text(257)})), "artifacts[1].worker_id", "the limit is 256"},
-		{"artifact's type", complete(artifact(&lessorv1.Artifact{Type: text(257)})), "artifacts[1].type", "the limit is 256"},
+		{"artifact's worker", complete(artifact(&lessorv1.Artifact{WorkerId: letters(257)})), "artifacts[1].worker_id", "the limit is 256"},
+		{"artifact's type", complete(artifact(&lessorv1.Artifact{Type: letters(257)})), "artifacts[1].type", "the limit is 256"},
 		{"artifact's end", complete(artifact(&lessorv1.Artifact{ExpiresAt: badTime})), "artifacts[1].expires_at", "no valid timestamp"},
 		{"good fail", fail(failure(&lessorv1.TaskError{Category: 6, RetryAfter: durationpb.New(time.Hour)})), "", ""},
 		{"category unknown", fail(failure(&lessorv1.TaskError{Category: 7})), "error.category", "is 7"},
 		{"category that would wrap around", fail(failure(&lessorv1.TaskError{Category: 256})), "error.category", "is 256"},
 		{"category negative", fail(failure(&lessorv1.TaskError{Category: -1})), "error.category", "is -1"},
 		{"retry_after negative", fail(failure(&lessorv1.TaskError{RetryAfter: durationpb.New(-1)})), "error.retry_after", "negative"},
-		{"phase over", fail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, CancelledDuringPhase: text(257)}), "cancelled_during_phase", "the limit is 256"},
+		{"phase over", fail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, CancelledDuringPhase: letters(257)}), "cancelled_during_phase", "the limit is 256"},
 		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
 		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "no valid duration"},
-		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
+		{"reason over", release(&lessorv1.ReleaseRequest{Reason: letters(1025)}), "reason", "the limit is 1024"},
 		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "is empty"},
 	} {
 		switch bad := tt.report.Invalid; {
@@ -85,13 +85,13 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 func TestReportContentArrives(t *testing.T) {
 	t.Attr("rules", "V13")
 	no := false
-	r := parseFail(&lessorv1.FailRequest{
+	r := ParseFail(&lessorv1.FailRequest{
 		TaskId: "t", LeaseId: "l", Attempt: 3, WorkerId: "w", CancelledDuringPhase: "p", PartialProgress: []byte("half"),
 		Error: &lessorv1.TaskError{
 			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no,
 			RetryAfter: durationpb.New(time.Second),
 		},
-	}, &intake{limits: lease.DefaultLimits()})
+	}, &Intake{limits: lease.DefaultLimits()})
 	f := r.Failure
 	if r.Kind != lease.KindFail || r.TaskID != "t" || r.LeaseID != "l" || r.Attempt != 3 || r.Worker != "w" {
 		t.Errorf("claim is %+v", r)
@@ -100,7 +100,7 @@ func TestReportContentArrives(t *testing.T) {
 		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" {
 		t.Errorf("failure is %+v", f)
 	}
-	if r := parseFail(&lessorv1.FailRequest{}, &intake{limits: lease.DefaultLimits()}); r.Failure != nil {
+	if r := ParseFail(&lessorv1.FailRequest{}, &Intake{limits: lease.DefaultLimits()}); r.Failure != nil {
 		t.Error("a missing error must stay missing: the rules refuse it (V1)")
 	}
 }

@@ -1,0 +1,106 @@
+package convert
+
+import (
+	"strings"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Assigner writes assignments: what the holders of leases get.
+type Assigner struct {
+	// Tokens go out with every lease; CallbackURL, which they are good for, is empty without an HTTP listener.
+	Tokens      Tokens
+	CallbackURL string // set before anything is served
+}
+
+// Assignments turns new leases into what their holders need, payloads and checkpoints included. A task that was deleted since
+// is left out: its lease has ended.
+func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
+	all := make([]*lessorv1.Assignment, 0, len(granted))
+	at := &Times{Now: now}
+	made := make([]assigned, len(granted))
+	serverTime := at.Stamp(now.Wall)
+	for i := range granted {
+		m, err := a.assignment(r, at, &granted[i], &made[i])
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			m.ServerTime = serverTime
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// payloadFor is the payload of a task, which the engine may have kept in memory for the grant; nil where the task was deleted since.
+func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
+	if len(t.Spec.Payload) == t.Spec.Size {
+		return t.Spec.Payload, nil
+	}
+	return records.Payload(r, t.ID)
+}
+
+// assigned is memory for an assignment. All of an answer are made at once.
+type assigned struct {
+	whole lessorv1.Assignment
+	task  lessorv1.Task
+	spec  lessorv1.TaskSpec
+}
+
+// assignment writes one into m. It leaves out the server's time, which all of an answer share; nil where the task was deleted since.
+func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
+	t, l := g.Task, g.Task.Lease
+	until := t.ExpiresAt(at.Now)
+	payload, err := payloadFor(r, t)
+	if err != nil || payload == nil && t.Spec.Size > 0 {
+		return nil, err
+	}
+	showWork(m, at, t)
+	m.spec.Payload = payload
+	var checkpoint []byte
+	if t.HasCheckpoint {
+		if checkpoint, err = records.Checkpoint(r, t.ID); err != nil {
+			return nil, err
+		}
+	}
+	token, tokenEnds := a.Tokens.Of(at, t.Holding(), until)
+	m.whole = lessorv1.Assignment{
+		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
+		ExpiresAt: at.StampAt(until), ExpiresIn: at.Left(until),
+		HeartbeatInterval: at.Span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.Span(t.Spec.HeartbeatTimeout),
+		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
+		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: a.CallbackURL,
+	}
+	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // which begins with it
+	return &m.whole, nil
+}
+
+// runSeq orders the tasks of a run.
+func runSeq(t *lease.Task) uint64 {
+	if t.Spec.RunID == "" {
+		return 0
+	}
+	return t.ID.Seq
+}
+
+// showWork shows a task as its worker needs it, but for its id. What stands in the assignment itself, and what only the coordinator goes by, is left
+// out: an assignment is made, sent and read once for each attempt, and these were half of it.
+func showWork(m *assigned, at *Times, t *lease.Task) {
+	s := t.Spec
+	m.task = lessorv1.Task{
+		TenantId: t.Tenant, State: lessorv1.TaskState(t.State()), Spec: &m.spec,
+		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: at.Stamp(t.CreatedAt),
+	}
+	m.spec = lessorv1.TaskSpec{
+		WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
+		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.Stamp(t.Deadline), AttemptTimeout: at.Span(s.AttemptTimeout),
+		Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,
+		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
+		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
+	}
+}

@@ -1,0 +1,216 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Limits of what a worker asks for.
+const (
+	MaxParallel = 10_000 // slots of a session
+	maxQueues   = 100
+	maxTypes    = 1000
+)
+
+// MaxReason is the length of the words that a caller gives for a cancel or a release, in bytes.
+const MaxReason = 1024
+
+// DefaultWorkspace stands in where a request leaves workspace_id empty.
+const DefaultWorkspace = "default"
+
+// Fields reads the fields of a request one by one and remembers the first that is bad, so that a parser reads top to bottom and
+// checks once at its end. Names are paths, for example "retry_policy.max_backoff".
+type Fields struct {
+	Limits lease.Limits
+	Err    *lease.FieldError
+}
+
+// Fail reports a bad field: its value's problem and the limit.
+func (f *Fields) Fail(name, format string, args ...any) {
+	f.keep(&lease.FieldError{Field: name, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (f *Fields) keep(err *lease.FieldError) {
+	if f.Err == nil {
+		f.Err = err
+	}
+}
+
+// ID reads an identifier, which may be empty.
+func (f *Fields) ID(name, value string) string {
+	f.keep(lease.CheckID(name, value, f.Limits))
+	return value
+}
+
+// Required reads an identifier that must be there.
+func (f *Fields) Required(name, value string) string {
+	if value == "" {
+		f.Fail(name, "is empty")
+	}
+	return f.ID(name, value)
+}
+
+// Workspace reads a workspace_id.
+func (f *Fields) Workspace(name, value string) string {
+	w, err := Workspace(name, value, f.Limits)
+	f.keep(err)
+	return w
+}
+
+// TaskID reads a task id. One of the wrong form names no task, as a random one does (S4).
+func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
+	if f.Required("task_id", value); f.Err != nil {
+		return lease.TaskID{}, false
+	}
+	return lease.ParseTaskID(value)
+}
+
+// longestSpan keeps a span within time.Duration; every limit is far below it.
+const longestSpan = math.MaxInt64 / int64(time.Second)
+
+// Span reads a duration that can not be negative; absent is 0.
+func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case d.CheckValid() != nil || d.GetSeconds() >= longestSpan:
+		f.Fail(name, "is no valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
+	case d.GetSeconds() < 0 || d.GetNanos() < 0:
+		f.Fail(name, "is %v; it can not be negative", d.AsDuration())
+	}
+	return d.AsDuration()
+}
+
+// latestSecond is the last that fits a lease.Wall.
+const latestSecond = math.MaxInt64/int64(time.Second) - 1
+
+// Wall reads a timestamp; absent is 0. The very start of 1970 becomes the nanosecond after it, since it was sent.
+func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
+	switch {
+	case ts == nil:
+		return 0
+	case ts.CheckValid() != nil:
+		f.Fail(name, "is no valid timestamp: %d s and %d ns", ts.GetSeconds(), ts.GetNanos())
+	case ts.GetSeconds() < 0:
+		f.Fail(name, "is %s; it can not lie before 1970", ts.AsTime().Format(time.RFC3339))
+	case ts.GetSeconds() > latestSecond:
+		f.Fail(name, "is %s; the limit is %s", ts.AsTime().Format(time.RFC3339), time.Unix(latestSecond, 0).UTC().Format(time.RFC3339))
+	}
+	return max(1, lease.Wall(ts.GetSeconds()*int64(time.Second)+int64(ts.GetNanos())))
+}
+
+// maxItems is the most that anybody may ask for at once: tasks of a Lease, items of a page.
+const maxItems = 1000
+
+// Items reads how many are asked for; 0 stands for the default.
+func (f *Fields) Items(name string, value, def uint32) int {
+	if value > maxItems {
+		f.Fail(name, "is %d; the limit is %d", value, maxItems)
+	}
+	if value == 0 {
+		return int(def)
+	}
+	return int(value)
+}
+
+// Count checks the length of a list or map.
+func (f *Fields) Count(name string, n, most int) {
+	if n > most {
+		f.Fail(name, "has %d entries; the limit is %d", n, most)
+	}
+}
+
+// Text checks the length of words for people.
+func (f *Fields) Text(name, value string, most int) string {
+	if len(value) > most {
+		f.Fail(name, "has %d bytes; the limit is %d", len(value), most)
+	}
+	return value
+}
+
+// enum reads an enum by its number: at most last, the zero value included.
+func enum[T ~uint8, E ~int32](f *Fields, name string, value E, last T) T {
+	if value < 0 || int32(value) > int32(last) {
+		f.Fail(name, "is %d, which is none of its values", value)
+		return 0
+	}
+	return T(value)
+}
+
+// Queues reads a list of queue names, of which at least one is required.
+func (f *Fields) Queues(name string, list []string) []string {
+	if len(list) == 0 {
+		f.Fail(name, "is empty; at least one queue is required")
+	}
+	f.Count(name, len(list), maxQueues)
+	for i, value := range list[:min(len(list), maxQueues)] {
+		f.Required(fmt.Sprintf("%s[%d]", name, i), value)
+	}
+	return list
+}
+
+// types reads a list of task types. The empty type is one of its own.
+func (f *Fields) types(name string, list []string) []string {
+	f.Count(name, len(list), maxTypes)
+	for i, value := range list[:min(len(list), maxTypes)] {
+		f.ID(fmt.Sprintf("%s[%d]", name, i), value)
+	}
+	return list
+}
+
+// TypeLimits reads slots by type.
+func (f *Fields) TypeLimits(name string, limits map[string]uint32) map[string]uint32 {
+	f.Count(name, len(limits), maxTypes)
+	for typ, slots := range limits {
+		field := fmt.Sprintf("%s[%q]", name, typ)
+		if len(typ) > f.Limits.ID {
+			field = name
+		}
+		f.ID(field, typ)
+		if slots > MaxParallel {
+			f.Fail(field, "is %d; the range is 0 to %d", slots, MaxParallel)
+		}
+	}
+	return limits
+}
+
+// Under puts a prefix before the path of the field that an error is about; any other error stays as it is.
+func Under(prefix string, err error) error {
+	var (
+		field  *lease.FieldError
+		exists *lease.ExistsError
+	)
+	switch {
+	case errors.As(err, &field):
+		return field.Under(prefix)
+	case errors.As(err, &exists):
+		moved := *exists
+		moved.Field = prefix + "." + exists.Field
+		return &moved
+	}
+	return err
+}
+
+// Workspace reads a workspace_id.
+func Workspace(field, id string, l lease.Limits) (string, *lease.FieldError) {
+	if id == "" {
+		return DefaultWorkspace, nil
+	}
+	return id, lease.CheckID(field, id, l)
+}
+
+// Clip cuts words of a caller's to a number of bytes, between two characters.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

@@ -1,0 +1,89 @@
+package convert
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// A spec is refused by its field, or what is made of it is complete: filled in again it does not change.
+func FuzzSpec(f *testing.F) {
+	for _, m := range []*lessorv1.TaskSpec{
+		{Queue: "q"},
+		{Queue: "q", Priority: -1, Labels: map[string]string{"": ""}, ConcurrencyKey: "k", ConcurrencyLimit: 1 << 31},
+		{Queue: "q", Requirements: &lessorv1.Requirements{Runtimes: []string{"r", "r"}}, RetryPolicy: &lessorv1.RetryPolicy{BackoffMultiplier: -1}},
+	} {
+		raw, _ := proto.Marshal(m)
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m := &lessorv1.TaskSpec{}
+		if proto.Unmarshal(raw, m) != nil {
+			return
+		}
+		s, err := ParseSpec(m, lease.DefaultLimits())
+		if err != nil {
+			if field := (*lease.FieldError)(nil); !errors.As(err, &field) || field.Field == "" {
+				t.Errorf("%v: %v names no field", m, err)
+			}
+			return
+		}
+		before := *s
+		if err := s.Fill(lease.DefaultLimits()); err != nil {
+			t.Errorf("%v was taken, and not again: %v", m, err)
+		}
+		if s.HeartbeatTimeout != before.HeartbeatTimeout || s.Retry.MaxAttempts != before.Retry.MaxAttempts || s.Retention != before.Retention {
+			t.Errorf("%v: %+v is filled in as %+v", m, before, s)
+		}
+	})
+}
+
+// A filter selects what it says, field by field.
+func FuzzFilter(f *testing.F) {
+	for _, m := range []*lessorv1.TaskFilter{
+		{},
+		{Queue: "q"},
+		{Queue: "p"},
+		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
+		{Labels: map[string]string{"a": "", "b": ""}},
+		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
+		{States: []lessorv1.TaskState{99, -1}},
+	} {
+		raw, _ := proto.Marshal(m)
+		f.Add(raw)
+	}
+	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", Labels: map[string]string{"a": "1", "c": ""}}
+	if err := spec.Fill(lease.DefaultLimits()); err != nil {
+		f.Fatal(err)
+	}
+	task := &lease.Task{Spec: spec}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m := &lessorv1.TaskFilter{}
+		if proto.Unmarshal(raw, m) != nil {
+			return
+		}
+		check := &Fields{Limits: lease.DefaultLimits()}
+		want := ParseFilter(check, m)
+		if check.Err != nil {
+			return
+		}
+		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") && (m.GetRunId() == "" || m.GetRunId() == "r") &&
+			m.GetHostNodeId() == ""
+		for k, v := range m.GetLabels() {
+			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
+		}
+		for i, s := range m.GetStates() {
+			if s == lessorv1.TaskState_TASK_STATE_UNSPECIFIED || s == lessorv1.TaskState(task.State()) {
+				break
+			}
+			selects = selects && i+1 < len(m.GetStates())
+		}
+		if want.Matches(task) != selects {
+			t.Errorf("%v: selected %v, want %v", m, !selects, selects)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package convert
+
+import (
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// maxMetrics is how many gauges a report may carry.
+const maxMetrics = 64
+
+// A report is read completely, whatever is wrong with it: the first bad field goes along in Report.Invalid and is judged in its turn
+// (V1). Task and lease ids are taken as they came: of the wrong form they are unknown ids (V2, V3).
+
+// claim is what every report, Start and Heartbeat begins with.
+type claim interface {
+	GetTaskId() string
+	GetLeaseId() string
+	GetAttempt() uint32
+	GetWorkerId() string
+}
+
+// Intake is what reports are read with: the limits, and memory for those of a frame, which is made at once.
+type Intake struct {
+	limits  lease.Limits
+	reports []lease.Report
+	results []lease.Result // apart, since they are let go of before the reports
+}
+
+func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
+	r := cut(&in.reports)
+	r.Kind, r.TaskID, r.LeaseID, r.Attempt = kind, m.GetTaskId(), m.GetLeaseId(), m.GetAttempt()
+	r.Worker = f.ID("worker_id", m.GetWorkerId())
+	return r
+}
+
+// cut takes one off a piece, or makes one where it is used up.
+func cut[T any](piece *[]T) *T {
+	if len(*piece) == 0 {
+		return new(T)
+	}
+	one := &(*piece)[0]
+	*piece = (*piece)[1:]
+	return one
+}
+
+// ParseStart reads the word that an attempt begins.
+func ParseStart(m *lessorv1.StartRequest, in *Intake) *lease.Report {
+	f := Fields{Limits: in.limits}
+	r := in.claim(&f, lease.KindStart, m)
+	f.Wall("started_at", m.GetStartedAt())
+	r.Invalid = f.Err
+	return r
+}
+
+// ParseHeartbeat reads the renewal of a lease. Its progress is read by HeartbeatFeed.
+func ParseHeartbeat(m *lessorv1.HeartbeatRequest, in *Intake) *lease.Report {
+	f := Fields{Limits: in.limits}
+	r := in.claim(&f, lease.KindHeartbeat, m)
+	f.Wall("heartbeat_at", m.GetHeartbeatAt())
+	parseProgress(&f, m.GetProgress())
+	ParseMetrics(&f, m.GetMetrics())
+	r.Checkpoint = m.GetCheckpoint()
+	r.Invalid = f.Err
+	return r
+}
+
+// ParseComplete reads a success.
+func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
+	f := Fields{Limits: in.limits}
+	r := in.claim(&f, lease.KindComplete, m)
+	f.ID("report_id", m.GetReportId())
+	r.Result = cut(&in.results)
+	r.Result.Output = m.GetOutput()
+	r.Result.Artifacts = parseArtifacts(&f, m.GetArtifacts())
+	r.Result.Metrics = ParseMetrics(&f, m.GetMetrics())
+	f.Wall("completed_at", m.GetCompletedAt())
+	r.Invalid = f.Err
+	return r
+}
+
+// ParseFail reads a failure.
+func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
+	f := Fields{Limits: in.limits}
+	r := in.claim(&f, lease.KindFail, m)
+	f.ID("report_id", m.GetReportId())
+	if e := m.GetError(); e != nil {
+		r.Failure = &lease.Failure{
+			Category: enum(&f, "error.category", e.GetCategory(), lease.CategoryCancelled),
+			Message:  e.GetMessage(), Stack: e.GetStackTrace(), Retryable: e.Retryable,
+			RetryAfter: f.Span("error.retry_after", e.GetRetryAfter()),
+			Phase:      f.ID("cancelled_during_phase", m.GetCancelledDuringPhase()),
+			Partial:    m.GetPartialProgress(),
+			Metrics:    ParseMetrics(&f, m.GetMetrics()),
+		}
+	}
+	f.Wall("completed_at", m.GetCompletedAt())
+	r.Invalid = f.Err
+	return r
+}
+
+// ParseRelease reads that a task is given back.
+func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
+	f := Fields{Limits: in.limits}
+	r := in.claim(&f, lease.KindRelease, m)
+	f.ID("report_id", m.GetReportId())
+	r.Detail = f.Text("reason", m.GetReason(), MaxReason)
+	r.Delay = f.Span("delay", m.GetDelay())
+	r.Invalid = f.Err
+	return r
+}
+
+// NewIntake is an intake of so many reports, completes of which carry a result.
+func NewIntake(l lease.Limits, reports, completes int) *Intake {
+	return &Intake{l, make([]lease.Report, reports), make([]lease.Result, completes)}
+}
+
+// ParseReports reads the items of a reports frame.
+func ParseReports(all []*lessorv1.Report, l lease.Limits) []*lease.Report {
+	completes := 0
+	for _, m := range all {
+		if m.GetComplete() != nil {
+			completes++
+		}
+	}
+	in := NewIntake(l, len(all), completes)
+	reports := make([]*lease.Report, len(all))
+	for i, m := range all {
+		reports[i] = parseReport(m, in)
+	}
+	return reports
+}
+
+// parseReport reads one of them. One that holds none of the kinds is answered as a Start without ids.
+func parseReport(m *lessorv1.Report, in *Intake) *lease.Report {
+	switch m := m.GetReport().(type) {
+	case *lessorv1.Report_Start:
+		return ParseStart(m.Start, in)
+	case *lessorv1.Report_Complete:
+		return ParseComplete(m.Complete, in)
+	case *lessorv1.Report_Fail:
+		return ParseFail(m.Fail, in)
+	case *lessorv1.Report_Release:
+		return ParseRelease(m.Release, in)
+	}
+	return &lease.Report{Kind: lease.KindStart, Invalid: &lease.FieldError{Field: "report", Problem: "is empty"}}
+}
+
+func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {
+	f.Count("artifacts", len(sent), lease.MaxArtifacts)
+	sent = sent[:min(len(sent), lease.MaxArtifacts)]
+	all := make([]lease.Artifact, len(sent))
+	for i, m := range sent {
+		path := fmt.Sprintf("artifacts[%d].", i)
+		all[i] = lease.Artifact{
+			ResourceID: m.GetResourceId(),
+			WorkerID:   f.ID(path+"worker_id", m.GetWorkerId()),
+			Type:       f.ID(path+"type", m.GetType()),
+			SizeBytes:  m.GetSizeBytes(),
+			ExpiresAt:  f.Wall(path+"expires_at", m.GetExpiresAt()),
+			Inline:     m.GetInline(),
+			Metadata:   m.GetMetadata(),
+		}
+	}
+	return all
+}
+
+// ParseMetrics checks the gauges of a report, heartbeat or item of feedback.
+func ParseMetrics(f *Fields, sent map[string]float64) map[string]float64 {
+	f.Count("metrics", len(sent), maxMetrics)
+	for name := range sent {
+		f.ID("metrics", name)
+	}
+	return sent
+}
+
+func parseProgress(f *Fields, m *lessorv1.Progress) {
+	parseFraction(f, "progress.fraction", m.GetFraction())
+	f.Text("progress.message", m.GetMessage(), f.Limits.Stack)
+	f.ID("progress.stage", m.GetStage())
+}
+
+func parseFraction(f *Fields, name string, v float64) {
+	if !(v >= 0 && v <= 1) { // also catches NaN
+		f.Fail(name, "is %v; the range is 0 to 1", v)
+	}
+}

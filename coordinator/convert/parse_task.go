@@ -1,0 +1,156 @@
+package convert
+
+import (
+	"fmt"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// ParseSpec reads a spec and fills in its defaults. Paths in the error begin within the spec.
+func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
+	f := Fields{Limits: l}
+	s := &lease.Spec{
+		Queue: m.GetQueue(), Type: m.GetType(), Payload: m.GetPayload(), RunID: m.GetRunId(), TaskKey: m.GetTaskKey(),
+		AssetID: m.GetAssetId(), IdempotencyKey: m.GetIdempotencyKey(), Priority: m.GetPriority(), Labels: m.GetLabels(),
+		RunAt:             f.Wall("run_at", m.GetRunAt()),
+		Deadline:          f.Wall("deadline", m.GetDeadline()),
+		AttemptTimeout:    f.Span("attempt_timeout", m.GetAttemptTimeout()),
+		StartTimeout:      f.Span("start_timeout", m.GetStartTimeout()),
+		Retry:             ParseRetryPolicy(&f, "retry_policy", m.GetRetryPolicy()),
+		HeartbeatInterval: f.Span("heartbeat_interval", m.GetHeartbeatInterval()),
+		HeartbeatTimeout:  f.Span("heartbeat_timeout", m.GetHeartbeatTimeout()),
+		CancelGrace:       f.Span("cancel_grace", m.GetCancelGrace()),
+		Retention:         f.Span("retention", m.GetRetention()),
+		ConcurrencyKey:    m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
+		Requirements: parseRequirements(m.GetRequirements()),
+		ResourceRefs: parseRefs(&f, m.GetResourceRefs()),
+		Affinity:     parseAffinity(&f, m.GetAffinity()),
+		Trace:        parseTrace(m.GetTraceMeta()),
+	}
+	if f.Err != nil {
+		return nil, f.Err
+	}
+	if err := s.Fill(l); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ParseRetryPolicy reads a policy; name is its path.
+func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.RetryPolicy {
+	p := lease.RetryPolicy{
+		MaxAttempts:    m.GetMaxAttempts(),
+		MaxLosses:      m.GetMaxLosses(),
+		InitialBackoff: f.Span(name+".initial_backoff", m.GetInitialBackoff()),
+		Multiplier:     m.GetBackoffMultiplier(),
+		MaxBackoff:     f.Span(name+".max_backoff", m.GetMaxBackoff()),
+	}
+	const most = int(lease.CategoryCancelled)
+	name += ".non_retryable_categories"
+	sent := m.GetNonRetryableCategories()
+	f.Count(name, len(sent), most)
+	for i, c := range sent[:min(len(sent), most)] {
+		p.NonRetryable = append(p.NonRetryable, enum(f, fmt.Sprintf("%s[%d]", name, i), c, lease.CategoryCancelled))
+	}
+	return p
+}
+
+// Submission is a parsed submit of one task or many.
+type Submission struct {
+	Workspace string
+	Specs     []*lease.Spec
+	Digests   []lease.Digest // of the specs with an idempotency key
+}
+
+// ParseSubmit reads the specs of a submit, all of one workspace. path names the field that spec i came in.
+func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Limits) (*Submission, error) {
+	s := &Submission{Specs: make([]*lease.Spec, len(sent)), Digests: make([]lease.Digest, len(sent))}
+	for i, m := range sent {
+		w, bad := Workspace("workspace_id", m.GetWorkspaceId(), l)
+		if i > 0 && bad == nil && w != s.Workspace {
+			bad = &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is %q; a batch lies in one workspace, here %q", w, s.Workspace)}
+		}
+		if bad != nil {
+			return nil, bad.Under(path(i))
+		}
+		spec, err := ParseSpec(m, l)
+		if err != nil {
+			return nil, Under(path(i), err)
+		}
+		s.Workspace, s.Specs[i] = w, spec
+		if spec.IdempotencyKey != "" {
+			s.Digests[i] = DigestOf(m)
+		}
+	}
+	return s, nil
+}
+
+// Filter is a parsed TaskFilter.
+type Filter struct {
+	Workspace  string
+	queue, run string
+	typ, host  string
+	states     map[lease.State]bool // empty: any
+	labels     map[string]string
+	Sent       *lessorv1.TaskFilter // never nil
+}
+
+// ParseFilter reads a filter; nil selects every task of the default workspace.
+func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
+	if m == nil {
+		m = &lessorv1.TaskFilter{}
+	}
+	out := Filter{
+		Workspace: f.Workspace("filter.workspace_id", m.GetWorkspaceId()),
+		queue:     f.ID("filter.queue", m.GetQueue()),
+		run:       f.ID("filter.run_id", m.GetRunId()),
+		typ:       f.ID("filter.type", m.GetType()),
+		host:      f.ID("filter.host_node_id", m.GetHostNodeId()),
+		states:    parseStates(f, m.GetStates()),
+		labels:    m.GetLabels(),
+		Sent:      m,
+	}
+	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
+	return out
+}
+
+// parseStates reads the states of a filter, of which UNSPECIFIED means every one.
+func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
+	const name, most = "filter.states", int(lease.Cancelled)
+	f.Count(name, len(sent), most)
+	states := map[lease.State]bool{}
+	for i, m := range sent[:min(len(sent), most)] {
+		s := enum(f, fmt.Sprintf("%s[%d]", name, i), m, lease.Cancelled)
+		if s == 0 {
+			return nil
+		}
+		states[s] = true
+	}
+	return states
+}
+
+// Matches reports whether the filter selects a task of its workspace.
+func (f *Filter) Matches(t *lease.Task) bool {
+	s := t.Spec
+	return (f.queue == "" || s.Queue == f.queue) &&
+		(f.run == "" || s.RunID == f.run) &&
+		(f.typ == "" || s.Type == f.typ) &&
+		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
+		(len(f.states) == 0 || f.states[t.State()]) &&
+		hasLabels(s.Labels, f.labels)
+}
+
+// Selects reports whether the filter has any condition beside the workspace.
+func (f *Filter) Selects() bool {
+	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || len(f.states) > 0 || len(f.labels) > 0
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,43 @@
+package convert
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What a response with many assignments may hold is counted by their sizes, of which this is a part: it is not below what the wire has.
+func TestPlacementSizeIsEnough(t *testing.T) {
+	for name, m := range map[string]*lessorv1.TaskSpec{
+		"none": {},
+		"some": placed(),
+		"most": {
+			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{letters(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
+			ResourceRefs: slices.Repeat([]*lessorv1.ResourceRef{{
+				ResourceId: letters(256), WorkerId: "w", Scope: letters(256), Metadata: labels(8), ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
+			}}, 32),
+			Affinity:  &lessorv1.Affinity{Key: letters(256), Ttl: durationpb.New(24 * time.Hour)},
+			TraceMeta: &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{letters(256)}, 64), ChainIndex: proto.Uint32(63)},
+		},
+	} {
+		m.Queue = "q"
+		spec, err := ParseSpec(m, lease.DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		with := proto.Size(specProto("", spec))
+		spec.Requirements, spec.ResourceRefs, spec.Affinity, spec.Trace = nil, nil, nil, nil
+		want := with - proto.Size(specProto("", spec))
+		again, _ := ParseSpec(m, lease.DefaultLimits())
+		if got := again.PlacementSize(); got < want || got > 2*want+100 {
+			t.Errorf("%s: %d bytes are counted, the wire has %d", name, got, want)
+		}
+	}
+}
