@@ -18,6 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -118,30 +119,13 @@ var routeAccess = map[string]routeRule{
 	"GET /openapi.json":                  {everyone: true},
 }
 
-// roleError refuses a caller whose role is not among those that may make the call.
-type roleError struct {
-	what string
-	has  auth.Role
-	asks auth.Role
-}
-
-func (e *roleError) Error() string {
-	if e.asks == auth.Nobody {
-		return e.what + " is for nobody"
-	}
-	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.what, e.asks, e.has)
-}
-
-// errOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
-var errOwner = errors.New("a backup has what is every tenant's; it is for operators of the tenant that serve --backup-tenant names")
-
 // admit lets a call in, or says why not. The context that it returns knows who calls.
 func (a *authenticator) admit(ctx context.Context, method string) (context.Context, identity, error) {
 	if unguarded[method] {
 		return ctx, identity{}, nil
 	}
 	if a.open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
-		return nil, identity{}, toStatus(errOpen)
+		return nil, identity{}, refusal.Status(refusal.ErrOpen)
 	}
 	who, err := a.whose(ctx)
 	if err != nil {
@@ -149,10 +133,10 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	}
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
 	if asks := access[method]; !who.Role.Has(asks) {
-		return nil, who, toStatus(&roleError{what: path.Base(method), has: who.Role, asks: asks})
+		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
 	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != a.owner {
-		return nil, who, toStatus(errOwner)
+		return nil, who, refusal.Status(refusal.ErrOwner)
 	}
 	return as(ctx, who), who, nil
 }
@@ -191,7 +175,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	ctx = admitted
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	defer end()
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
@@ -209,7 +193,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	}
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return toStatus(err)
+		return refusal.Status(err)
 	}
 	defer end()
 	ctx, done := g.vigil.watch(ctx, who)
@@ -217,7 +201,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	in := &admitted{ServerStream: stream, ctx: ctx}
 	if audited[info.FullMethod] {
 		entry := newEntry(ctx, who, info.FullMethod, nil)
-		in.first = func() error { return toStatus(g.trail.Record(entry)) }
+		in.first = func() error { return refusal.Status(g.trail.Record(entry)) }
 		defer func() {
 			if err != nil && !in.told.Load() {
 				g.refused(entry, err)
@@ -230,7 +214,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		err = leaveBehind(ctx, func() error { return next(srv, in) })
 	}
 	if ended := credentialEnded(ctx); ended != nil {
-		err = toStatus(ended)
+		err = refusal.Status(ended)
 	}
 	return err
 }
@@ -307,7 +291,7 @@ func (s *admitted) RecvMsg(m any) error {
 		return err
 	}
 	if ended := credentialEnded(s.ctx); ended != nil {
-		return toStatus(ended)
+		return refusal.Status(ended)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -151,7 +152,7 @@ func TestWhoMayCall(t *testing.T) {
 			for _, method := range r.methods() {
 				cells++
 				err := r.invoke(bearing(t.Context(), token), method)
-				refused := errorCode(err) == codeForbidden && status.Code(err) == codes.PermissionDenied
+				refused := refusal.CodeOf(err) == refusal.CodeForbidden && status.Code(err) == codes.PermissionDenied
 				if status.Code(err) == codes.Unauthenticated || refused == (access[method].Has(role) || unguarded[method]) {
 					t.Errorf("%s as %v: %v", method, role, err)
 				}
@@ -164,7 +165,7 @@ func TestWhoMayCall(t *testing.T) {
 // problemOf is why a credential was refused; empty where it was not.
 func problemOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == codeToken {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == refusal.CodeToken {
 			return info.Metadata["problem"]
 		}
 	}
@@ -225,7 +226,7 @@ func TestNoTokenInTheLog(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(log, `"subject":"acme-operator"`) || !strings.Contains(log, codeToken) {
+		if !strings.Contains(log, `"subject":"acme-operator"`) || !strings.Contains(log, refusal.CodeToken) {
 			t.Error("the log does not tell who called, and who was refused:", log)
 		}
 	})
@@ -237,7 +238,7 @@ func TestOpenCoordinatorIssuesNothing(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, method := range r.methods() {
 			issues := strings.HasPrefix(method, "/lessor.v1.AuthService/")
-			if err := r.invoke(t.Context(), method); (errorCode(err) == codeOpen) != issues {
+			if err := r.invoke(t.Context(), method); (refusal.CodeOf(err) == refusal.CodeOpen) != issues {
 				t.Errorf("%s: %v", method, err)
 			}
 		}
@@ -253,7 +254,7 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 		stranger, _ := r.issue(t, "evil", auth.Operator)
 		evil, acme := bearing(t.Context(), stranger), bearing(t.Context(), operator)
 		for _, name := range []string{id, "k0000000000000000", "x"} {
-			if _, err := service.RevokeToken(evil, &lessorv1.RevokeTokenRequest{TokenId: name}); errorCode(err) != codeNoToken {
+			if _, err := service.RevokeToken(evil, &lessorv1.RevokeTokenRequest{TokenId: name}); refusal.CodeOf(err) != refusal.CodeNoToken {
 				t.Errorf("revoke %s of another tenant: %v, want NOT_FOUND", name, err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -46,11 +47,11 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
 	after := list.cursor(f, req.GetPageToken())
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	held, err := s.census.Holdings(ctx)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListWorkersResponse{}
 	for _, w := range s.open.List(tenant, held) {
@@ -79,11 +80,11 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	tenant := who.Tenant
 	live, err := s.census.LiveOf(ctx, tenant)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	unended, err := s.census.Unended(ctx, tenant)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // The pace of what is wrong, by those who make unary calls (X5): each has some turns, and what comes sooner is answered in its turn. Nothing that is
@@ -38,16 +39,16 @@ func (a attempts) failed(ctx context.Context, err error) error {
 
 func (a attempts) failedFrom(ctx context.Context, from string, err error) error {
 	if from == "" { // on this machine, and without a network
-		return toStatus(err)
+		return refusal.Status(err)
 	}
 	wait, ok := a.Turn(from)
 	if !ok {
-		return newStatus(codes.ResourceExhausted, codeQuotaAttempts,
+		return refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
 			fmt.Sprintf("too many calls without a good credential come from this address; the quota is %v", attemptPace),
-			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()}, retryIn(wait))
+			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()}, refusal.RetryIn(wait))
 	}
 	pause(ctx, wait)
-	return toStatus(err)
+	return refusal.Status(err)
 }
 
 // pause waits, unless the call ends.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -64,8 +65,8 @@ func TestFailedAttemptsArePaced(t *testing.T) {
 			}
 		}
 		st := status.Convert(try("2001:db8::ffff", "guess")) // the same network
-		if info, ok := st.Details()[0].(*errdetails.ErrorInfo); !ok || info.GetMetadata()["code"] != codeQuotaAttempts || info.GetReason() != "QUOTA_ATTEMPTS" {
-			t.Errorf("%v, want %s", st.Details(), codeQuotaAttempts)
+		if info, ok := st.Details()[0].(*errdetails.ErrorInfo); !ok || info.GetMetadata()["code"] != refusal.CodeQuotaAttempts || info.GetReason() != "QUOTA_ATTEMPTS" {
+			t.Errorf("%v, want %s", st.Details(), refusal.CodeQuotaAttempts)
 		}
 		if wait, ok := st.Details()[1].(*errdetails.RetryInfo); !ok || wait.GetRetryDelay().AsDuration() <= longestAttempt {
 			t.Errorf("%v, want a wait of more than %v", st.Details(), longestAttempt)

@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -53,7 +54,7 @@ func (g *gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	case err != nil:
 		g.refused(entry.Audit, err)
 	default:
-		err = toStatus(g.trail.Record(entry.Audit))
+		err = refusal.Status(g.trail.Record(entry.Audit))
 	}
 	return res, err
 }
@@ -64,7 +65,7 @@ func (g *gate) refused(a records.Audit, err error) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
 		return
 	}
-	a.Outcome = errorCode(err)
+	a.Outcome = refusal.CodeOf(err)
 	g.trail.Refuse(a)
 }
 
@@ -73,7 +74,7 @@ func (g *gate) refused(a records.Audit, err error) {
 func (g *gate) turnAway(ctx context.Context, who identity, method string, req any, err error) error {
 	if who.Tenant != "" {
 		if over := g.quotas.Spend(who.caller(), quota.Calls, 1); over != nil {
-			return toStatus(g.hold(ctx, who, over))
+			return refusal.Status(g.hold(ctx, who, over))
 		}
 		g.refused(newEntry(ctx, who, method, req), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -27,10 +28,10 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 		from = afterAudit(tenant, cursor)
 	}
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	if err := s.view(func(r store.Reader) error { return records.Audits(r, from, p.take) }); err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListAuditEventsResponse{Events: p.events}
 	if p.more {

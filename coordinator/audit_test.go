@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -270,12 +271,12 @@ func TestWhatIsRefusedIsAudited(t *testing.T) {
 		for _, tt := range []struct {
 			who, method, code, credential string
 		}{
-			{viewer, lessorv1.TaskService_SubmitTask_FullMethodName, codeForbidden, viewerID},
-			{viewer, lessorv1.WorkerService_Session_FullMethodName, codeForbidden, viewerID},
-			{worker, lessorv1.WorkerService_Lease_FullMethodName, codeToken, workerID},
-			{worker, lessorv1.WorkerService_Session_FullMethodName, codeToken, workerID},
-			{operator, lessorv1.TaskService_CancelTask_FullMethodName, codeInvalid, ""},
-			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, codeInvalid, ""},
+			{viewer, lessorv1.TaskService_SubmitTask_FullMethodName, refusal.CodeForbidden, viewerID},
+			{viewer, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeForbidden, viewerID},
+			{worker, lessorv1.WorkerService_Lease_FullMethodName, refusal.CodeToken, workerID},
+			{worker, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeToken, workerID},
+			{operator, lessorv1.TaskService_CancelTask_FullMethodName, refusal.CodeInvalid, ""},
+			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // looking is not audited
 			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},

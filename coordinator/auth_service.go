@@ -8,6 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -37,7 +38,7 @@ func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Req
 	}
 	token, t, err := keyring.Create(ctx, r, time.Now())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
@@ -91,14 +92,14 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 		f.Fail("ttl", "is %v; the range is 1s to %v", life, auth.MaxLife)
 	}
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	who := identify(ctx)
 	token, t, err := s.keyring.Create(ctx, auth.Request{
 		Tenant: who.Tenant, Role: parseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject,
 	}, time.Now())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	note(ctx, "id", t.ID)
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
@@ -111,7 +112,7 @@ func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRe
 	list := newListing("tokens", tenant, &lessorv1.ListTokensRequest{})
 	after := string(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	res, last := &lessorv1.ListTokensResponse{}, ""
 	for _, t := range s.keyring.List(tenant) {
@@ -135,12 +136,12 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 	f, who := s.fields(), identify(ctx)
 	id := f.Required("token_id", req.GetTokenId())
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	note(ctx, "id", id)
 	t, err := s.keyring.Revoke(ctx, who.Tenant, id, who.Subject, time.Now())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.RevokeTokenResponse{Token: tokenProto(t)}, nil
 }
@@ -150,7 +151,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	f := s.fields()
 	retire := f.Span("retire_after", req.GetRetireAfter())
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	var bound *time.Duration
 	if req.GetRetireAfter() != nil {
@@ -158,7 +159,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	}
 	key, err := s.keyring.Rotate(ctx, identify(ctx).Tenant, bound, time.Now())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	note(ctx, "id", key.ID)
 	return &lessorv1.RotateKeyResponse{Key: keyProto(key, 0)}, nil

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // Auth says what the coordinator asks of its callers.
@@ -21,9 +21,6 @@ type Auth struct {
 	// RequireCertificate refuses callers that have shown no client certificate, whatever token they have.
 	RequireCertificate bool
 }
-
-// errNoCertificate refuses a caller without a client certificate.
-var errNoCertificate = errors.New("a client certificate is required")
 
 // authenticator tells who calls, by what the caller shows.
 type authenticator struct {
@@ -37,7 +34,7 @@ type authenticator struct {
 func (a *authenticator) open() bool { return a.keyring == nil }
 
 // authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
-// certificate, whose tenant it must not leave, and which must be good where it says who its holder is. The error is an *auth.Error or errNoCertificate; beside it stands whose credential it was, as far
+// certificate, whose tenant it must not leave, and which must be good where it says who its holder is. The error is an *auth.Error or ErrNoCertificate; beside it stands whose credential it was, as far
 // as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (identity, error) {
 	if a.open() {
@@ -68,7 +65,7 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (i
 func (a *authenticator) certified(conn *tls.ConnectionState) (identity, error) {
 	if conn == nil || len(conn.VerifiedChains) == 0 {
 		if a.rules.RequireCertificate {
-			return identity{}, errNoCertificate
+			return identity{}, refusal.ErrNoCertificate
 		}
 		return identity{}, nil
 	}

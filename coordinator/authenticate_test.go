@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -109,7 +110,7 @@ func TestCertificates(t *testing.T) {
 		var problem auth.Problem
 		if bad := (*auth.Error)(nil); errors.As(err, &bad) {
 			problem = bad.Problem
-		} else if errorCode(toStatus(err)) == codeCertificate {
+		} else if refusal.CodeOf(refusal.Status(err)) == refusal.CodeCertificate {
 			problem = "certificate"
 		}
 		if got != tt.who || problem != tt.problem {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -52,26 +52,19 @@ func (b *Backup) validate() error {
 	return nil
 }
 
-// Ends of a backup before its time.
-var (
-	errBackupBusy  = errors.New("another backup is under way")
-	errBackupLate  = errors.New("the backup took too long; what was sent is no backup")
-	errBackupStall = errors.New("the reader of the backup stood still for too long; what was sent is no backup")
-)
-
 // Backup streams a copy of the store (A11).
 func (s *adminService) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
 	rules := &s.cfg.Backup
 	if !s.backup.CompareAndSwap(false, true) {
-		return toStatus(errBackupBusy)
+		return refusal.Status(refusal.ErrBackupBusy)
 	}
 	defer s.backup.Store(false)
 	ctx, cancel := s.until(stream.Context())
 	defer cancel()
-	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, errBackupLate)
+	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, refusal.ErrBackupLate)
 	defer cancel()
 	out := &backupWriter{ctx: ctx, stall: rules.Stall, send: stream.Send, sum: sha256.New()}
-	return toStatus(s.copyTo(out))
+	return refusal.Status(s.copyTo(out))
 }
 
 // copyTo sends all parts. The snapshot is let go when it returns, whatever becomes of the reader.
@@ -122,7 +115,7 @@ func (w *backupWriter) pass(part *lessorv1.BackupResponse) error {
 	case err := <-sent:
 		return err
 	case <-slow.C:
-		return errBackupStall
+		return refusal.ErrBackupStall
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	}

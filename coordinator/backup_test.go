@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -146,7 +147,7 @@ func TestBackupIsNotHeldUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if err := r.takeBackup(t); status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeBackupBusy {
+				if err := r.takeBackup(t); status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeBackupBusy {
 					t.Errorf("a second one at the same time: %v", err)
 				}
 				tt.read(t, stream, leave)
@@ -196,7 +197,7 @@ func TestWhoMayTakeABackup(t *testing.T) {
 			if err == nil {
 				_, _, _, err = receive(stream)
 			}
-			if status.Code(err) != want || want != codes.OK && errorCode(err) != codeForbidden {
+			if status.Code(err) != want || want != codes.OK && refusal.CodeOf(err) != refusal.CodeForbidden {
 				t.Errorf("an operator of tenant %q: %v, want %v", tenant, err, want)
 			}
 		}

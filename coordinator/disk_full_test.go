@@ -3,10 +3,12 @@ package coordinator
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -30,7 +32,7 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, err := stream.Recv()
-		if err != nil || res.GetResults()[0].GetError().GetCode() != codeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != retryDiskFull {
+		if err != nil || res.GetResults()[0].GetError().GetCode() != refusal.CodeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != 5*time.Second {
 			t.Errorf("SubmitStream: %v, %v", res, err)
 		}
 		if a := r.lease(t); r.complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
@@ -46,7 +48,7 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 
 func wantDiskFull(t *testing.T, what string, err error) {
 	t.Helper()
-	if status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeDiskFull {
+	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull {
 		t.Errorf("%s: %v", what, err)
 	}
 }

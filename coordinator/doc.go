@@ -5,7 +5,7 @@
 //
 // The gate lets the call in or not (access.go). A handler reads the request field by field (package convert), sends one command to the
 // engine (package engine), waits, and writes the answer (convert again). It holds no state and takes no decision: what is right or wrong
-// about a lease is decided in package lease. Errors become statuses in one place (errors.go). What is shown of tasks at rest is
+// about a lease is decided in package lease. Errors become statuses in one place (package refusal). What is shown of tasks at rest is
 // read from the store, whose committed state is all that anyone may see.
 //
 // # The path of a frame
@@ -40,11 +40,11 @@
 //	vigil.go                                  ends calls under way with their credential (X3)
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
-//	edge.go errors.go page.go                 what the services share
+//	edge.go page.go                           what the services share
 //	http_api.go                               the API in JSON (package httpapi), and who may report over it (H1)
 //	local.go local_stream.go                  how its requests become calls of the services
 //
-// Package convert: from the wire to the rules and back.
+// Package convert: from the wire to the rules and back. Package refusal: what goes wrong, in codes and statuses.
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go its streams of events
 //	worker_service.go                         WorkerService, its unary calls; the session_ files are its stream
@@ -52,7 +52,7 @@
 //	auth_service.go                           AuthService: tokens and keys, which package auth keeps
 //	worker_admin.go                           AdminService on workers: get, drain, kick
 //
-//	session.go                                the stream from its first frame to its end; the codes
+//	session.go                                the stream from its first frame to its end
 //	session_states.go                         which frame is for which state (W1)
 //	session_frames.go session_codec.go        one frame: envelope, order, payload
 //	session_open.go                           handshake: a new session, resume, replaced instance (W8)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -192,7 +193,7 @@ func (p *play) act(b byte) {
 	case 'N':
 		p.say(a, &lessorv1.Goodbye{})
 	case 'E':
-		p.say(a, &lessorv1.Error{Code: codeSeqGap, ExpectedSeq: uint64(p.next() % 8)})
+		p.say(a, &lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: uint64(p.next() % 8)})
 	case 'A':
 		p.send(a, &lessorv1.SessionRequest{Id: p.name(a), Ack: &lessorv1.Ack{For: a.dispatch, Request: true}})
 	case 'B':

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -152,3 +153,13 @@ func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
 }
 
 func text(n int) string { return strings.Repeat("x", n) }
+
+// detail returns the detail of a type, nil if there is none.
+func detail[T any](st *status.Status) (found T) {
+	for _, d := range st.Details() {
+		if d, ok := d.(T); ok {
+			return d
+		}
+	}
+	return found
+}

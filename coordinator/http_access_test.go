@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -136,17 +137,17 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 				continue
 			}
 			for what, token := range bad {
-				refused(route, token, what, http.StatusUnauthorized, codeToken)
+				refused(route, token, what, http.StatusUnauthorized, refusal.CodeToken)
 			}
 			if rule.holder {
-				refused(route, operator, "a credential", http.StatusUnauthorized, codeToken)
+				refused(route, operator, "a credential", http.StatusUnauthorized, refusal.CodeToken)
 				continue
 			}
-			refused(route, work.token, "a task token", http.StatusUnauthorized, codeToken)
+			refused(route, work.token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
 			for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 				if !access[rule.call].Has(role) {
 					token, _ := r.issue(t, "acme", role)
-					refused(route, token, role.String(), http.StatusForbidden, codeForbidden)
+					refused(route, token, role.String(), http.StatusForbidden, refusal.CodeForbidden)
 				}
 			}
 		}
@@ -255,7 +256,7 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 					t.Errorf("after the end come %s (%v)", rest, err)
 				}
 				_ = events.Body.Close()
-				(<-waited).want(t, http.StatusUnauthorized, "code", codeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
+				(<-waited).want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -315,7 +316,7 @@ func TestHTTPIsAudited(t *testing.T) {
 		}
 		slices.Sort(told)
 		want := []string{
-			"CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + codeForbidden + " ", "Lease by acme-viewer: " + codeForbidden + " ",
+			"CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
 		}
 		if !slices.Equal(told, want) {
 			t.Errorf("the audit has %q, want %q", told, want)

@@ -12,13 +12,14 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // Refusals of who should have shown a task token.
 var (
-	errNoTaskToken = newStatus(codes.Unauthenticated, codeToken, "no task token was sent: Authorization: Bearer <task_token>", nil)
-	errTaskToken   = newStatus(codes.Unauthenticated, codeToken, "the task token is not of this coordinator, or has ended", nil)
+	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent: Authorization: Bearer <task_token>", nil)
+	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token is not of this coordinator, or has ended", nil)
 )
 
 // newHTTP is the HTTP listener's server: the API in plain JSON, whose calls go to the services inside, and what operators read.

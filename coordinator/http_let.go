@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // let is next for callers with a credential of one of the roles (X2). It comes with the request, as with a call of gRPC.
@@ -29,7 +30,7 @@ func (a *authenticator) let(asks auth.Role, next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			answer(w, http.StatusUnauthorized, status.Convert(err).Message()+"\n")
 		case !who.Role.Has(asks):
-			refused := &roleError{what: r.URL.Path, has: who.Role, asks: asks}
+			refused := &refusal.RoleError{What: r.URL.Path, Has: who.Role, Asks: asks}
 			answer(w, http.StatusForbidden, refused.Error()+"\n")
 		default:
 			next.ServeHTTP(w, r)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -32,7 +33,7 @@ func newChain(log *slog.Logger, under *calls, g *gate) chain {
 	})
 	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
-		return newStatus(codes.Internal, codeInternal, "internal error", nil)
+		return refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil)
 	})
 	lines, opts := callLogger(log), callLogOptions()
 	return chain{
@@ -68,7 +69,7 @@ func refusedByQuota(fields []any) bool {
 		return false
 	}
 	code, _ := fields[i+1].(string)
-	return code == codeQuotaAttempts || slices.Contains(quotaCodes[:], code)
+	return refusal.IsQuotaCode(code)
 }
 
 // callLogOptions give every call one line, with the fields of section 10 of the contract; handlers add theirs with note. Payloads
@@ -82,7 +83,7 @@ func callLogOptions() []logging.Option {
 		logging.WithFieldsFromContextAndCallMeta(func(_ context.Context, c interceptors.CallMeta) logging.Fields {
 			return logging.Fields{"type", c.Method}
 		}),
-		logging.WithErrorFields(func(err error) logging.Fields { return logging.Fields{"code", errorCode(err)} }),
+		logging.WithErrorFields(func(err error) logging.Fields { return logging.Fields{"code", refusal.CodeOf(err)} }),
 	}
 }
 

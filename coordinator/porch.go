@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/tap"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // Bounds of calls without a good credential (X5). The message of a unary call is read, whatever its size, before an interceptor sees the call, so that a
@@ -89,6 +91,6 @@ func (p *porches) tap(ctx context.Context, info *tap.Info) (context.Context, err
 }
 
 // errStrangers refuses a call for which there is no room.
-var errStrangers = newStatus(codes.ResourceExhausted, codeQuotaAttempts,
+var errStrangers = refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
 	fmt.Sprintf("too many calls without a good credential are under way; of one address the quota is %d", mostStrangers),
-	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(mostStrangers)}, retryIn(time.Second))
+	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(mostStrangers)}, refusal.RetryIn(time.Second))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -20,11 +21,11 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
 	after := list.cursor(f, req.GetPageToken())
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	found, err := s.engine.Queues(ctx, space, string(after), size+1)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListQueuesResponse{}
 	if len(found) > size {
@@ -42,14 +43,14 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	q, found, err := s.engine.Queue(ctx, space, name)
 	switch {
 	case err != nil:
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	case !found:
-		return nil, toStatus(errNoQueue)
+		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
 	return &lessorv1.GetQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
@@ -70,11 +71,11 @@ func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueu
 	space, name := queueName(ctx, f, req)
 	policy := convert.ParseRetryPolicy(f, "retry_policy", req.GetRetryPolicy())
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	q, err := s.engine.UpdateQueue(ctx, space, name, func(settings *lease.Settings) { update(settings, req, policy) })
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.UpdateQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
@@ -123,13 +124,13 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	sw := engine.Sweep{Space: space}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	switch _, found, err := s.engine.Queue(ctx, space, name); {
 	case err != nil:
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	case !found:
-		return nil, toStatus(errNoQueue)
+		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
 	who := identify(ctx)
 	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
@@ -140,7 +141,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	}
 	result, err := s.sweep(ctx, list, sw)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.PurgeQueueResponse{Result: result}, nil
 }

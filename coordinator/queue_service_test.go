@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -60,7 +61,7 @@ func TestUnknownQueueIsNotFound(t *testing.T) {
 			"purge":     errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "other"})),
 			"workspace": errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q", WorkspaceId: "other"})),
 		} {
-			if st := status.Convert(err); st.Code() != codes.NotFound || errorCode(err) != "E.QUEUE.NOT_FOUND" {
+			if st := status.Convert(err); st.Code() != codes.NotFound || refusal.CodeOf(err) != "E.QUEUE.NOT_FOUND" {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

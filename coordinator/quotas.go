@@ -11,6 +11,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -99,7 +100,7 @@ func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
 		refusals.WithLabelValues(e.Limit.String(), e.Of).Inc()
 		if news {
 			cfg.Logger.Warn("quota used up",
-				"tenant", who.Tenant, "credential", who.Credential, "limit", e.Limit.String(), "of", e.Of, "value", e.Most, "code", quotaCodes[e.Limit])
+				"tenant", who.Tenant, "credential", who.Credential, "limit", e.Limit.String(), "of", e.Of, "value", e.Most, "code", refusal.QuotaCode(e.Limit))
 		}
 	}), refusals
 }

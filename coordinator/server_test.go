@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -210,7 +211,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 		go func() { _ = s.Serve(lis) }()
 		conn := dial(t, lis)
 		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t"})
-		if status.Code(err) != codes.Internal || errorCode(err) != codeInternal {
+		if status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
 			t.Errorf("%v, want INTERNAL", err)
 		}
 		_ = conn.Close()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -25,18 +26,6 @@ import (
 const (
 	Protocol        = 1
 	handshakeWithin = 10 * time.Second
-)
-
-// Codes of error and reset frames beside those of errors.go; docs/protocol.md has the table (W14).
-const (
-	codeDenied       = "E.SESSION.DENIED"
-	codeStaleBinding = "E.SESSION.STALE_BINDING"
-	codeUnknown      = "E.CMD.UNKNOWN"
-	codeTimeout      = "E.TIMEOUT"
-	codeKicked       = "E.SESSION.KICKED"
-	codeSeqGap       = "E.RESULT.SEQ_GAP"
-	codeConcurrency  = "E.CMD.CONCURRENCY_VIOLATION"
-	codeToken        = "E.AUTH.INVALID_TOKEN"
 )
 
 // session is one worker's stream; what outlives it is in its dialog. Three goroutines share it:
@@ -117,7 +106,7 @@ func newStreams(e *edge, eng *engine.Engine, open *sessions) *streams {
 func (s *streams) serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	leave, err := s.quotas.Enter(identify(stream.Context()).caller(), quota.Sessions, true)
 	if err != nil {
-		return toStatus(err)
+		return refusal.Status(err)
 	}
 	defer leave()
 	ss := &session{
@@ -138,7 +127,7 @@ func (ss *session) run() error {
 	go ss.read()
 	err := ss.wait()
 	d := ss.leave(false)
-	code := cmp.Or(ss.resetCode(), errorCode(err))
+	code := cmp.Or(ss.resetCode(), refusal.CodeOf(err))
 	if code != "" {
 		ss.c.open.resets.WithLabelValues(code).Inc()
 	}
@@ -158,7 +147,7 @@ func (ss *session) run() error {
 
 // unread ends a session whose worker does not read: a frame could not be sent in time.
 func (ss *session) unread() {
-	ss.end(newStatus(codes.ResourceExhausted, codeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil))
+	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.c.cfg.Sessions.SendTimeout.String(), nil))
 	close(ss.stuck)
 }
 
@@ -177,9 +166,9 @@ func (ss *session) wait() error {
 				silence.Reset(left)
 				continue
 			}
-			ss.reset(codeTimeout, why, 0)
+			ss.reset(refusal.CodeTimeout, why, 0)
 		case <-ss.c.stopping.Done():
-			ss.reset(codeStopping, "the coordinator is stopping", time.Second)
+			ss.reset(refusal.CodeStopping, "the coordinator is stopping", time.Second)
 			return nil
 		case <-ss.stream.Context().Done():
 			return ss.lost(context.Cause(ss.stream.Context()))
@@ -206,9 +195,9 @@ func (ss *session) lost(err error) error {
 	if ended == nil {
 		return err
 	}
-	ss.reset(codeToken, ended.Error(), 0)
+	ss.reset(refusal.CodeToken, ended.Error(), 0)
 	time.AfterFunc(lastWords, ss.giveUp)
-	return toStatus(ended)
+	return refusal.Status(ended)
 }
 
 // end says how the session ends; only the first counts.
@@ -231,7 +220,7 @@ func (ss *session) reset(code, reason string, retryAfter time.Duration) {
 
 // displaced ends the stream in favour of one that goes on with its session, or is of the same instance (W8).
 func (ss *session) displaced() {
-	ss.reset(codeStaleBinding, "a newer stream of this instance has taken over", 0)
+	ss.reset(refusal.CodeStaleBinding, "a newer stream of this instance has taken over", 0)
 }
 
 // resetCode is the code of the reset that will be the last frame; empty: none.
@@ -274,7 +263,7 @@ func (ss *session) leave(goodbye bool) *dialog {
 func (ss *session) caught() {
 	if p := recover(); p != nil {
 		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
-		ss.end(newStatus(codes.Internal, codeInternal, "internal error", nil))
+		ss.end(refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil))
 	}
 }
 

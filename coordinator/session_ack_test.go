@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -100,7 +101,7 @@ func TestWhatAcknowledges(t *testing.T) {
 			f := tk.frame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
 			tk.send(f)
-			tk.refused(f.GetId(), codeInvalid, "items")
+			tk.refused(f.GetId(), refusal.CodeInvalid, "items")
 		},
 		"ack beside a payload": func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
 			f := tk.frame(&lessorv1.Capacity{MaxParallel: 1})

@@ -1,13 +1,10 @@
 package coordinator
 
 import (
-	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -35,9 +32,9 @@ func (o *outbox) fail(corr, code, message, remediation string) {
 
 // missing answers a frame before which others are missing (W7).
 func (o *outbox) missing(corr string, expected uint64) {
-	o.log.Info("frame is missing", "corr", corr, "code", codeSeqGap, "seq", expected)
+	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
 	o.refuse(corr, &lessorv1.Error{
-		Code: codeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
+		Code: refusal.CodeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
 		Remediation: "send again from expected_seq on", ExpectedSeq: expected,
 	})
 }
@@ -63,7 +60,7 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 				o.taskTokens.ReportVerdict(m, at, &answers[i])
 				m.ServerTime = serverTime
 			} else {
-				m.Error = itemError(err)
+				m.Error = refusal.ItemError(err)
 			}
 			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
 			items[i] = m
@@ -87,7 +84,7 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 				o.taskTokens.LeaseAck(m, at, &answers[i])
 				m.ServerTime = serverTime
 			} else {
-				m.Error = itemError(err)
+				m.Error = refusal.ItemError(err)
 			}
 			m.TaskId, m.LeaseId = r.TaskID, r.LeaseID
 			items[i] = m
@@ -128,21 +125,4 @@ func (o *outbox) drain(d *lessorv1.Drain) {
 	o.push(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}
 	})
-}
-
-// itemError says that an item got no verdict, and when to repeat it; nil for nil.
-func itemError(err error) *lessorv1.ItemError {
-	if err == nil {
-		return nil
-	}
-	code, wait := codeInternal, retryStopped
-	switch {
-	case errors.Is(err, engine.ErrStopped):
-		code = codeStopping
-	case errors.Is(err, engine.ErrOverloaded):
-		code, wait = codeOverloaded, retryOverloaded
-	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
-		code, err = codeStore, engine.ErrStore
-	}
-	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }

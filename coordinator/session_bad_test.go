@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -30,7 +31,7 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 			}
 			tk.quiet()
 			time.Sleep(handshakeWithin / 10)
-			wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeTimeout)
+			wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
 			if err := tk.over(); err != nil {
 				t.Errorf("ended with %v", err)
 			}
@@ -42,8 +43,8 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 func TestSlotsAtTheirLimits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
-		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 1 << 31}), codeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
-		tk.refused(tk.say(registration(1<<31)), codeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
+		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
+		tk.refused(tk.say(registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
 		tk.say(&lessorv1.Capacity{MaxParallel: 0})
 		tk.quiet()
 		r.submitAll(t, 2)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -13,7 +14,7 @@ func (ss *session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	}
 	f := convert.Fields{Limits: ss.c.cfg.Limits}
 	if convert.ParseMetrics(&f, m.GetMetrics()); f.Err != nil {
-		ss.fail(corr, codeInvalid, "heartbeat."+f.Err.Error(), "")
+		ss.fail(corr, refusal.CodeInvalid, "heartbeat."+f.Err.Error(), "")
 		return
 	}
 	ss.awaitHeartbeat()

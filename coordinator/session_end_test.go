@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -29,7 +30,7 @@ func TestSilentSessionIsReset(t *testing.T) {
 				tk.quiet()
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeTimeout)
+				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
 				if err := tk.over(); err != nil {
 					t.Errorf("ended with %v", err)
 				}
@@ -82,17 +83,17 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 		reset string
 		code  codes.Code
 	}{
-		"the coordinator stops": {func(_ *testing.T, r *rig, _ *talker) { r.stop() }, codeStopping, codes.OK},
-		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(sessionIdle) }, codeTimeout, codes.OK},
+		"the coordinator stops": {func(_ *testing.T, r *rig, _ *talker) { r.stop() }, refusal.CodeStopping, codes.OK},
+		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(sessionIdle) }, refusal.CodeTimeout, codes.OK},
 		"goodbye":               {func(_ *testing.T, _ *rig, tk *talker) { tk.say(&lessorv1.Goodbye{}) }, "", codes.OK},
 		"half close":            {func(_ *testing.T, _ *rig, tk *talker) { _ = tk.stream.CloseSend() }, "", codes.OK},
 		"denial": {func(_ *testing.T, _ *rig, tk *talker) {
 			m := tk.frame(&lessorv1.Capacity{})
 			m.Tenant = "other"
 			tk.send(m)
-			tk.refused(m.GetId(), codeDenied, "tenant")
+			tk.refused(m.GetId(), refusal.CodeDenied, "tenant")
 		}, "", codes.PermissionDenied},
-		"a newer stream": {func(t *testing.T, r *rig, _ *talker) { r.work(t, "w", 1) }, codeStaleBinding, codes.OK},
+		"a newer stream": {func(t *testing.T, r *rig, _ *talker) { r.work(t, "w", 1) }, refusal.CodeStaleBinding, codes.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()
@@ -133,7 +134,7 @@ func TestStopResetsEveryStream(t *testing.T) {
 		r.stop()
 		for _, tk := range all {
 			reset := hear[*lessorv1.Reset](tk)
-			if reset.GetCode() != codeStopping || reset.GetRetryAfter().AsDuration() <= 0 {
+			if reset.GetCode() != refusal.CodeStopping || reset.GetRetryAfter().AsDuration() <= 0 {
 				t.Errorf("%s: reset by %v", tk.name, reset)
 			}
 			if err := tk.over(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -49,8 +50,8 @@ func TestFaultEndsItsStream(t *testing.T) {
 				tk := r.work(t, "w", 1)
 				st.fault.Store(&fault)
 				r.submitAll(t, 1)
-				if err := tk.over(); status.Code(err) != codes.Internal || errorCode(err) != codeInternal {
-					t.Errorf("ended with %v, want INTERNAL and %s", err, codeInternal)
+				if err := tk.over(); status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
+					t.Errorf("ended with %v, want INTERNAL and %s", err, refusal.CodeInternal)
 				}
 				st.fault.Store(nil)
 				other.quiet()
@@ -89,13 +90,13 @@ func TestItemsWithoutAVerdict(t *testing.T) {
 				}
 				synctest.Wait()
 			}
-			wantNone(t, tk.judge(items...), codeOverloaded)
+			wantNone(t, tk.judge(items...), refusal.CodeOverloaded)
 		})
 	})
 	t.Run("the engine has stopped", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tk := withoutEngine(t).work(t, "w", 1)
-			wantNone(t, tk.judge(items...), codeStopping)
+			wantNone(t, tk.judge(items...), refusal.CodeStopping)
 			tk.say(&lessorv1.Goodbye{})
 			if err := tk.over(); err != nil {
 				t.Errorf("ended with %v", err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -41,7 +42,7 @@ func (ss *session) feedback(corr string, m *lessorv1.Feedback) {
 	for i, item := range m.GetItems() {
 		feed, err := convert.ParseFeedback(item, ss.c.cfg.Limits)
 		if err != nil {
-			ss.fail(corr, codeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
+			ss.fail(corr, refusal.CodeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
 			continue
 		}
 		feeds = append(feeds, feed)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -138,7 +139,7 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 		} {
 			bad := feedback(a, "bad")
 			spoil(bad)
-			tk.refused(tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, field), bad}}), codeInvalid, "feedback.items[1]."+field)
+			tk.refused(tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, field), bad}}), refusal.CodeInvalid, "feedback.items[1]."+field)
 			synctest.Wait()
 			wantText(t, "the stage", r.get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
 		}
@@ -262,7 +263,7 @@ func TestProgressGoesBackToZero(t *testing.T) {
 		}
 		wantText(t, "seen", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
 		bad := tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{ids(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
-		tk.refused(bad, codeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
+		tk.refused(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -16,7 +17,7 @@ func (ss *session) take(f *frame) bool {
 	m := f.msg
 	ss.charge(kindOf(m))
 	if problem := ss.unnamed(f); problem != "" {
-		return ss.refuse(m.GetId(), codeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
 	ss.logFrame(m)
 	if err := ss.envelope(f); err != "" {
@@ -139,8 +140,8 @@ func (ss *session) refuse(corr, code, message, remediation string) bool {
 
 // deny ends the session: whoever speaks is not whom the stream is bound to.
 func (ss *session) deny(corr, why string) bool {
-	ss.refuse(corr, codeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
-	ss.end(newStatus(codes.PermissionDenied, codeDenied, why, nil))
+	ss.refuse(corr, refusal.CodeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
+	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
 	return false
 }
 
@@ -148,19 +149,19 @@ func (ss *session) deny(corr, why string) bool {
 func (ss *session) handle(f *frame, kind frameKind) bool {
 	m := f.msg
 	if f.err != nil {
-		return ss.refuse(m.GetId(), codeInvalid, unreadable(f.err), "send valid protobuf with UTF-8 strings")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, unreadable(f.err), "send valid protobuf with UTF-8 strings")
 	}
 	if kind == frameUnknown {
-		return ss.refuse(m.GetId(), codeUnknown, "the frame has no payload that this version knows", "")
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, "the frame has no payload that this version knows", "")
 	}
 	state := ss.current()
 	next, allowed := moves[state][kind]
 	if !allowed {
-		return ss.refuse(m.GetId(), codeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
 	}
 	if asks := frameAccess[kind]; !ss.who.Role.Has(asks) {
-		err := &roleError{what: payloadName(m), has: ss.who.Role, asks: asks}
-		return ss.refuse(m.GetId(), codeForbidden, err.Error(), "use a credential of such a role")
+		err := &refusal.RoleError{What: payloadName(m), Has: ss.who.Role, Asks: asks}
+		return ss.refuse(m.GetId(), refusal.CodeForbidden, err.Error(), "use a credential of such a role")
 	}
 	switch kind {
 	case frameHandshake:
@@ -201,12 +202,12 @@ func (ss *session) trouble(m *lessorv1.SessionRequest) {
 	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
-	case e.GetCode() == codeSeqGap:
+	case e.GetCode() == refusal.CodeSeqGap:
 		ss.c.open.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			ss.reset(codeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
+			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
 		}
-	case e.GetCode() == codeConcurrency:
+	case e.GetCode() == refusal.CodeConcurrency:
 		_ = ss.c.engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -67,7 +68,7 @@ func (ss *session) missHeartbeat() {
 		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
 		ss.resize()
 	default:
-		ss.reset(codeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval), 0)
+		ss.reset(refusal.CodeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval), 0)
 	}
 }
 

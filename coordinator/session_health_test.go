@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -66,7 +67,7 @@ func TestMissedHeartbeats(t *testing.T) {
 		tk.quiet()
 		time.Sleep(time.Second + time.Millisecond)
 		reset := hear[*lessorv1.Reset](tk)
-		wantText(t, "code", reset.GetCode(), codeTimeout)
+		wantText(t, "code", reset.GetCode(), refusal.CodeTimeout)
 		wantWord(t, "reason", reset.GetReason(), "3 heartbeats were missed")
 		if err := tk.over(); err != nil {
 			t.Errorf("ended with %v", err)
@@ -182,7 +183,7 @@ func TestThresholdsCanBeSet(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		tk.wantHealth(degraded)
 		time.Sleep(time.Second)
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeTimeout)
+		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -27,7 +28,7 @@ func (ss *session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	f.ID("handshake.worker.hostname", w.GetHostname())
 	f.ID("handshake.replaces_instance_id", h.GetReplacesInstanceId())
 	if f.Err != nil {
-		return ss.refuse(m.GetId(), codeInvalid, f.Err.Error(), "mend the field and send the handshake again")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "mend the field and send the handshake again")
 	}
 	if m.GetSender().GetId() != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
@@ -60,7 +61,7 @@ func (ss *session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 	}
 	a, err := ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
 	if err != nil {
-		ss.reset(codeStaleBinding, err.Error(), 0)
+		ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
 		return admission{}, false
 	}
 	return a, true
@@ -79,8 +80,8 @@ func (ss *session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok b
 
 func (ss *session) invalidToken(corr string) bool {
 	const why = "handshake.resume.session_token: is not good for this session of this worker, or no more"
-	ss.refuse(corr, codeToken, why, "forget the token and open a new session")
-	ss.end(newStatus(codes.Unauthenticated, codeToken, why, nil))
+	ss.refuse(corr, refusal.CodeToken, why, "forget the token and open a new session")
+	ss.end(refusal.New(codes.Unauthenticated, refusal.CodeToken, why, nil))
 	return false
 }
 
@@ -111,7 +112,7 @@ func (ss *session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 		accepted.Id = "a" + strconv.FormatUint(a.gen, 36)
 	}
 	if err := ss.send(accepted); err != nil {
-		ss.end(toStatus(err))
+		ss.end(refusal.Status(err))
 	}
 	return true
 }

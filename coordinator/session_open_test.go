@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -58,10 +59,10 @@ func TestDenials(t *testing.T) {
 				}
 				m := tk.frame(nil)
 				tt.change(m)
-				tk.refused(tk.send(m), codeDenied, tt.word)
+				tk.refused(tk.send(m), refusal.CodeDenied, tt.word)
 				err := tk.over()
-				if status.Code(err) != codes.PermissionDenied || errorCode(err) != codeDenied {
-					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, codeDenied)
+				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
+					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
 				}
 				if w := r.worker(t, "w"); w != nil {
 					t.Errorf("still listed: %v", w)
@@ -130,13 +131,13 @@ func TestBadFieldsOfOpening(t *testing.T) {
 				h, m := hello("w"), registration(1)
 				tt.change(h, m)
 				if good := hello("w"); !proto.Equal(h, good) {
-					tk.refused(tk.say(h), codeInvalid, tt.field)
+					tk.refused(tk.say(h), refusal.CodeInvalid, tt.field)
 					h = good
 				}
 				tk.say(h)
 				hear[*lessorv1.Accept](tk)
 				if good := registration(1); !proto.Equal(m, good) {
-					tk.refused(tk.say(m), codeInvalid, tt.field)
+					tk.refused(tk.say(m), refusal.CodeInvalid, tt.field)
 					wantText(t, "the state", stateOf(r.worker(t, "w")), "HANDSHAKING")
 					m = good
 				}
@@ -160,13 +161,13 @@ func TestBadFrames(t *testing.T) {
 				nameless := tk.frame(&lessorv1.Goodbye{})
 				nameless.Id = ""
 				tk.send(nameless)
-				tk.refused("", codeInvalid, "id: is empty")
+				tk.refused("", refusal.CodeInvalid, "id: is empty")
 				nameless.Id = text(257)
 				tk.send(nameless)
-				tk.refused("", codeInvalid, "id: has 257 bytes; the limit is 256")
+				tk.refused("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
 				nameless.Id, nameless.Corr = "short", text(257)
 				tk.send(nameless)
-				tk.refused("short", codeInvalid, "corr: has 257 bytes; the limit is 256")
+				tk.refused("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
 
 				m := tk.frame(&lessorv1.Goodbye{Reason: "REASON"})
 				raw, err := proto.Marshal(m)
@@ -177,11 +178,11 @@ func TestBadFrames(t *testing.T) {
 				if err := tk.stream.SendMsg(broken); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused(m.GetId(), codeInvalid, "goodbye.reason: contains invalid UTF-8")
+				tk.refused(m.GetId(), refusal.CodeInvalid, "goodbye.reason: contains invalid UTF-8")
 				if err := tk.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused("", codeInvalid, "can not be read")
+				tk.refused("", refusal.CodeInvalid, "can not be read")
 				if !opened {
 					tk.shake()
 				}

@@ -1,9 +1,8 @@
 package coordinator
 
 import (
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -29,9 +28,9 @@ func (ss *session) hasPlace(corr string, instances ...string) bool {
 
 // turnAway ends a stream before it has a session; its worker comes back later.
 func (ss *session) turnAway(corr string, err error) bool {
-	ended := toStatus(err)
+	ended := refusal.Status(err)
 	_ = ss.say(errorFrame(corr, &lessorv1.Error{
-		Code: errorCode(ended), Message: err.Error(), Remediation: "connect again later, or ask for a larger quota", RetryAfter: waitOf(ended),
+		Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "connect again later, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
 	}))
 	ss.end(ended)
 	return false
@@ -48,14 +47,11 @@ func (ss *session) charge(kind frameKind) {
 func (ss *session) mayPass(corr string) bool {
 	err := ss.c.quotas.Spend(ss.who.caller(), quota.Frames, 1)
 	if err != nil {
-		ended := toStatus(err)
+		ended := refusal.Status(err)
 		ss.fines.add(1)
 		ss.out.refuse(corr, &lessorv1.Error{
-			Code: errorCode(ended), Message: err.Error(), Remediation: "send less feedback, or ask for a larger quota", RetryAfter: waitOf(ended),
+			Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "send less feedback, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
 		})
 	}
 	return err == nil
 }
-
-// waitOf is the wait that a status tells; nil where it tells none.
-func waitOf(err error) *durationpb.Duration { return submitError(err).GetRetryAfter() }

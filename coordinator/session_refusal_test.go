@@ -5,12 +5,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 func (tk *talker) refuses(a *lessorv1.Assignment) {
 	tk.t.Helper()
-	tk.say(&lessorv1.Error{Code: codeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+	tk.say(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
 // W14: a worker that refuses a task, as it runs another one of its concurrency key, gives it to others at once; it counts in no budget.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -27,7 +28,7 @@ func (ss *session) register(corr string, m *lessorv1.Register, next sessionState
 		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, convert.MaxParallel)
 	}
 	if f.Err != nil {
-		ss.fail(corr, codeInvalid, f.Err.Error(), "mend the field and register again")
+		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "mend the field and register again")
 		return
 	}
 	ss.mu.Lock()
@@ -111,7 +112,7 @@ func (ss *session) capacity(corr string, m *lessorv1.Capacity) {
 	}
 	limits := f.TypeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
 	if f.Err != nil {
-		ss.fail(corr, codeInvalid, f.Err.Error(), "")
+		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "")
 		return
 	}
 	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it

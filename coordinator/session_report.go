@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -46,7 +47,7 @@ func (ss *session) fits(corr, field string, n int) bool {
 	if n <= ss.c.cfg.Limits.Batch {
 		return true
 	}
-	ss.fail(corr, codeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
+	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.cfg.Limits.Batch), "split the frame")
 	return false
 }
 

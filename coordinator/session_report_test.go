@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -107,7 +108,7 @@ func TestFramesAreBounded(t *testing.T) {
 			{&lessorv1.WorkerHeartbeat{Metrics: metrics}, "heartbeat.metrics: has 65 entries; the limit is 64"},
 			{&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{text(257): 1}}, "heartbeat.metrics: has 257 bytes; the limit is 256"},
 		} {
-			tk.refused(tk.say(tt.payload), codeInvalid, tt.word)
+			tk.refused(tk.say(tt.payload), refusal.CodeInvalid, tt.word)
 		}
 		if w := r.worker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
 			t.Errorf("refused frames changed the worker to %v", w)
@@ -172,12 +173,12 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
 		for i, v := range tk.judge(completed(a[0], ""), started(a[1])) {
-			if v.GetError().GetCode() != codeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
+			if v.GetError().GetCode() != refusal.CodeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
 				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
 				t.Errorf("item %d is %v, want an error", i, v)
 			}
 		}
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeStopping)
+		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeStopping)
 		if err := tk.over(); err != nil {
 			t.Errorf("ended with %v", err)
 		}

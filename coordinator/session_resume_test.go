@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -80,7 +81,7 @@ func TestResume(t *testing.T) {
 				tk.acked(tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))) // taken on the other stream
 				did(t, tk.judge(completed(work[1], ""), completed(again[0], "")))
 				if name == "a half open line" {
-					wantText(t, "the reset of the old stream", hear[*lessorv1.Reset](old).GetCode(), codeStaleBinding)
+					wantText(t, "the reset of the old stream", hear[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 					if err := old.over(); err != nil {
 						t.Errorf("the old stream ended with %v", err)
 					}
@@ -210,9 +211,9 @@ func TestBadTokens(t *testing.T) {
 				goOn(a, 1)(h)
 				change(t, h)
 				tk := r.talk(t, h.GetWorker().GetName())
-				tk.refused(tk.say(h), codeToken, "handshake.resume.session_token")
-				if err := tk.over(); status.Code(err) != codes.Unauthenticated || errorCode(err) != codeToken {
-					t.Errorf("ended with %v, want UNAUTHENTICATED and %s", err, codeToken)
+				tk.refused(tk.say(h), refusal.CodeToken, "handshake.resume.session_token")
+				if err := tk.over(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
+					t.Errorf("ended with %v, want UNAUTHENTICATED and %s", err, refusal.CodeToken)
 				}
 				r.work(t, "w", 1).beat()
 			})
@@ -243,7 +244,7 @@ func TestNewestTokenWins(t *testing.T) {
 			h := hello("w")
 			goOn(token, 1)(h)
 			late.say(h)
-			wantText(t, name, hear[*lessorv1.Reset](late).GetCode(), codeStaleBinding)
+			wantText(t, name, hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
 			if err := late.over(); err != nil {
 				t.Errorf("ended with %v", err)
 			}
@@ -263,7 +264,7 @@ func TestTokenOfADisplacedSession(t *testing.T) {
 		h := hello("w")
 		goOn(a, 1)(h)
 		late.say(h)
-		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), codeStaleBinding)
+		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
 		tk.beat()
 	})
 }
@@ -285,7 +286,7 @@ func TestReplacedInstance(t *testing.T) {
 				h.Worker.InstanceId, h.ReplacesInstanceId = "w2", "w"
 			})
 			if !cut {
-				wantText(t, "the reset", hear[*lessorv1.Reset](old).GetCode(), codeStaleBinding)
+				wantText(t, "the reset", hear[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 			}
 			if again := tk.given(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
 				t.Errorf("handed on: %v", again)

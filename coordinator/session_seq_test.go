@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -77,8 +78,8 @@ func (tk *talker) gap(corr string, expected uint64) {
 	tk.t.Helper()
 	m := tk.next()
 	e := payloadOf[*lessorv1.Error](tk, m)
-	if m.GetCorr() != corr || e.GetCode() != codeSeqGap || e.GetExpectedSeq() != expected {
-		tk.t.Fatalf("heard %v, want %s with expected_seq %d on %s", m, codeSeqGap, expected, corr)
+	if m.GetCorr() != corr || e.GetCode() != refusal.CodeSeqGap || e.GetExpectedSeq() != expected {
+		tk.t.Fatalf("heard %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
 	}
 }
 
@@ -87,7 +88,7 @@ func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
-		tk.refused(tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), codeInvalid, "capacity")
+		tk.refused(tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
 		raw, err := proto.Marshal(tk.numbered(2, &lessorv1.Error{Message: "word"}))
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +148,7 @@ func TestRepeatedHandshake(t *testing.T) {
 		tk.send(m)
 		hear[*lessorv1.Accept](tk)
 		tk.acked(tk.send(m))
-		tk.refused(tk.say(hello("w")), codeUnknown, "handshake is not for the state HANDSHAKING")
+		tk.refused(tk.say(hello("w")), refusal.CodeUnknown, "handshake is not for the state HANDSHAKING")
 	})
 }
 
@@ -180,7 +181,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 		work := payloadOf[*lessorv1.Dispatch](tk, dispatch).GetAssignments()
 		did(t, tk.judge(started(work[0]), started(work[1])))
 		did(t, tk.judge(completed(work[0], "")))
-		tk.say(&lessorv1.Error{Code: codeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
 		again := tk.next()
 		if again.GetId() != dispatch.GetId() || again.GetSeq() != dispatch.GetSeq() || !again.GetAck().GetRequest() {
 			t.Errorf("sent again as %v", again)
@@ -193,7 +194,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 			did(t, hear[*lessorv1.Verdicts](tk).GetVerdicts())
 		}
 		did(t, tk.judge(completed(work[1], "")))
-		tk.say(&lessorv1.Error{Code: codeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
 		if m := tk.next(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
 			t.Errorf("a dispatch of which no lease lives comes again as %v, want a bare envelope", m)
 		}
@@ -217,8 +218,8 @@ func TestGapThatCanNotBeClosed(t *testing.T) {
 					tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 					last = tk.next()
 				}
-				tk.say(&lessorv1.Error{Code: codeSeqGap, ExpectedSeq: expected(last.GetSeq())})
-				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeSeqGap)
+				tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
+				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeSeqGap)
 				if err := tk.over(); err != nil {
 					t.Errorf("ended with %v", err)
 				}
@@ -235,7 +236,7 @@ func TestGapThatClosedMeanwhile(t *testing.T) {
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 		last := tk.next()
 		tk.ack(last)
-		tk.say(&lessorv1.Error{Code: codeSeqGap, ExpectedSeq: last.GetSeq()})
+		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
 		tk.quiet() // a reset would wait for the answer below
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 		if next := tk.next(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -65,8 +66,8 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				for err == nil {
 					_, err = slow.stream.Recv()
 				}
-				if status.Code(err) != codes.ResourceExhausted || errorCode(err) != codeTimeout {
-					t.Errorf("ended with %v, want RESOURCE_EXHAUSTED and %s", err, codeTimeout)
+				if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeTimeout {
+					t.Errorf("ended with %v, want RESOURCE_EXHAUSTED and %s", err, refusal.CodeTimeout)
 				}
 			})
 		})

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -28,7 +29,7 @@ var states = []struct {
 // the end of the stream. Where it is E.CMD.UNKNOWN, nothing has changed.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
-	const unknown = codeUnknown
+	const unknown = refusal.CodeUnknown
 	for _, tt := range []struct {
 		name    string
 		payload proto.Message
@@ -153,7 +154,7 @@ func TestFramesWithoutAPayload(t *testing.T) {
 		newer := tk.frame(nil)
 		newer.Ack = &lessorv1.Ack{Request: true}
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
-		tk.refused(tk.send(newer), codeUnknown, "no payload that this version knows")
+		tk.refused(tk.send(newer), refusal.CodeUnknown, "no payload that this version knows")
 		if m := tk.next(); m.GetAck().GetFor() != newer.GetId() {
 			t.Errorf("the newer frame got %v, want an ack beside the error", m)
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -15,8 +16,8 @@ func (ss *session) vouched(corr string, a *lessorv1.HandshakeAuth) bool {
 	ctx := ss.stream.Context()
 	if conn := connection(ctx); a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && (conn == nil || len(conn.VerifiedChains) == 0) {
 		const why = "handshake.auth.mode: the connection has no client certificate"
-		ss.refuse(corr, codeCertificate, why, "connect with a client certificate")
-		ss.end(newStatus(codes.Unauthenticated, codeCertificate, why, nil))
+		ss.refuse(corr, refusal.CodeCertificate, why, "connect with a client certificate")
+		ss.end(refusal.New(codes.Unauthenticated, refusal.CodeCertificate, why, nil))
 		return false
 	}
 	if a.GetToken() == "" || ss.who.Credential == "" { // where no credentials are asked for, none is looked at

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/certs"
 )
@@ -39,9 +40,9 @@ func TestHandshakeAuth(t *testing.T) {
 			"nothing":       {nil, "", codes.OK},
 			"the mode":      {&says{Mode: byToken}, "", codes.OK},
 			"the same":      {&says{Mode: byToken, Token: token}, "", codes.OK},
-			"another one":   {&says{Mode: byToken, Token: operator}, codeDenied, codes.PermissionDenied},
-			"a bad one":     {&says{Token: "nonsense"}, codeDenied, codes.PermissionDenied},
-			"a certificate": {&says{Mode: byCertificate, Token: token}, codeCertificate, codes.Unauthenticated},
+			"another one":   {&says{Mode: byToken, Token: operator}, refusal.CodeDenied, codes.PermissionDenied},
+			"a bad one":     {&says{Token: "nonsense"}, refusal.CodeDenied, codes.PermissionDenied},
+			"a certificate": {&says{Mode: byCertificate, Token: token}, refusal.CodeCertificate, codes.Unauthenticated},
 		} {
 			h := hello(name)
 			h.Auth = tt.auth
@@ -52,7 +53,7 @@ func TestHandshakeAuth(t *testing.T) {
 				continue
 			}
 			tk.refused(id, tt.code, "handshake.auth")
-			if err := tk.over(); status.Code(err) != tt.status || errorCode(err) != tt.code {
+			if err := tk.over(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: ended with %v", name, err)
 			}
 		}
@@ -81,11 +82,11 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 		}{
 			"nothing":                    {"", nil, ""},
 			"the mode":                   {"", &says{Mode: byCertificate}, ""},
-			"a token that did not come":  {"", &says{Mode: byToken, Token: token}, codeDenied},
-			"another mode and a token":   {"", &says{Mode: byCertificate, Token: token}, codeDenied},
+			"a token that did not come":  {"", &says{Mode: byToken, Token: token}, refusal.CodeDenied},
+			"another mode and a token":   {"", &says{Mode: byCertificate, Token: token}, refusal.CodeDenied},
 			"both":                       {token, &says{Mode: byCertificate, Token: token}, ""},
 			"both, and the token's mode": {token, &says{Mode: byToken, Token: token}, ""},
-			"both, and another token":    {token, &says{Mode: byCertificate, Token: "nonsense"}, codeDenied},
+			"both, and another token":    {token, &says{Mode: byCertificate, Token: "nonsense"}, refusal.CodeDenied},
 		} {
 			h := hello(name)
 			h.Auth = tt.auth
@@ -96,7 +97,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 				continue
 			}
 			tk.refused(id, tt.code, "handshake.auth")
-			if err := tk.over(); status.Code(err) != codes.PermissionDenied || errorCode(err) != tt.code {
+			if err := tk.over(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: ended with %v", name, err)
 			}
 		}
@@ -106,7 +107,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 		if _, err := r.door.keyring.Revoke(t.Context(), DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if reset := hear[*lessorv1.Reset](both); reset.GetCode() != codeToken {
+		if reset := hear[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
 			t.Errorf("reset %v", reset)
 		}
 		if err := both.over(); problemOf(err) != string(auth.Revoked) {

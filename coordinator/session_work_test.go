@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -75,8 +76,8 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		tk.quiet()
 		did(t, tk.judge(completed(work[1], "")))
 		tk.given(1)
-		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 10_001}), codeInvalid, "capacity.max_parallel: is 10001; the range is 0 to 10000")
-		tk.refused(tk.say(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), codeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
+		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 10_001}), refusal.CodeInvalid, "capacity.max_parallel: is 10001; the range is 0 to 10000")
+		tk.refused(tk.say(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), refusal.CodeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
 		tk.quiet()
 		tk.say(&lessorv1.Capacity{MaxParallel: 3, PerTypeLimits: map[string]uint32{"a": 1}})
 		synctest.Wait()
@@ -282,7 +283,7 @@ func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 		stranger.given(1)
 		tk := r.work(t, "w", 1)
 		reset := hear[*lessorv1.Reset](old)
-		wantText(t, "code", reset.GetCode(), codeStaleBinding)
+		wantText(t, "code", reset.GetCode(), refusal.CodeStaleBinding)
 		if err := old.over(); err != nil {
 			t.Errorf("the older stream ended with %v", err)
 		}

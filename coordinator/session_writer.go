@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -32,7 +33,7 @@ func (ss *session) write() {
 			return
 		}
 		if err := ss.pass(p); err != nil {
-			ss.end(toStatus(err))
+			ss.end(refusal.Status(err))
 			return
 		}
 	}
@@ -87,7 +88,7 @@ func (ss *session) say(m *lessorv1.SessionResponse) bool {
 	ss.unnumbered++
 	m.Id = "e" + strconv.Itoa(ss.unnumbered)
 	if err := ss.send(m); err != nil {
-		ss.end(toStatus(err))
+		ss.end(refusal.Status(err))
 		return false
 	}
 	return true

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"io"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // submitWindow is how many frames of a stream may wait for their answers. A producer that sends more is not read until one is answered.
@@ -33,12 +31,12 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 		a, err := nextAnswer(ctx, answers)
 		switch {
 		case errors.Is(err, io.EOF):
-			return toStatus(<-read)
+			return refusal.Status(<-read)
 		case err == nil:
 			err = stream.Send(a)
 		}
 		if err != nil {
-			return toStatus(err)
+			return refusal.Status(err)
 		}
 	}
 }
@@ -115,7 +113,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 	if err != nil {
 		for _, i := range at {
-			res.Results[i] = &lessorv1.SubmitResult{Error: submitError(err)}
+			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 		}
 		answer <- submitAnswer{response: res}
 	}
@@ -127,7 +125,7 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 	for i, m := range req.GetTasks() {
 		sub, err := s.submission(m)
 		if err != nil {
-			res.Results[i] = &lessorv1.SubmitResult{Error: submitError(err)}
+			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 			continue
 		}
 		sub.Space.Tenant, sub.Spec.Traceparent = tenant, trace
@@ -150,27 +148,7 @@ func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, e
 
 func submitResult(fate *engine.Fate, err error) *lessorv1.SubmitResult {
 	if err = errors.Join(err, fate.Err); err != nil {
-		return &lessorv1.SubmitResult{Error: submitError(err)}
+		return &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 	}
 	return &lessorv1.SubmitResult{TaskId: fate.Task.ID.String(), Created: fate.Created, State: lessorv1.TaskState(fate.Task.State())}
-}
-
-// submitError says of one spec what the status of a SubmitTask would have said.
-func submitError(err error) *lessorv1.SubmitError {
-	st := status.Convert(toStatus(err))
-	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: errorCode(st.Err()), Message: st.Message()}
-	for _, d := range st.Details() {
-		if wait, ok := d.(*errdetails.RetryInfo); ok {
-			m.RetryAfter = wait.GetRetryDelay()
-		}
-	}
-	var field *lease.FieldError
-	var exists *lease.ExistsError
-	switch {
-	case errors.As(err, &field):
-		m.Field = field.Field
-	case errors.As(err, &exists):
-		m.Field = exists.Field
-	}
-	return m
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -81,7 +82,7 @@ func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 			if first, err := stream.Recv(); err != nil || !first.GetResults()[0].GetCreated() {
 				t.Errorf("%s: first %v, %v", name, first, err)
 			}
-			if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || errorCode(err) != "E.REQUEST.INVALID" {
+			if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || refusal.CodeOf(err) != "E.REQUEST.INVALID" {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -142,7 +143,7 @@ func TestStopEndsTheSubmitStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.stop()
-		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || errorCode(err) != "E.COORDINATOR.STOPPING" {
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != "E.COORDINATOR.STOPPING" {
 			t.Errorf("after the stop: %v", err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -25,7 +26,7 @@ func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchC
 		return lease.Cancel{Tenant: who.Tenant, Task: t.ID, Reason: reason, By: who.Subject}
 	})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.BatchCancelTasksResponse{Result: result}, nil
 }
@@ -42,7 +43,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
 	if err != nil { // what was changed before a quota was used up stays so
-		return nil, toStatus(s.ifFull(who, err))
+		return nil, refusal.Status(s.ifFull(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
 }
@@ -54,7 +55,7 @@ func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchD
 		return lease.Delete{Tenant: who.Tenant, Task: t.ID, Force: req.GetForce(), By: who.Subject}
 	})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.BatchDeleteTasksResponse{Result: result}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -14,12 +15,12 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 	corr(ctx, f, req.GetRequestId())
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	who := identify(ctx)
 	t, err := s.engine.Adopt(ctx, lease.Adopt{Tenant: who.Tenant, Task: id, Attempt: req.GetAttempt(), By: who.Subject})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.AdoptResultResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
@@ -28,11 +29,11 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTaskRequest) (*lessorv1.ExplainTaskResponse, error) {
 	id, err := named(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	x, err := s.engine.Explain(ctx, identify(ctx).Tenant, id)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return explanationProto(&x), nil
 }

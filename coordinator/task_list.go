@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -27,7 +28,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	list := newListing("tasks", tenant, want.Sent)
 	after := seqCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	number, ok := s.engine.SpaceNumber(engine.Space{Tenant: tenant, Workspace: want.Workspace})
 	if !ok {
@@ -39,7 +40,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 		return errors.Join(records.Tasks(r, number, after, p.take), p.err)
 	})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListTasksResponse{Tasks: p.tasks}
 	if p.more {

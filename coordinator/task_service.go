@@ -7,6 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -27,11 +28,11 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 		f.Fail("task", "is missing")
 	}
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	done, err := s.submit(ctx, []*lessorv1.TaskSpec{req.GetTask()}, func(int) string { return "task" })
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	note(ctx, "id", done[0].Task.ID.String())
 	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
@@ -46,11 +47,11 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	}
 	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
 	if f.Err != nil {
-		return nil, toStatus(f.Err)
+		return nil, refusal.Status(f.Err)
 	}
 	done, err := s.submit(ctx, req.GetTasks(), func(i int) string { return fmt.Sprintf("tasks[%d]", i) })
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	results := make([]*lessorv1.SubmitResult, len(done))
 	for i, d := range done {
@@ -90,7 +91,7 @@ func corr(ctx context.Context, f *convert.Fields, requestID string) {
 func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
 	id, err := named(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	var m *lessorv1.Task
 	err = s.view(func(r store.Reader) error {
@@ -102,7 +103,7 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 		return addDetails(m, r, t)
 	})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	s.addVolatile(m, id)
 	return &lessorv1.GetTaskResponse{Task: m}, nil
@@ -215,12 +216,12 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	who := identify(ctx)
 	t, err := s.engine.Cancel(ctx, lease.Cancel{Tenant: who.Tenant, Task: id, Reason: reason, By: who.Subject})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.CancelTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
@@ -232,12 +233,12 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	deadline := f.Wall("deadline", req.GetDeadline())
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	who := identify(ctx)
 	t, err := s.engine.Retry(ctx, lease.Retry{Tenant: who.Tenant, Task: id, Deadline: deadline, By: who.Subject})
 	if err != nil {
-		return nil, toStatus(s.ifFull(who, err))
+		return nil, refusal.Status(s.ifFull(who, err))
 	}
 	return &lessorv1.RetryTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
@@ -248,11 +249,11 @@ func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRe
 	corr(ctx, f, req.GetRequestId())
 	id, err := named(ctx, f, req.GetTaskId())
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	who := identify(ctx)
 	if err := s.engine.Delete(ctx, lease.Delete{Tenant: who.Tenant, Task: id, Force: req.GetForce(), By: who.Subject}); err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	return &lessorv1.DeleteTaskResponse{}, nil
 }

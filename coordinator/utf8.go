@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -101,7 +102,7 @@ type malformed func(ctx context.Context, err *lease.FieldError) (any, error)
 
 // refuseMalformed is malformed for everything but reports.
 func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
-	return nil, toStatus(err)
+	return nil, refusal.Status(err)
 }
 
 // guarded returns desc with every unary handler wrapped; answers has the methods whose answer is not an error.

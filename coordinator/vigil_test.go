@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -73,7 +74,7 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 				}
 				began := time.Now()
 				_ = tk.stream.Send(tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
-				if reset := hear[*lessorv1.Reset](tk); reset.GetCode() != codeToken {
+				if reset := hear[*lessorv1.Reset](tk); reset.GetCode() != refusal.CodeToken {
 					t.Errorf("reset %v", reset)
 				}
 				if err := tk.over(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {

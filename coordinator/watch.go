@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -22,11 +23,11 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 	to := &teller{send: stream.Send, sequence: req.GetAfterSequence()}
 	w, what, err := s.newWatcher(ctx, req, to)
 	if err != nil {
-		return toStatus(err)
+		return refusal.Status(err)
 	}
 	sub := s.engine.Watch(what)
 	defer sub.Close()
-	return toStatus(watch(ctx, w, sub.C))
+	return refusal.Status(watch(ctx, w, sub.C))
 }
 
 // watcher tells the events of one watch.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -26,13 +27,13 @@ const maxShownTasks = 1000
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
 	found, err := s.named(ctx, s.fields(), req)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.GetWorkerResponse{}
 	for _, ss := range found {
 		held, err := s.census.Holding(ctx, ss.id)
 		if err != nil {
-			return nil, toStatus(err)
+			return nil, refusal.Status(err)
 		}
 		w := ss.worker()
 		w.Leases = uint32(len(held))
@@ -53,7 +54,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	}
 	found, err := s.named(ctx, f, req)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	if req.GetUndo() {
 		d = nil
@@ -97,7 +98,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	}
 	found, err := s.named(ctx, f, req)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.KickWorkerResponse{}
 	for _, ss := range found {
@@ -108,7 +109,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	}
 	for _, ss := range found {
 		if err := s.kick(ctx, ss, reason, away, req.GetRequeue()); err != nil {
-			return nil, toStatus(err)
+			return nil, refusal.Status(err)
 		}
 	}
 	return res, nil
@@ -126,7 +127,7 @@ func (s *adminService) kick(ctx context.Context, ss *session, reason string, awa
 		}
 	}
 	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
-	ss.reset(codeKicked, "an operator ended the session: "+reason, away)
+	ss.reset(refusal.CodeKicked, "an operator ended the session: "+reason, away)
 	return nil
 }
 
@@ -146,16 +147,16 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 	case len(found) > 0:
 		return found, nil
 	case session != "":
-		return nil, errNoSession
+		return nil, refusal.ErrNoSession
 	}
-	return nil, errNoWorker
+	return nil, refusal.ErrNoWorker
 }
 
 // countLeases adds how many leases each of the workers holds. The error is a status.
 func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
 	held, err := s.census.Holdings(ctx)
 	if err != nil {
-		return toStatus(err)
+		return refusal.Status(err)
 	}
 	for _, w := range workers {
 		w.Leases = uint32(held[w.GetSessionId()])

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -114,7 +115,7 @@ func TestOperatorKicksAWorker(t *testing.T) {
 			t.Errorf("answered %v", kicked)
 		}
 		reset := hear[*lessorv1.Reset](tk)
-		wantText(t, "code", reset.GetCode(), codeKicked)
+		wantText(t, "code", reset.GetCode(), refusal.CodeKicked)
 		wantWord(t, "reason", reset.GetReason(), "stuck")
 		if d := reset.GetRetryAfter().AsDuration(); d != time.Minute {
 			t.Errorf("retry_after is %v", d)
@@ -143,7 +144,7 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if again := other.given(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
 			t.Errorf("the other got %v", again)
 		}
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), codeKicked)
+		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeKicked)
 		tk = r.work(t, "w", 1)
 		v := tk.judge(completed(a, ""))[0]
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || v.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
@@ -196,7 +197,7 @@ func TestWorkerCallsRefuse(t *testing.T) {
 		}
 		for name, call := range calls {
 			for _, who := range [][2]string{{"nobody", ""}, {"w", "s-none"}} {
-				if err := call(who[0], who[1]); status.Code(err) != codes.NotFound || errorCode(err) != codeNoWorker {
+				if err := call(who[0], who[1]); status.Code(err) != codes.NotFound || refusal.CodeOf(err) != refusal.CodeNoWorker {
 					t.Errorf("%s of %v: %v", name, who, err)
 				}
 			}

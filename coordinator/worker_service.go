@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -26,18 +27,18 @@ func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.Session
 func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (*lessorv1.LeaseResponse, error) {
 	r, bad := convert.ParseLease(req, identify(ctx).Tenant, s.cfg.Limits)
 	if bad != nil {
-		return nil, toStatus(bad)
+		return nil, refusal.Status(bad)
 	}
 	note(ctx, "sender", r.Worker, "corr", r.Request)
 	waiting, cancel := s.until(ctx)
 	defer cancel()
 	granted, err := s.engine.Lease(waiting, r)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	assignments, err := s.assignments(granted)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	note(ctx, "leases", len(assignments))
 	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
@@ -95,7 +96,7 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	noteReport(ctx, r)
 	answers, err := e.engine.Say(ctx, identify(ctx).Tenant, []*lease.Report{r})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, refusal.Status(err)
 	}
 	a := &answers[0]
 	if a.Verdict == lease.VerdictRejected {

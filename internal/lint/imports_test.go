@@ -41,6 +41,8 @@ var arrows = map[string][]string{
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// What is read and written is decided without knowing who asks, and without a call that waits.
 	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/protobuf"},
+	// What goes wrong anywhere behind the edge gets its code here.
+	"coordinator/refusal": {"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},
 	"coordinator/tasktoken": {"lease"},

@@ -18,12 +18,16 @@ type source struct {
 	tests                map[string]string // the file that a test stands in, by its name
 }
 
-// readSource reads the package in a directory below the root of the repository, without what it imports.
-func readSource(t *testing.T, dir string) *source {
+// readSource reads the packages in some directories below the root of the repository as one, without what they import.
+func readSource(t *testing.T, dirs ...string) *source {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no files in %s (%v)", dir, err)
+	var names []string
+	for _, dir := range dirs {
+		found, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no files in %s (%v)", dir, err)
+		}
+		names = append(names, found...)
 	}
 	s := &source{constants: map[string]ast.Expr{}, variables: map[string]ast.Expr{}, tests: map[string]string{}}
 	for _, name := range names {

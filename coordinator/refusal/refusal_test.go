@@ -1,4 +1,4 @@
-package coordinator
+package refusal
 
 import (
 	"context"
@@ -52,11 +52,11 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
-			st := status.Convert(toStatus(tt.err))
+			st := status.Convert(Status(tt.err))
 			if st.Code() != tt.code {
 				t.Errorf("code is %v, want %v", st.Code(), tt.code)
 			}
-			info := detail[*errdetails.ErrorInfo](st)
+			info := found[*errdetails.ErrorInfo](st)
 			if info.GetReason() != tt.reason || info.GetDomain() != "lessor" {
 				t.Errorf("ErrorInfo is %v, want reason %s of domain lessor", info, tt.reason)
 			}
@@ -65,46 +65,46 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 					t.Errorf("metadata[%q] is %q, want %q", k, info.GetMetadata()[k], v)
 				}
 			}
-			if v := detail[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
+			if v := found[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
 				t.Errorf("violations are %v, want one of %s", v, tt.field)
 			}
-			if got := detail[*errdetails.RetryInfo](st) != nil; got != tt.retry {
+			if got := found[*errdetails.RetryInfo](st) != nil; got != tt.retry {
 				t.Errorf("RetryInfo present: %v, want %v", got, tt.retry)
 			}
 		})
 	}
 }
 
-// detail returns the detail of a type, nil if there is none.
-func detail[T any](st *status.Status) (found T) {
+// found returns the detail of a type, nil if there is none.
+func found[T any](st *status.Status) (none T) {
 	for _, d := range st.Details() {
 		if d, ok := d.(T); ok {
 			return d
 		}
 	}
-	return found
+	return none
 }
 
 // Neither the cause of a store's failure nor an unknown error is told to callers.
 func TestInternalCausesStayInside(t *testing.T) {
 	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), &store.CommitError{Err: errors.New("/var/lib/secret")}, errors.New("/var/lib/secret")} {
-		if msg := status.Convert(toStatus(err)).Message(); msg != "the store failed" && msg != "internal error" {
+		if msg := status.Convert(Status(err)).Message(); msg != "the store failed" && msg != "internal error" {
 			t.Errorf("the caller is told %q", msg)
 		}
 	}
 }
 
 func TestStatusesAndEndedContextsPass(t *testing.T) {
-	if toStatus(nil) != nil {
+	if Status(nil) != nil {
 		t.Error("nil must stay nil")
 	}
-	if got := status.Code(toStatus(context.Canceled)); got != codes.Canceled {
+	if got := status.Code(Status(context.Canceled)); got != codes.Canceled {
 		t.Errorf("a cancelled call is %v", got)
 	}
-	if got := status.Code(toStatus(context.DeadlineExceeded)); got != codes.DeadlineExceeded {
+	if got := status.Code(Status(context.DeadlineExceeded)); got != codes.DeadlineExceeded {
 		t.Errorf("a late call is %v", got)
 	}
-	if got := status.Code(toStatus(status.Error(codes.DataLoss, "x"))); got != codes.DataLoss {
+	if got := status.Code(Status(status.Error(codes.DataLoss, "x"))); got != codes.DataLoss {
 		t.Errorf("a status became %v", got)
 	}
 }

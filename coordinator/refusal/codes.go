@@ -1,0 +1,67 @@
+package refusal
+
+import (
+	"slices"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
+)
+
+// Codes of errors. The code goes into metadata["code"]; without "E." and with underscores it is the reason.
+const (
+	CodeInvalid    = "E.REQUEST.INVALID"
+	CodeNotFound   = "E.TASK.NOT_FOUND"
+	CodeNoQueue    = "E.QUEUE.NOT_FOUND"
+	CodeNoWorker   = "E.WORKER.NOT_FOUND"
+	CodeState      = "E.TASK.STATE"
+	CodeExists     = "E.TASK.EXISTS"
+	CodeStopping   = "E.COORDINATOR.STOPPING"
+	CodeOverloaded = "E.COORDINATOR.OVERLOADED"
+	CodeStore      = "E.STORE.FAILED"
+	CodeDiskFull   = "E.STORE.DISK_FULL"
+	CodeInternal   = "E.INTERNAL"
+	CodeBackupBusy = "E.BACKUP.BUSY"
+	CodeBackupLate = "E.BACKUP.TIMEOUT"
+
+	CodeToken       = "E.AUTH.INVALID_TOKEN"
+	CodeCertificate = "E.AUTH.MTLS_REQUIRED"
+	CodeForbidden   = "E.AUTH.FORBIDDEN"
+	CodeOpen        = "E.AUTH.OPEN"
+	CodeAuthLimit   = "E.AUTH.LIMIT"
+	CodeNoToken     = "E.AUTH.NOT_FOUND"
+)
+
+// Codes of what is more than a tenant or a credential may use (X5): nothing was changed, and a repeat helps after the wait that is told.
+const (
+	CodeQuotaCalls    = "E.QUOTA.CALLS"
+	CodeQuotaSubmits  = "E.QUOTA.SUBMITS"
+	CodeQuotaFrames   = "E.QUOTA.FRAMES"
+	CodeQuotaSessions = "E.QUOTA.SESSIONS"
+	CodeQuotaStreams  = "E.QUOTA.STREAMS"
+	CodeQuotaWatches  = "E.QUOTA.WATCHES"
+	CodeQuotaTasks    = "E.QUOTA.TASKS"
+	CodeQuotaAttempts = "E.QUOTA.ATTEMPTS"
+)
+
+var quotaCodes = [...]string{
+	quota.Calls: CodeQuotaCalls, quota.Submits: CodeQuotaSubmits, quota.Frames: CodeQuotaFrames, quota.Sessions: CodeQuotaSessions,
+	quota.Streams: CodeQuotaStreams, quota.Watches: CodeQuotaWatches, quota.Tasks: CodeQuotaTasks,
+}
+
+// QuotaCode is the code of a limit that is used up.
+func QuotaCode(l quota.Limit) string { return quotaCodes[l] }
+
+// IsQuotaCode reports whether a code is one of (X5).
+func IsQuotaCode(code string) bool {
+	return code == CodeQuotaAttempts || slices.Contains(quotaCodes[:], code)
+}
+
+// Codes of error and reset frames beside those above; docs/protocol.md has the table (W14).
+const (
+	CodeDenied       = "E.SESSION.DENIED"
+	CodeStaleBinding = "E.SESSION.STALE_BINDING"
+	CodeUnknown      = "E.CMD.UNKNOWN"
+	CodeTimeout      = "E.TIMEOUT"
+	CodeKicked       = "E.SESSION.KICKED"
+	CodeSeqGap       = "E.RESULT.SEQ_GAP"
+	CodeConcurrency  = "E.CMD.CONCURRENCY_VIOLATION"
+)

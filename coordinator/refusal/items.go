@@ -1,0 +1,57 @@
+package refusal
+
+import (
+	"errors"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What is told of an item of a request or frame that could not be done, while others were.
+
+// ItemError says that an item got no verdict, and when to repeat it; nil for nil.
+func ItemError(err error) *lessorv1.ItemError {
+	if err == nil {
+		return nil
+	}
+	code, wait := CodeInternal, retryStopped
+	switch {
+	case errors.Is(err, engine.ErrStopped):
+		code = CodeStopping
+	case errors.Is(err, engine.ErrOverloaded):
+		code, wait = CodeOverloaded, retryOverloaded
+	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
+		code, err = CodeStore, engine.ErrStore
+	}
+	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
+}
+
+// SubmitError says of one spec what the status of a SubmitTask would have said.
+func SubmitError(err error) *lessorv1.SubmitError {
+	st := status.Convert(Status(err))
+	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
+	var field *lease.FieldError
+	var exists *lease.ExistsError
+	switch {
+	case errors.As(err, &field):
+		m.Field = field.Field
+	case errors.As(err, &exists):
+		m.Field = exists.Field
+	}
+	return m
+}
+
+// WaitOf is the wait that a status tells; nil where it tells none.
+func WaitOf(err error) (wait *durationpb.Duration) {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			wait = info.GetRetryDelay()
+		}
+	}
+	return wait
+}

@@ -1,0 +1,195 @@
+package refusal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// errorDomain is the domain of every google.rpc.ErrorInfo (S4).
+const errorDomain = "lessor"
+
+// Waits that help, told with RetryInfo.
+const (
+	retryStopped    = time.Second
+	retryOverloaded = 200 * time.Millisecond
+	retryDiskFull   = 5 * time.Second
+	retryBackup     = 10 * time.Second
+)
+
+// Refusals that need no more than their words.
+var (
+	ErrNoQueue   = errors.New("no such queue")
+	ErrNoWorker  = errors.New("no session of such a worker is open")
+	ErrNoSession = errors.New("the worker has no such session open")
+	ErrOpen      = errors.New("the coordinator asks for no credentials; start it with --auth")
+
+	// ErrNoCertificate refuses a caller without a client certificate.
+	ErrNoCertificate = errors.New("a client certificate is required")
+	// ErrOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
+	ErrOwner = errors.New("a backup has what is every tenant's; it is for operators of the tenant that serve --backup-tenant names")
+
+	ErrBackupBusy  = errors.New("another backup is under way")
+	ErrBackupLate  = errors.New("the backup took too long; what was sent is no backup")
+	ErrBackupStall = errors.New("the reader of the backup stood still for too long; what was sent is no backup")
+)
+
+// RoleError refuses a caller whose role is not among those that may make the call.
+type RoleError struct {
+	What string
+	Has  auth.Role
+	Asks auth.Role
+}
+
+func (e *RoleError) Error() string {
+	if e.Asks == auth.Nobody {
+		return e.What + " is for nobody"
+	}
+	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.What, e.Asks, e.Has)
+}
+
+// Status is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
+// as it is; nil stays nil.
+func Status(err error) error {
+	var (
+		field  *lease.FieldError
+		state  *lease.StateError
+		exists *lease.ExistsError
+		over   *quota.Error
+		failed *store.CommitError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &over):
+		return New(codes.ResourceExhausted, quotaCodes[over.Limit], over.Error(),
+			map[string]string{"limit": over.Limit.String(), "of": over.Of, "value": over.Most}, RetryIn(over.Wait))
+	case isOfAuth(err):
+		return authStatus(err)
+	case errors.As(err, &field):
+		return New(codes.InvalidArgument, CodeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
+	case errors.Is(err, lease.ErrNotFound):
+		return New(codes.NotFound, CodeNotFound, err.Error(), nil)
+	case errors.Is(err, ErrNoQueue):
+		return New(codes.NotFound, CodeNoQueue, err.Error(), nil)
+	case errors.Is(err, ErrNoWorker), errors.Is(err, ErrNoSession):
+		return New(codes.NotFound, CodeNoWorker, err.Error(), nil)
+	case errors.As(err, &state):
+		return New(codes.FailedPrecondition, CodeState, state.Error(),
+			map[string]string{"task_id": state.Task.String(), "state": state.State.String()})
+	case errors.As(err, &exists):
+		return New(codes.AlreadyExists, CodeExists, exists.Error(), existing(exists))
+	case errors.Is(err, engine.ErrStopped):
+		return New(codes.Unavailable, CodeStopping, err.Error(), nil, RetryIn(retryStopped))
+	case errors.Is(err, engine.ErrOverloaded):
+		return New(codes.ResourceExhausted, CodeOverloaded, err.Error(), nil, RetryIn(retryOverloaded))
+	case errors.Is(err, engine.ErrDiskFull):
+		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil, RetryIn(retryDiskFull))
+	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // by a read, after somebody's commit failed; the cause is for the operator's log
+		return New(codes.Unavailable, CodeStore, engine.ErrStore.Error(), nil, RetryIn(retryStopped))
+	case errors.Is(err, ErrBackupBusy):
+		return New(codes.ResourceExhausted, CodeBackupBusy, err.Error(), nil, RetryIn(retryBackup))
+	case errors.Is(err, ErrBackupLate), errors.Is(err, ErrBackupStall):
+		return New(codes.Aborted, CodeBackupLate, err.Error(), nil)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return New(codes.Internal, CodeInternal, "internal error", nil)
+}
+
+// isOfAuth reports whether err is one that authStatus knows.
+func isOfAuth(err error) bool {
+	var (
+		bad   *auth.Error
+		role  *RoleError
+		limit *auth.LimitError
+	)
+	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &limit) || errors.Is(err, ErrNoCertificate) ||
+		errors.Is(err, ErrOwner) || errors.Is(err, ErrOpen) || errors.Is(err, auth.ErrNotFound)
+}
+
+// authStatus is Status for what is about credentials.
+func authStatus(err error) error {
+	var (
+		bad   *auth.Error
+		role  *RoleError
+		limit *auth.LimitError
+	)
+	switch {
+	case errors.As(err, &bad):
+		return New(codes.Unauthenticated, CodeToken, bad.Error(), map[string]string{"problem": string(bad.Problem)})
+	case errors.As(err, &role):
+		return New(codes.PermissionDenied, CodeForbidden, role.Error(), map[string]string{"role": role.Has.String()})
+	case errors.Is(err, ErrOwner):
+		return New(codes.PermissionDenied, CodeForbidden, err.Error(), nil)
+	case errors.As(err, &limit):
+		return New(codes.ResourceExhausted, CodeAuthLimit, limit.Error(), nil)
+	case errors.Is(err, ErrNoCertificate):
+		return New(codes.Unauthenticated, CodeCertificate, err.Error(), nil)
+	case errors.Is(err, auth.ErrNotFound):
+		return New(codes.NotFound, CodeNoToken, err.Error(), nil)
+	}
+	return New(codes.FailedPrecondition, CodeOpen, err.Error(), nil)
+}
+
+// existing names the field, and the task that its value stands for, if there is one.
+func existing(err *lease.ExistsError) map[string]string {
+	metadata := map[string]string{"field": err.Field}
+	if err.Task != (lease.TaskID{}) {
+		metadata["task_id"] = err.Task.String()
+	}
+	return metadata
+}
+
+// New is a status with a code, and more that a caller can act upon.
+func New(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{
+		Reason: strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_"), Domain: errorDomain,
+		Metadata: map[string]string{"code": code},
+	}
+	for k, v := range metadata {
+		info.Metadata[k] = v
+	}
+	st := status.New(c, strings.ToValidUTF8(message, "\uFFFD"))
+	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
+	if err != nil { // only for an OK status
+		return st.Err()
+	}
+	return detailed.Err()
+}
+
+func violation(field, problem string) *errdetails.BadRequest {
+	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: problem}}}
+}
+
+// RetryIn tells the wait after which a repeat helps.
+func RetryIn(d time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}
+
+// CodeOf is the code of an error that Status made, for the log; empty for any other.
+func CodeOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
+			return info.Metadata["code"]
+		}
+	}
+	return ""
+}
