@@ -85,20 +85,6 @@ var unguarded = map[string]bool{
 	healthv1.Health_Watch_FullMethodName: true,
 }
 
-// frameAccess is who may send each frame of a session (X2).
-var frameAccess = map[frameKind]auth.Role{
-	frameBare:      working,
-	frameHandshake: working,
-	frameRegister:  working,
-	frameHeartbeat: working,
-	frameReports:   working,
-	frameFeedback:  working,
-	frameCapacity:  working,
-	frameDrain:     working,
-	frameError:     working,
-	frameGoodbye:   working,
-}
-
 // routeRule is who may ask for a route of the HTTP API. The zero rule is for nobody.
 type routeRule struct {
 	call     string // who may make this call, which is what the route does
@@ -213,7 +199,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	} else {
 		err = leaveBehind(ctx, func() error { return next(srv, in) })
 	}
-	if ended := credentialEnded(ctx); ended != nil {
+	if ended := auth.Ended(ctx); ended != nil {
 		err = refusal.Status(ended)
 	}
 	return err
@@ -236,7 +222,7 @@ func leaveBehind(ctx context.Context, handle func() error) error {
 		return again(err)
 	case <-ctx.Done():
 	}
-	if credentialEnded(ctx) == nil {
+	if auth.Ended(ctx) == nil {
 		return again(<-ended)
 	}
 	select {
@@ -290,16 +276,8 @@ func (s *admitted) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if ended := credentialEnded(s.ctx); ended != nil {
+	if ended := auth.Ended(s.ctx); ended != nil {
 		return refusal.Status(ended)
-	}
-	return nil
-}
-
-// credentialEnded is why the credential of a call came to its end while the call was under way; nil if it did not.
-func credentialEnded(ctx context.Context) error {
-	if bad := (*auth.Error)(nil); errors.As(context.Cause(ctx), &bad) {
-		return bad
 	}
 	return nil
 }

@@ -105,25 +105,6 @@ func TestEveryCallHasARule(t *testing.T) {
 	})
 }
 
-// X2: every frame that a worker can send has a rule.
-func TestEveryFrameHasARule(t *testing.T) {
-	t.Attr("rules", "X2")
-	payloads := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
-	kinds := map[frameKind]bool{frameBare: true}
-	for i := range payloads.Len() {
-		m := &lessorv1.SessionRequest{}
-		m.ProtoReflect().Mutable(payloads.Get(i))
-		kind := kindOf(m)
-		if kind == frameUnknown || frameAccess[kind] == auth.Nobody {
-			t.Errorf("%s has no rule", payloads.Get(i).Name())
-		}
-		kinds[kind] = true
-	}
-	if len(kinds) != len(frameAccess) {
-		t.Errorf("%d kinds of frames, %d rules", len(kinds), len(frameAccess))
-	}
-}
-
 // X1, X2: each call against each credential: let in is who has a good one of a role that the call is for, and nobody else. Tokens are on.
 func TestWhoMayCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")

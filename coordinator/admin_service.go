@@ -8,6 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -18,7 +19,7 @@ type adminService struct {
 	*edge
 	census  census
 	revoker revoker
-	open    *sessions
+	open    *session.Registry
 	asks    bool        // for credentials
 	backup  atomic.Bool // one is under way
 	started lease.Wall
@@ -88,7 +89,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
-		Leases: uint64(live), Sessions: uint32(len(s.open.of(tenant))), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
+		Leases: uint64(live), Sessions: uint32(s.open.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.caller()), unended),
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 )
 
 // Auth says what the coordinator asks of its callers.
@@ -119,4 +120,11 @@ func connection(ctx context.Context) *tls.ConnectionState {
 		}
 	}
 	return nil
+}
+
+// opener is who opens a stream of a worker, with what it has shown.
+func opener(ctx context.Context) session.Caller {
+	token, _ := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	conn := connection(ctx)
+	return session.Caller{Identity: identify(ctx).Identity, Token: token, Certified: conn != nil && len(conn.VerifiedChains) > 0}
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -60,7 +61,7 @@ func BenchmarkDecodeFrame(b *testing.B) {
 					Complete: &lessorv1.CompleteRequest{TaskId: benchTask, LeaseId: benchLease, Output: make([]byte, 16)},
 				}}),
 			}}},
-			func() any { return new(frame) },
+			func() any { return new(session.Frame) },
 		},
 		"submits": {
 			&lessorv1.SubmitStreamRequest{Tasks: manyOf(benchBulk, &lessorv1.TaskSpec{Queue: "q", Type: "t", Payload: make([]byte, 256)})},

@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -21,8 +22,8 @@ type Config struct {
 	Limits lease.Limits
 	// Version of the software, told by GetStatus and to workers. Empty: "dev".
 	Version string
-	// Sessions governs the streams of workers.
-	Sessions Sessions
+	// Config governs the streams of workers.
+	Sessions session.Config
 	// Callbacks governs what workers without gRPC say over HTTP.
 	Callbacks Callbacks
 	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
@@ -59,7 +60,7 @@ func (c *Config) fill() {
 	if c.AuditRetention == 0 {
 		c.AuditRetention = audit.DefaultRetention
 	}
-	c.Sessions.fill()
+	c.Sessions.Fill()
 	c.Callbacks.fill()
 	c.Connections.fill()
 	c.Backup.fill()
@@ -114,7 +115,7 @@ func (c *Config) validate() error {
 	if c.AuditRetention < audit.MinRetention {
 		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
 	}
-	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.validate(), c.Sessions.validate())
+	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.validate(), c.Sessions.Validate())
 }
 
 // minMessage is the largest message where the limits ask for no larger one (S7).

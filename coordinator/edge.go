@@ -9,6 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -69,4 +70,12 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 		return err
 	})
 	return all, err
+}
+
+// streams serves the streams of workers, which are told of in open while they last.
+func (e *edge) streams(eng *engine.Engine, open *session.Registry) *session.Server {
+	return session.New(session.Deps{
+		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: eng, Quotas: e.quotas,
+		Tokens: e.assigner.Tokens, Open: open, View: e.view, Assign: e.assignments, Stopping: e.stopping,
+	})
 }

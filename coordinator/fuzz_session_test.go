@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -51,7 +52,7 @@ type play struct {
 	script  []byte
 	c       *Coordinator
 	tasks   *taskService
-	streams *streams
+	streams *session.Server
 	log     *bytes.Buffer
 	stop    context.CancelFunc
 	ran     chan error
@@ -87,7 +88,7 @@ func newPlay(t *testing.T) *play {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, newStreams(p.c.edge, p.c.engine, newSessions())
+	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(p.c.engine, session.NewRegistry())
 	go func() { p.ran <- p.c.engine.Run(ctx) }()
 	for i, name := range []string{"ann", "bob"} {
 		p.actors[i] = &actor{name: name, asked: map[string]*lessorv1.SessionRequest{}}
@@ -171,7 +172,7 @@ func (p *play) act(b byte) {
 		a.stream = newFakeStream(p.ctx())
 		a.newest, a.asked = 0, map[string]*lessorv1.SessionRequest{}
 		stream := a.stream
-		go func() { defer close(stream.ended); stream.err = p.streams.serve(stream) }()
+		go func() { defer close(stream.ended); stream.err = p.streams.Serve(stream, opener(stream.Context())) }()
 	case 'X':
 		p.cut(a)
 	case 'H':

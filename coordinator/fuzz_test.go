@@ -5,90 +5,18 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"math"
 	"testing"
-	"unicode/utf8"
 
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
-
-// minusZero is a double.
-var minusZero = protowire.AppendFixed64(nil, math.Float64bits(math.Copysign(0, -1)))
-
-// A frame is read, and then says what its bytes say, or is refused in words that are UTF-8; never does it end its stream.
-func FuzzFrame(f *testing.F) {
-	for _, m := range []proto.Message{
-		hello("w"), registration(1), &lessorv1.WorkerHeartbeat{Healthy: true}, &lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, &lessorv1.Goodbye{Reason: "r"},
-	} {
-		frame := &lessorv1.SessionRequest{Id: "1", Tenant: "t", Seq: 1 << 40, Flags: []string{"f"}, Ack: &lessorv1.Ack{For: "x"}}
-		setPayload(frame, m)
-		raw, _ := proto.Marshal(frame)
-		f.Add(raw)
-		f.Add(bytes.ReplaceAll(raw, []byte("w"), []byte("\xff")))
-		f.Add(raw[:len(raw)-1])
-	}
-	f.Add(bytes.Repeat(protowire.AppendTag(nil, 99, protowire.StartGroupType), 1000))
-	codec := newCodec()
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var got frame
-		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &got); err != nil {
-			t.Fatalf("the stream would end: %v", err)
-		}
-		if got.msg == nil || got.size != len(raw) {
-			t.Fatalf("%d bytes became %+v", len(raw), got)
-		}
-		if got.err != nil {
-			if !utf8.ValidString(unreadable(got.err)) {
-				t.Errorf("refused as %q", unreadable(got.err))
-			}
-			return
-		}
-		if bytes.Contains(raw, minusZero) {
-			return // it is written as 0, see package wire
-		}
-		b, err := codec.Marshal(got.msg)
-		if err != nil {
-			t.Fatalf("what was read can not be written: %v", err)
-		}
-		known, again := &lessorv1.SessionRequest{}, &lessorv1.SessionRequest{}
-		discard := proto.UnmarshalOptions{DiscardUnknown: true}
-		if err := errors.Join(discard.Unmarshal(raw, known), discard.Unmarshal(b.Materialize(), again)); err != nil || !proto.Equal(again, known) {
-			t.Errorf("%v becomes %v (%v)", known, again, err)
-		}
-		b.Free()
-		_ = kindOf(got.msg)
-		_ = payloadName(got.msg)
-	})
-}
-
-// Where a request can not be read since a string is no UTF-8, its field is named; that is so for every kind of request.
-func FuzzInvalidUTF8(f *testing.F) {
-	raw, _ := proto.Marshal(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"k": "v"}}})
-	f.Add(raw)
-	f.Add(bytes.ReplaceAll(raw, []byte("k"), []byte("\xff")))
-	f.Add([]byte{0x0a, 0x03, 0x0a, 0x01, 0xff})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := &lessorv1.SubmitTaskRequest{}
-		err := readingCodec{newFrameCodec().CodecV2}.unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
-		path := invalidUTF8(m.ProtoReflect().Descriptor(), raw)
-		if err == nil && path != "" {
-			t.Errorf("%x is read, and %s is no UTF-8", raw, path)
-		}
-		var field *lease.FieldError
-		if errors.As(err, &field) && (field.Field != path || !utf8.ValidString(field.Error())) {
-			t.Errorf("%x: %v names another field than %s", raw, err, path)
-		}
-	})
-}
 
 // A page token has one text, and is of one list. A cursor that somebody made up does no harm: the lists answer, or refuse it by name.
 func FuzzPageToken(f *testing.F) {
@@ -154,7 +82,7 @@ func newPages(f *testing.F) *pages {
 	})
 	p := &pages{ctx: as(ctx, everyone)}
 	tasks := &taskService{edge: c.edge}
-	admin := &adminService{edge: c.edge, census: c.engine, revoker: c.engine, open: newSessions()}
+	admin := &adminService{edge: c.edge, census: c.engine, revoker: c.engine, open: session.NewRegistry()}
 	for _, queue := range []string{"q", "p"} {
 		if _, err := tasks.SubmitTask(p.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: queue}}); err != nil {
 			f.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -42,7 +43,7 @@ func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 }
 
 // noHeartbeats is for tests of workers that send none.
-var noHeartbeats = Config{Sessions: Sessions{Health: Thresholds{Missed: 1000}}}
+var noHeartbeats = Config{Sessions: session.Config{Health: session.Thresholds{Missed: 1000}}}
 
 func serveWith(t *testing.T, st store.Store, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()

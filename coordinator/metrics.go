@@ -6,14 +6,13 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -141,11 +140,11 @@ func (m *metrics) answered(route string, status int) {
 const patience = time.Second
 
 // watch adds what is read at each scrape.
-func (m *metrics) watch(open *sessions, eng *engine.Engine, st store.Store, diskFull func() bool) {
+func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, diskFull func() bool) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	m.registry.MustRegister(append(open.families, healthCollector{open})...)
+	m.registry.MustRegister(open.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
 	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -167,23 +166,4 @@ func (m *metrics) watch(open *sessions, eng *engine.Engine, st store.Store, disk
 		}
 		return 0
 	})
-}
-
-// healthCollector counts sessions by their health, at each scrape.
-type healthCollector struct{ open *sessions }
-
-var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by their health.", []string{"health"}, nil)
-
-// Describe tells what there is.
-func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
-
-// Collect tells every health, also those of nobody, so that a rule on one of them finds a 0.
-func (c healthCollector) Collect(to chan<- prometheus.Metric) {
-	counts := c.open.healths()
-	for number, name := range lessorv1.WorkerHealth_name {
-		if is := lessorv1.WorkerHealth(number); is != lessorv1.WorkerHealth_WORKER_HEALTH_UNSPECIFIED {
-			to <- prometheus.MustNewConstMetric(sessionsByHealth, prometheus.GaugeValue, float64(counts[is]),
-				strings.TrimPrefix(name, "WORKER_HEALTH_"))
-		}
-	}
 }

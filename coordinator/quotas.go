@@ -23,7 +23,7 @@ var spared = map[string]bool{
 	lessorv1.WorkerService_Complete_FullMethodName:  true,
 	lessorv1.WorkerService_Fail_FullMethodName:      true,
 	lessorv1.WorkerService_Release_FullMethodName:   true,
-	lessorv1.WorkerService_Session_FullMethodName:   true, // see session_quota.go
+	lessorv1.WorkerService_Session_FullMethodName:   true, // see package session
 
 	lessorv1.TaskService_CancelTask_FullMethodName:       true,
 	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,

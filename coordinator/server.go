@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
@@ -26,8 +27,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/store"
 )
 
@@ -84,7 +87,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	if cfg.Recovery != engine.KeepLeases {
 		cfg.Logger.Info("older leases have ended", "epoch", eng.Epoch())
 	}
-	open := newSessions()
+	open := session.NewRegistry()
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts(), owner: cfg.Backup.Tenant},
@@ -115,9 +118,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 }
 
 // register adds the services to the server. Their handlers are wrapped, see guarded.
-func (c *Coordinator) register(e *edge, open *sessions, inside *local) {
+func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
-	workers := &workerService{edge: e, streams: newStreams(e, c.engine, open)}
+	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
 	admin := &adminService{edge: e, asks: !c.door.open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
@@ -178,11 +181,15 @@ func speaking(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// newCodec is the codec of grpc, made tolerant of bad frames and clear about bad strings.
+// codec is that of grpc, made tolerant of bad frames and clear about bad strings.
+type codec struct{ session.Codec }
+
 func newCodec() encoding.CodecV2 {
-	plain := newFrameCodec().CodecV2
-	return frameCodec{readingCodec{plain}}
+	return codec{session.Codec{CodecV2: readingCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}
 }
+
+// Marshal writes what is sent, see encode.
+func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
 
 // worthASpan leaves out the streams: a span that lasts as long as a session tells nothing.
 func worthASpan(info *stats.RPCTagInfo) bool {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -90,7 +91,7 @@ func TestStopDuringAHandshake(t *testing.T) {
 			go r.stop()
 			_ = stream.Send(&lessorv1.SessionRequest{
 				Id: "1", Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
-				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
+				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: session.Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
 			})
 			for err == nil {
 				_, err = stream.Recv()

@@ -8,10 +8,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -24,9 +27,9 @@ func TestSilentSessionIsReset(t *testing.T) {
 		t.Run(states[state].name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 				tk := r.inState(t, state)
-				time.Sleep(sessionIdle - time.Millisecond)
+				time.Sleep(defaultIdle - time.Millisecond)
 				tk.say(&lessorv1.Error{})
-				time.Sleep(sessionIdle - time.Millisecond)
+				time.Sleep(defaultIdle - time.Millisecond)
 				tk.quiet()
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
@@ -57,7 +60,7 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 		}()
 		synctest.Wait()
 		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // waits behind the commit
-		time.Sleep(sessionIdle + sessionIdle/4)    // less than a TTL, which is what a stall gives back at most
+		time.Sleep(defaultIdle + defaultIdle/4)    // less than a TTL, which is what a stall gives back at most
 		tk.quiet()
 		release()
 		tk.given(1)
@@ -84,7 +87,7 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 		code  codes.Code
 	}{
 		"the coordinator stops": {func(_ *testing.T, r *rig, _ *talker) { r.stop() }, refusal.CodeStopping, codes.OK},
-		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(sessionIdle) }, refusal.CodeTimeout, codes.OK},
+		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(defaultIdle) }, refusal.CodeTimeout, codes.OK},
 		"goodbye":               {func(_ *testing.T, _ *rig, tk *talker) { tk.say(&lessorv1.Goodbye{}) }, "", codes.OK},
 		"half close":            {func(_ *testing.T, _ *rig, tk *talker) { _ = tk.stream.CloseSend() }, "", codes.OK},
 		"denial": {func(_ *testing.T, _ *rig, tk *talker) {
@@ -169,20 +172,25 @@ func (s *script) RecvMsg(v any) error {
 		<-s.ctx.Done()
 		return s.ctx.Err()
 	}
-	v.(*frame).msg, s.frames = s.frames[0], s.frames[1:]
-	return nil
+	raw, err := proto.Marshal(s.frames[0])
+	if err != nil {
+		return err
+	}
+	s.frames = s.frames[1:]
+	return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, v)
 }
 
 // A stop in the middle of an opening leaves nothing behind, whichever frame it meets.
 func TestStopWhileASessionOpens(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		open, words := newSessions(), &talker{name: "w"}
+		open, words := session.NewRegistry(), &talker{name: "w"}
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
 			ctx, cancel := context.WithCancel(as(t.Context(), everyone))
-			s := newStreams(&edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}, r.engine, open)
+			e := &edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}
+			s := e.streams(r.engine, open)
 			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}
-			if err := s.serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}); err != nil {
+			if err := s.Serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}, opener(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)

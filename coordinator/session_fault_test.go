@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -123,7 +124,7 @@ func withoutEngine(t *testing.T) *rig {
 	e := &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
 	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
-	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: newStreams(e, eng, newSessions())})
+	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: e.streams(eng, session.NewRegistry())})
 	go func() { _ = s.Serve(lis) }()
 	conn := dial(t, lis)
 	t.Cleanup(func() { _ = conn.Close(); s.Stop() })

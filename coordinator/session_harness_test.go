@@ -25,6 +25,26 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// Limits of package session by which the tests go; docs/protocol.md has them all.
+const (
+	handshakeWithin  = 10 * time.Second
+	defaultHeartbeat = 10 * time.Second
+	defaultIdle      = time.Minute
+	defaultSend      = 30 * time.Second
+	keepFor          = time.Minute
+	tokenLife        = 2 * time.Hour
+	drainMemory      = time.Hour
+	beatTakes        = time.Millisecond
+	leaseTakes       = 50 * time.Microsecond
+	beatsAhead       = 2 * time.Second
+	resendBase       = 200 * time.Millisecond
+	resendMost       = 5 * time.Second
+	resendTries      = 6
+	maxRetained      = 256
+	maxRecent        = 1024
+	maxDispatch      = 2 << 20
+)
+
 // talker is a worker that says what a test types, frame by frame, and shows what comes back.
 type talker struct {
 	t      *testing.T
@@ -375,6 +395,15 @@ func did(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
 			t.Fatalf("verdict %v, want COMMITTED", v)
 		}
 	}
+}
+
+// payloadName is what a frame says; "ack" where it says nothing.
+func payloadName(m proto.Message) string {
+	r := m.ProtoReflect()
+	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")); f != nil {
+		return string(f.Name())
+	}
+	return "ack"
 }
 
 // submitAll makes n tasks of queue q in one batch.

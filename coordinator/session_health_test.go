@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -166,9 +167,9 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 // W9: interval and thresholds can be set, for all and for single tenants; accept tells the interval.
 func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
-	cfg := Config{Sessions: Sessions{
-		HeartbeatInterval: time.Second, Health: Thresholds{MemPct: 50, Missed: 4},
-		TenantHealth: map[string]Thresholds{DefaultTenant: {DiskPct: 20, Missed: 2}},
+	cfg := Config{Sessions: session.Config{
+		HeartbeatInterval: time.Second, Health: session.Thresholds{MemPct: 50, Missed: 4},
+		TenantHealth: map[string]session.Thresholds{DefaultTenant: {DiskPct: 20, Missed: 2}},
 	}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
 		tk := r.talk(t, "w")

@@ -25,7 +25,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 		wantText(t, "corr", m.GetCorr(), corr)
 		wantText(t, "session_id", a.GetSessionId(), r.worker(t, "w").GetSessionId())
 		wantText(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
-		if a.GetHeartbeatInterval().AsDuration() != sessionHeartbeat || a.GetIdleTimeout().AsDuration() != sessionIdle || a.GetServerTime() == nil {
+		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil {
 			t.Errorf("accept is %v", a)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -297,41 +296,4 @@ func TestReplacedInstance(t *testing.T) {
 			}
 		})
 	}
-}
-
-// W11: what is kept of lost streams is bounded, the oldest is forgotten first, and all of it after a while.
-func TestKeptSessionsAreBounded(t *testing.T) {
-	t.Attr("rules", "W8 W11")
-	synctest.Test(t, func(t *testing.T) {
-		all := newDialogs(convert.Tokens{})
-		const heavy = maxKeptBytes / 8
-		for i := range 20 {
-			ss := &session{}
-			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)
-			a.out.room = heavy
-			all.registered(a)
-			all.leave(a.dialog, ss, false)
-		}
-		all.mu.Lock()
-		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
-			t.Errorf("%d sessions of %d bytes are kept, %d are known", n, all.bytes, len(all.byID))
-		}
-		if all.byID["t-1"] == nil || all.byID["a-1"] != nil {
-			t.Error("it is not the oldest that are forgotten")
-		}
-		all.mu.Unlock()
-		time.Sleep(keepFor)
-		synctest.Wait()
-		all.mu.Lock()
-		if all.kept.Len() != 0 || all.bytes != 0 || len(all.byID) != 0 || len(all.newest) != 0 {
-			t.Errorf("%d sessions are kept for ever", all.kept.Len())
-		}
-		all.mu.Unlock()
-		ss := &session{}
-		a := all.begin(ss, "x-1", nil, 0) // never registered
-		all.leave(a.dialog, ss, false)
-		if len(all.byID) != 0 {
-			t.Error("a session that never registered is kept")
-		}
-	})
 }

@@ -48,7 +48,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				synctest.Wait()
 				r.submitAll(t, 3)
 				work := other.given(1)
-				time.Sleep(sendTimeout - time.Since(began) - time.Millisecond)
+				time.Sleep(defaultSend - time.Since(began) - time.Millisecond)
 				did(t, other.judge(completed(work[0], "")))
 				if r.worker(t, "slow") == nil {
 					t.Error("the session has ended before its time")
@@ -57,7 +57,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				if taken := sent.Load(); taken > tt.most { // later some more are read, and dropped, while the stream ends
 					t.Errorf("%d frames were taken from a worker that reads nothing", taken)
 				}
-				time.Sleep(sendTimeout / 6) // heartbeats take their time to fill what takes them
+				time.Sleep(defaultSend / 6) // heartbeats take their time to fill what takes them
 				synctest.Wait()
 				if w := r.worker(t, "slow"); w != nil {
 					t.Errorf("still listed after %v: %v", time.Since(began), w)
@@ -94,7 +94,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 			}
 		}()
 		for verdicts := 0; verdicts < frames; {
-			time.Sleep(sendTimeout / 3)
+			time.Sleep(defaultSend / 3)
 			m, err := tk.stream.Recv()
 			if err != nil {
 				t.Fatalf("after %d of %d frames: %v", verdicts, frames, err)

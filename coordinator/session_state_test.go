@@ -76,19 +76,6 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	}
 }
 
-// W1: a frame that only acknowledges is taken in every state and moves none; after a goodbye nothing is.
-func TestBareFramesMoveNothing(t *testing.T) {
-	t.Attr("rules", "W1")
-	for state := opening; state < closed; state++ {
-		if to, allowed := moves[state][frameBare]; !allowed || to != state {
-			t.Errorf("in %s it leads to %s (allowed: %v)", stateNames[state], stateNames[to], allowed)
-		}
-	}
-	if len(moves[closed]) > 0 {
-		t.Errorf("a closed session takes %v", moves[closed])
-	}
-}
-
 // inState brings a session of worker w to a state.
 func (r *rig) inState(t *testing.T, state int) *talker {
 	t.Helper()
@@ -114,8 +101,7 @@ func (tk *talker) answered(corr string) string {
 		if e := m.GetError(); e != nil {
 			return e.GetCode()
 		}
-		r := m.ProtoReflect()
-		return string(r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")).Name())
+		return payloadName(m)
 	default:
 		return "-"
 	}

@@ -15,7 +15,7 @@ func writers(t *testing.T) int {
 	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(b.String(), "(*session).write(")
+	return strings.Count(b.String(), "(*Session).write(")
 }
 
 // W11: an idle stream has no writer, whose stack would be a tenth of what the session takes; one that is not read has one.

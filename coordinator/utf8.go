@@ -3,16 +3,11 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -28,73 +23,20 @@ type reading struct {
 	bad  *lease.FieldError
 }
 
-// readingCodec is a codec that never fails on a reading, and names the field where a string is no UTF-8.
-type readingCodec struct{ encoding.CodecV2 }
+// readingCodec is a codec that never fails on a reading.
+type readingCodec struct{ convert.Codec }
 
 func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*reading)
 	if !ok {
-		return c.unmarshal(data, v)
+		return c.Codec.Unmarshal(data, v)
 	}
-	switch err := c.unmarshal(data, r.into); {
+	switch err := c.Codec.Unmarshal(data, r.into); {
 	case errors.As(err, &r.bad):
 	case err != nil:
 		r.bad = &lease.FieldError{Field: "request", Problem: "can not be read: " + err.Error()}
 	}
 	return nil
-}
-
-func (c readingCodec) unmarshal(data mem.BufferSlice, v any) error {
-	err := c.CodecV2.Unmarshal(data, v)
-	if m, ok := v.(proto.Message); ok && err != nil {
-		if path := invalidUTF8(m.ProtoReflect().Descriptor(), data.Materialize()); path != "" {
-			return &lease.FieldError{Field: path, Problem: "contains invalid UTF-8"}
-		}
-	}
-	return err
-}
-
-// invalidUTF8 returns the path of the first string in an encoded message that is no UTF-8, empty if there is none.
-func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
-	seen := map[protowire.Number]int{} // items of lists
-	for len(raw) > 0 {
-		number, typ, n := protowire.ConsumeTag(raw)
-		size := protowire.ConsumeFieldValue(number, typ, raw[max(n, 0):])
-		if n < 0 || size < 0 {
-			return "" // it is broken otherwise
-		}
-		value := raw[n : n+size]
-		raw = raw[n+size:]
-		f := m.Fields().ByNumber(number)
-		if f == nil || typ != protowire.BytesType {
-			continue
-		}
-		content, _ := protowire.ConsumeBytes(value)
-		if path, bad := invalidField(f, content, seen[number]); bad {
-			return path
-		}
-		seen[number]++
-	}
-	return ""
-}
-
-// invalidField looks at one field, the item of a list with the given index.
-func invalidField(f protoreflect.FieldDescriptor, content []byte, index int) (path string, bad bool) {
-	path = string(f.Name())
-	if f.IsList() {
-		path = fmt.Sprintf("%s[%d]", path, index)
-	}
-	switch f.Kind() {
-	case protoreflect.StringKind:
-		return path, !utf8.Valid(content)
-	case protoreflect.MessageKind:
-		inner := invalidUTF8(f.Message(), content)
-		if inner != "" && !f.IsMap() { // a map has keys and values, which have no names
-			path += "." + inner
-		}
-		return path, inner != ""
-	}
-	return "", false
 }
 
 // malformed answers a request that could not be read: with a response, or a status.

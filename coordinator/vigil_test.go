@@ -202,12 +202,12 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 		ahead.Store(int64(2 * time.Hour))
 		time.Sleep(jumpLook)
 		synctest.Wait()
-		if credentialEnded(soon) == nil || late.Err() != nil {
+		if auth.Ended(soon) == nil || late.Err() != nil {
 			t.Errorf("a second after a jump by two hours: %v and %v", context.Cause(soon), context.Cause(late))
 		}
 		time.Sleep(time.Until(begin.Add(time.Hour)))
 		synctest.Wait()
-		if credentialEnded(late) == nil {
+		if auth.Ended(late) == nil {
 			t.Error("the other one goes on after its end")
 		}
 	})

@@ -4,12 +4,10 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // The calls of AdminService that are about one worker (W10).
@@ -31,11 +29,11 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	}
 	res := &lessorv1.GetWorkerResponse{}
 	for _, ss := range found {
-		held, err := s.census.Holding(ctx, ss.id)
+		held, err := s.census.Holding(ctx, ss.ID())
 		if err != nil {
 			return nil, refusal.Status(err)
 		}
-		w := ss.worker()
+		w := ss.Worker()
 		w.Leases = uint32(len(held))
 		for _, id := range held[:min(len(held), maxShownTasks)] {
 			w.TaskIds = append(w.TaskIds, id.String())
@@ -59,30 +57,11 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() {
 		d = nil
 	}
-	for _, ss := range found {
-		s.open.remember(lease.InstanceOf(ss.id), d)
-	}
 	res := &lessorv1.DrainWorkerResponse{}
-	for _, ss := range s.sameInstances(found) { // also those that have opened meanwhile
-		ss.setDrain(d)
-		res.Workers = append(res.Workers, ss.worker())
+	for _, ss := range s.open.Drain(found, d) {
+		res.Workers = append(res.Workers, ss.Worker())
 	}
 	return res, s.countLeases(ctx, res.GetWorkers())
-}
-
-// sameInstances are all sessions of the instances of which some sessions are.
-func (s *adminService) sameInstances(some []*session) []*session {
-	var all []*session
-	instances := map[string]bool{}
-	for _, ss := range some {
-		instances[lease.InstanceOf(ss.id)] = true
-	}
-	for _, ss := range s.open.named(some[0].who.Tenant, some[0].info.GetName(), "") {
-		if instances[lease.InstanceOf(ss.id)] {
-			all = append(all, ss)
-		}
-	}
-	return all
 }
 
 // KickWorker ends sessions of a worker.
@@ -102,7 +81,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	}
 	res := &lessorv1.KickWorkerResponse{}
 	for _, ss := range found {
-		res.Workers = append(res.Workers, ss.worker())
+		res.Workers = append(res.Workers, ss.Worker())
 	}
 	if err := s.countLeases(ctx, res.GetWorkers()); err != nil {
 		return nil, err
@@ -116,18 +95,17 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 }
 
 // kick ends one session. Its leases end before, so that nothing that the worker still says can come in between.
-func (s *adminService) kick(ctx context.Context, ss *session, reason string, away time.Duration, requeue bool) error {
+func (s *adminService) kick(ctx context.Context, ss *session.Session, reason string, away time.Duration, requeue bool) error {
 	if requeue {
 		why := "an operator took the worker's leases back"
 		if reason != "" {
 			why += ": " + reason
 		}
-		if err := s.revoker.Revoke(ctx, ss.who.Tenant, ss.id, why); err != nil {
+		if err := s.revoker.Revoke(ctx, identify(ctx).Tenant, ss.ID(), why); err != nil {
 			return err
 		}
 	}
-	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
-	ss.reset(refusal.CodeKicked, "an operator ended the session: "+reason, away)
+	ss.Kick(reason, away, requeue)
 	return nil
 }
 
@@ -136,13 +114,13 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 	GetWorkerId() string
 	GetSessionId() string
 },
-) ([]*session, error) {
+) ([]*session.Session, error) {
 	worker, session := f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())
 	if f.Err != nil {
 		return nil, f.Err
 	}
 	note(ctx, "id", worker)
-	found := s.open.named(identify(ctx).Tenant, worker, session)
+	found := s.open.Named(identify(ctx).Tenant, worker, session)
 	switch {
 	case len(found) > 0:
 		return found, nil
@@ -168,20 +146,4 @@ func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Work
 type revoker interface {
 	// Revoke makes a session unknown to the engine and ends its leases.
 	Revoke(ctx context.Context, tenant, session, detail string) error
-}
-
-// setDrain has the session take no new work, or take some again (nil), and tells the worker of a drain.
-func (ss *session) setDrain(d *lessorv1.Drain) {
-	ss.mu.Lock()
-	news := d != nil && !proto.Equal(d, ss.drain)
-	ss.drain = d
-	tell := news && ss.state != handshaking // else register tells it
-	ss.mu.Unlock()
-	ss.resize()
-	if tell {
-		ss.out.drain(d)
-	}
-	if news || d == nil {
-		ss.logger().Info("drain by an operator", "drain", d != nil, "reason", d.GetReason())
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -15,12 +16,12 @@ import (
 type workerService struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	*edge
-	streams *streams
+	streams *session.Server
 }
 
 // Session is one worker's stream.
 func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
-	return s.streams.serve(stream)
+	return s.streams.Serve(stream, opener(stream.Context()))
 }
 
 // Lease grants waiting tasks. Its response is the hand-over (W5).

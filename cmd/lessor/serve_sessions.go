@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/session"
 )
 
 // sessionFlags say what the coordinator asks of workers that have a stream.
@@ -25,18 +25,18 @@ type healthFlags struct {
 	Tenant         map[string]string `placeholder:"TENANT.KEY=VALUE" help:"One of these for the workers of one tenant: acme.mem=80, with mem, disk, missed or saturated-after; repeatable."`
 }
 
-func (s sessionFlags) with(h healthFlags) (coordinator.Sessions, error) {
+func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 	tenants, err := h.tenants()
-	return coordinator.Sessions{
+	return session.Config{
 		HeartbeatInterval: s.HeartbeatInterval, IdleTimeout: s.IdleTimeout, SendTimeout: s.SendTimeout, ResourceWait: s.ResourceWait,
-		Health:       coordinator.Thresholds{MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed, SaturatedAfter: h.SaturatedAfter},
+		Health:       session.Thresholds{MemPct: h.Mem, DiskPct: h.Disk, Missed: h.Missed, SaturatedAfter: h.SaturatedAfter},
 		TenantHealth: tenants,
 	}, err
 }
 
 // tenants reads the thresholds of single tenants.
-func (h healthFlags) tenants() (map[string]coordinator.Thresholds, error) {
-	all := map[string]coordinator.Thresholds{}
+func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
+	all := map[string]session.Thresholds{}
 	for name, value := range h.Tenant {
 		at := strings.LastIndexByte(name, '.')
 		if at < 1 {
@@ -51,7 +51,7 @@ func (h healthFlags) tenants() (map[string]coordinator.Thresholds, error) {
 	return all, nil
 }
 
-func setThreshold(t *coordinator.Thresholds, key, value string) (err error) {
+func setThreshold(t *session.Thresholds, key, value string) (err error) {
 	switch key {
 	case "mem":
 		t.MemPct, err = strconv.ParseFloat(value, 64)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -49,4 +50,12 @@ type LimitError struct {
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("the limit of %d %s is reached", e.Most, e.What)
+}
+
+// Ended is why the credential of a call came to its end while the call was under way; nil if it did not.
+func Ended(ctx context.Context) error {
+	if bad := (*Error)(nil); errors.As(context.Cause(ctx), &bad) {
+		return bad
+	}
+	return nil
 }

@@ -1,12 +1,16 @@
 package convert
 
 import (
+	"bytes"
 	"errors"
 	"testing"
+	"unicode/utf8"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -84,6 +88,26 @@ func FuzzFilter(f *testing.F) {
 		}
 		if want.Matches(task) != selects {
 			t.Errorf("%v: selected %v, want %v", m, !selects, selects)
+		}
+	})
+}
+
+// Where a request can not be read since a string is no UTF-8, its field is named; that is so for every kind of request.
+func FuzzInvalidUTF8(f *testing.F) {
+	raw, _ := proto.Marshal(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"k": "v"}}})
+	f.Add(raw)
+	f.Add(bytes.ReplaceAll(raw, []byte("k"), []byte("\xff")))
+	f.Add([]byte{0x0a, 0x03, 0x0a, 0x01, 0xff})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m := &lessorv1.SubmitTaskRequest{}
+		err := Codec{wire.NewCodec()}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
+		path := invalidUTF8(m.ProtoReflect().Descriptor(), raw)
+		if err == nil && path != "" {
+			t.Errorf("%x is read, and %s is no UTF-8", raw, path)
+		}
+		var field *lease.FieldError
+		if errors.As(err, &field) && (field.Field != path || !utf8.ValidString(field.Error())) {
+			t.Errorf("%x: %v names another field than %s", raw, err, path)
 		}
 	})
 }

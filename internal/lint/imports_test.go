@@ -40,7 +40,11 @@ var arrows = map[string][]string{
 	"coordinator/quota":  {},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// What is read and written is decided without knowing who asks, and without a call that waits.
-	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/protobuf"},
+	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/grpc", "google.golang.org/protobuf"},
+	// A stream is served without a word on who may open one, nor on what else the edge serves.
+	"coordinator/session": {
+		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal", anyModule,
+	},
 	// What goes wrong anywhere behind the edge gets its code here.
 	"coordinator/refusal": {"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.

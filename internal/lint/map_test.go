@@ -9,14 +9,21 @@ import (
 
 var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 
-// TestMapOfTheCoordinator holds the map in coordinator/doc.go whole: it names each file of the package, alone or by a pattern, and none
-// that is not there.
-func TestMapOfTheCoordinator(t *testing.T) {
-	dir := filepath.Join(root, "coordinator")
-	_, drawn, _ := strings.Cut(read(t, "coordinator/doc.go"), "# Where things are")
+// TestMaps holds the maps in the doc.go of the largest packages whole: a map names each file of its package, alone or by a pattern, and none that
+// is not there.
+func TestMaps(t *testing.T) {
+	for _, dir := range []string{"coordinator", "coordinator/session"} {
+		t.Run(dir, func(t *testing.T) { checkMap(t, dir) })
+	}
+}
+
+func checkMap(t *testing.T, dir string) {
+	t.Helper()
+	_, drawn, _ := strings.Cut(read(t, dir+"/doc.go"), "# Where things are")
+	at := filepath.Join(root, dir)
 	named := map[string]bool{"doc.go": true}
 	for _, pattern := range fileName.FindAllString(drawn, -1) {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		files, err := filepath.Glob(filepath.Join(at, pattern))
 		if err != nil || len(files) == 0 {
 			t.Errorf("the map names %s, which is not there", pattern)
 		}
@@ -24,10 +31,10 @@ func TestMapOfTheCoordinator(t *testing.T) {
 			named[filepath.Base(f)] = true
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
+	files, _ := filepath.Glob(filepath.Join(at, "*.go"))
 	for _, f := range files {
 		if name := filepath.Base(f); !named[name] && !strings.HasSuffix(name, "_test.go") {
-			t.Errorf("the map in coordinator/doc.go lacks %s: say there what it is for", name)
+			t.Errorf("the map in %s/doc.go lacks %s: say there what it is for", dir, name)
 		}
 	}
 }

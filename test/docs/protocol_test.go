@@ -47,7 +47,7 @@ func spansIn(cell string) []string {
 // provoked.
 func TestCodesAreThoseOfTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
-	sides := []*source{readSource(t, "coordinator", "coordinator/refusal"), readSource(t, "worker")}
+	sides := []*source{readSource(t, "coordinator", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
 	known := map[string]bool{}
 	for _, side := range sides {
 		for code := range side.codes() {
@@ -98,7 +98,8 @@ var scales = map[string]int64{
 func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
-		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "lease": "lease", "worker": "worker",
+		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "session": "coordinator/session",
+		"lease": "lease", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)
 	}
@@ -148,7 +149,7 @@ func TestStatesAreThoseOfTheCode(t *testing.T) {
 	if len(drawings) != 2 {
 		t.Fatalf("%d drawings of states, want the worker's and the coordinator's", len(drawings))
 	}
-	for i, dir := range []string{"worker", "coordinator"} {
+	for i, dir := range []string{"worker", "coordinator/session"} {
 		var drawn, is []string
 		for _, m := range arrow.FindAllStringSubmatch(drawings[i], -1) {
 			drawn = append(drawn, m[1]+" to "+m[2])

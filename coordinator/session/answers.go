@@ -1,0 +1,128 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// ack acknowledges a frame.
+func (o *outbox) ack(frame string) {
+	o.reply(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Corr: frame, Ack: &lessorv1.Ack{For: frame}}
+	})
+}
+
+// ackOf acknowledges a frame that asks for it; nil where it does not.
+func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
+	if !m.GetAck().GetRequest() {
+		return nil
+	}
+	return &lessorv1.Ack{For: m.GetId()}
+}
+
+// fail answers a bad frame. Nothing was changed by it.
+func (o *outbox) fail(corr, code, message, remediation string) {
+	o.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	o.refuse(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation})
+}
+
+// missing answers a frame before which others are missing (W7).
+func (o *outbox) missing(corr string, expected uint64) {
+	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
+	o.refuse(corr, &lessorv1.Error{
+		Code: refusal.CodeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
+		Remediation: "send again from expected_seq on", ExpectedSeq: expected,
+	})
+}
+
+func (o *outbox) refuse(corr string, e *lessorv1.Error) {
+	o.reply(func(lease.Now) *lessorv1.SessionResponse { return errorFrame(corr, e) })
+}
+
+func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
+	return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{Error: e}}
+}
+
+// verdicts answers a reports frame; err means that there is no verdict.
+func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
+	strip(reports)
+	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
+		at := &convert.Times{Now: now}
+		serverTime := at.Stamp(now.Wall)
+		for i, r := range reports {
+			m := &made[i]
+			if err == nil {
+				o.taskTokens.ReportVerdict(m, at, &answers[i])
+				m.ServerTime = serverTime
+			} else {
+				m.Error = refusal.ItemError(err)
+			}
+			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
+			items[i] = m
+		}
+		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Verdicts{
+			Verdicts: &lessorv1.Verdicts{Verdicts: items},
+		}}
+	}})
+}
+
+// renewals answers a heartbeat frame; err means that there is no verdict.
+func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
+	strip(reports)
+	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
+		at := &convert.Times{Now: now}
+		serverTime := at.Stamp(now.Wall)
+		for i, r := range reports {
+			m := &made[i]
+			if err == nil {
+				o.taskTokens.LeaseAck(m, at, &answers[i])
+				m.ServerTime = serverTime
+			} else {
+				m.Error = refusal.ItemError(err)
+			}
+			m.TaskId, m.LeaseId = r.TaskID, r.LeaseID
+			items[i] = m
+		}
+		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
+			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime},
+		}}
+	}})
+}
+
+// strip leaves of reports that were judged what their answers name: these are retained for a while.
+func strip(reports []*lease.Report) {
+	for _, r := range reports {
+		r.Result, r.Failure, r.Checkpoint = nil, nil, nil
+	}
+}
+
+// late answers acknowledgements. Those that came in time need no answer; the others are told to stop (W5).
+func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
+	for i, a := range answers {
+		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
+			o.cancel(&lessorv1.Cancel{
+				TaskId: reports[i].TaskID, LeaseId: reports[i].LeaseID, Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
+			})
+		}
+	}
+}
+
+// cancel tells of a lease to stop.
+func (o *outbox) cancel(c *lessorv1.Cancel) {
+	o.push(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
+	})
+}
+
+// drain tells that no more work will come (W10).
+func (o *outbox) drain(d *lessorv1.Drain) {
+	o.push(func(lease.Now) *lessorv1.SessionResponse {
+		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}
+	})
+}

@@ -1,0 +1,63 @@
+package session
+
+import (
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters are counted by the sessions themselves.
+type counters struct {
+	missed   prometheus.Counter
+	dropped  prometheus.Counter
+	resets   *prometheus.CounterVec
+	resends  prometheus.Counter
+	repeats  prometheus.Counter
+	gapsIn   prometheus.Counter
+	gapsOut  prometheus.Counter
+	families []prometheus.Collector
+}
+
+func newCounters() counters {
+	var c counters
+	family := func(name, help string, labels ...string) *prometheus.CounterVec {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		c.families = append(c.families, vec)
+		return vec
+	}
+	counter := func(name, help string) prometheus.Counter { return family(name, help).WithLabelValues() }
+	c.missed = counter("lessor_heartbeats_missed_total", "Heartbeats of sessions that did not come when they were due.")
+	c.dropped = counter("lessor_feedback_dropped_total", "Items of feedback that were dropped, since more came than could be passed on.")
+	c.resets = family("lessor_session_resets_total", "Sessions that the coordinator ended, by the code that it gave.", "code")
+	c.resends = counter("lessor_frame_resends_total", "Frames that went out again: unacknowledged, missed, or lost with their stream.")
+	c.repeats = counter("lessor_frame_repeats_total", "Frames of workers that had been taken before.")
+	gaps := family("lessor_frame_gaps_total", "Gaps that were told in the sequence of frames, by their direction.", "dir")
+	c.gapsIn, c.gapsOut = gaps.WithLabelValues("in"), gaps.WithLabelValues("out")
+	return c
+}
+
+// Collectors are the metrics of all sessions.
+func (r *Registry) Collectors() []prometheus.Collector {
+	return append(r.families, healthCollector{r})
+}
+
+// healthCollector counts sessions by their health, at each scrape.
+type healthCollector struct{ open *Registry }
+
+var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by their health.", []string{"health"}, nil)
+
+// Describe tells what there is.
+func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
+
+// Collect tells every health, also those of nobody, so that a rule on one of them finds a 0.
+func (c healthCollector) Collect(to chan<- prometheus.Metric) {
+	counts := c.open.healths()
+	for number, name := range lessorv1.WorkerHealth_name {
+		if is := lessorv1.WorkerHealth(number); is != lessorv1.WorkerHealth_WORKER_HEALTH_UNSPECIFIED {
+			to <- prometheus.MustNewConstMetric(sessionsByHealth, prometheus.GaugeValue, float64(counts[is]),
+				strings.TrimPrefix(name, "WORKER_HEALTH_"))
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package session
+
+import (
+	"container/list"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What is kept of sessions whose stream was lost.
+const (
+	keepFor      = time.Minute // for a worker to come back
+	maxKeptBytes = 64 << 20    // of all together; the oldest are forgotten first
+	dialogSize   = 1 << 10     // bytes that a session takes, beside what waits in it
+)
+
+// errStale refuses a token of a session that has gone on without it.
+var errStale = errors.New("a newer stream of this instance has gone on")
+
+// dialog is a session as it outlives its streams (W8): what was heard and said, in order. One stream at a time has it.
+type dialog struct {
+	id  string // of the session
+	in  incoming
+	out *outbox
+	// claim is held while a stream takes it over.
+	claim sync.Mutex
+
+	// Guarded by dialogs.mu.
+	stream *Session      // nil: kept for a while
+	used   uint64        // newest generation of its tokens that its worker has received for sure; 0: none
+	kept   *list.Element // while there is no stream
+	bytes  int           // that it then takes
+	expiry *time.Timer
+}
+
+func newDialog(id string, log *slog.Logger, tokens convert.Tokens) *dialog {
+	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
+	d.out.sent.last = 1 // accept, which each stream has its own of
+	return d
+}
+
+// dialogs finds the sessions that workers come back to.
+type dialogs struct {
+	tokens convert.Tokens
+
+	mu     sync.Mutex
+	byID   map[string]*dialog
+	newest map[string]*dialog // by instance: the one that registered last
+	kept   *list.List         // of those without a stream, oldest first
+	bytes  int                // of those
+	gen    uint64             // the last that was issued
+}
+
+func newDialogs(tokens convert.Tokens) *dialogs {
+	return &dialogs{tokens: tokens, byID: map[string]*dialog{}, newest: map[string]*dialog{}, kept: list.New()}
+}
+
+// admission is what a handshake leads to.
+type admission struct {
+	*dialog
+	gen   uint64 // of the token to issue
+	next  uint64 // seq that is expected of the worker
+	upTo  uint64 // seq of the last frame of the coordinator that the worker has, accept included
+	whole bool   // what was said and not acknowledged is there and goes out again
+}
+
+// begin opens a new session.
+func (all *dialogs) begin(ss *Session, id string, log *slog.Logger, now lease.Wall) admission {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.beginLocked(ss, id, log, now, 0)
+}
+
+func (all *dialogs) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
+	d := newDialog(id, log, all.tokens)
+	d.stream, d.in.stream = ss, ss
+	d.out.attach(ss, 1)
+	all.byID[id] = d
+	all.gen = max(all.gen+1, after+1, uint64(now))
+	return admission{dialog: d, gen: all.gen, next: 1, upTo: 1}
+}
+
+// resume goes on with a session, ending the stream that has it, if there is one. Where it is not known any more, or lacks a frame that the worker
+// has not seen, its sequences begin anew. The error is errStale.
+func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
+	all.mu.Lock()
+	if newest := all.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.used {
+		all.mu.Unlock()
+		return admission{}, errStale
+	}
+	d := all.byID[k.session]
+	if d == nil {
+		defer all.mu.Unlock()
+		return all.beginLocked(ss, k.session, log, now, k.gen), nil
+	}
+	old := d.stream
+	all.unkeep(d)
+	d.stream = ss
+	all.gen = max(all.gen+1, k.gen+1, uint64(now))
+	a := admission{dialog: d, gen: all.gen, upTo: max(seen, 1), whole: true}
+	all.mu.Unlock()
+
+	if a.takeOver(ss, old) {
+		return a, nil
+	}
+	return all.restart(ss, a, log, now)
+}
+
+// takeOver moves the session to a stream. What the old one is at is finished first; it neither takes nor sends anything after that.
+func (a *admission) takeOver(ss, old *Session) (ok bool) {
+	a.claim.Lock()
+	defer a.claim.Unlock()
+	a.out.detach()
+	if old != nil {
+		old.displaced()
+	}
+	a.next = a.in.attach(ss)
+	return a.out.attach(ss, a.upTo)
+}
+
+// restart begins the sequences of a session anew.
+func (all *dialogs) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if a.stream != ss { // somebody was faster
+		return admission{}, errStale
+	}
+	used := a.used
+	all.forget(a.dialog)
+	b := all.beginLocked(ss, a.id, log, now, a.gen)
+	b.used = used
+	return b, nil
+}
+
+// registered notes that the worker has received the accept of a generation. From now on it is its instance's newest session.
+func (all *dialogs) registered(a admission) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	a.used = max(a.used, a.gen)
+	instance := lease.InstanceOf(a.id)
+	if before := all.newest[instance]; before != nil && before != a.dialog && before.stream == nil {
+		all.forget(before)
+	}
+	all.newest[instance] = a.dialog
+}
+
+// leave tells that a stream has ended. What its session still has to say is kept for a while, unless the worker is known not to come back to it.
+func (all *dialogs) leave(d *dialog, ss *Session, forGood bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	switch {
+	case d.stream != ss: // another stream has the session
+	case forGood, all.newest[lease.InstanceOf(d.id)] != d:
+		all.forget(d)
+	default:
+		all.keep(d)
+	}
+}
+
+func (all *dialogs) keep(d *dialog) {
+	d.stream = nil
+	d.out.detach()
+	d.bytes = dialogSize + d.out.size()
+	d.kept = all.kept.PushBack(d)
+	place := d.kept
+	d.expiry = time.AfterFunc(keepFor, func() { all.expire(d, place) })
+	for all.bytes += d.bytes; all.bytes > maxKeptBytes; {
+		all.forget(all.kept.Front().Value.(*dialog))
+	}
+}
+
+func (all *dialogs) unkeep(d *dialog) {
+	if d.kept == nil {
+		return
+	}
+	d.expiry.Stop()
+	all.kept.Remove(d.kept)
+	all.bytes -= d.bytes
+	d.kept, d.expiry = nil, nil
+}
+
+func (all *dialogs) expire(d *dialog, place *list.Element) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if d.kept == place {
+		all.forget(d)
+	}
+}
+
+// replaced forgets what is kept of an instance that is no more.
+func (all *dialogs) replaced(instance string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if d := all.newest[instance]; d != nil && d.stream == nil {
+		all.forget(d)
+	}
+}
+
+func (all *dialogs) forget(d *dialog) {
+	all.unkeep(d)
+	if all.byID[d.id] == d {
+		delete(all.byID, d.id)
+	}
+	if instance := lease.InstanceOf(d.id); all.newest[instance] == d {
+		delete(all.newest, instance)
+	}
+	d.out.forget()
+}

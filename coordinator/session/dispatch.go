@@ -1,0 +1,125 @@
+package session
+
+import (
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// Bounds of dispatch frames.
+const (
+	maxDispatch = 2 << 20 // bytes of the assignments of one frame, unless one alone is larger
+	maxUnacked  = 16_384  // leases that are remembered for the ack of their frame; more than a worker can hold
+	handedSize  = 128     // bytes that one of them takes, about
+)
+
+// dispatch queues new leases. Those that wait by the time they are sent share frames.
+func (o *outbox) dispatch(granted []engine.Granted) {
+	o.add(func(w *waiting) {
+		if n := len(w.pushed); n > 0 && w.pushed[n-1].frame == nil {
+			w.pushed[n-1].granted = append(w.pushed[n-1].granted, granted...)
+			return
+		}
+		w.pushed = append(w.pushed, push{granted: granted})
+	})
+}
+
+// fill tells how many leases go into one frame; at least one does.
+func fill(granted []engine.Granted) int {
+	bytes := 0
+	for i := range granted {
+		if bytes += granted[i].Bytes; bytes > maxDispatch && i > 0 {
+			return i
+		}
+	}
+	return len(granted)
+}
+
+// handed is a lease that a dispatch carried.
+type handed struct {
+	task    lease.TaskID
+	attempt uint32
+	lease   string
+	token   uint64
+}
+
+func handOver(granted []engine.Granted) []handed {
+	all := make([]handed, len(granted))
+	for i := range granted {
+		g := &granted[i]
+		all[i] = handed{g.Task.ID, g.Task.Lease.Attempt, g.LeaseID, g.Token}
+	}
+	return all
+}
+
+// regrant finds those leases that are still live, for a dispatch that is sent again.
+func (s *Server) regrant(leases []handed) ([]engine.Granted, error) {
+	var all []engine.Granted
+	err := s.View(func(r store.Reader) error {
+		for _, h := range leases {
+			t, err := records.Task(r, h.task)
+			if err != nil {
+				return err
+			}
+			if t != nil && t.Lease != nil && t.Lease.Attempt == h.attempt {
+				all = append(all, engine.Granted{Task: t, LeaseID: h.lease, Token: h.token})
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// dispatchOf is the frame of the leases. Where none of them lives any more it says nothing, but closes the sequence all the same.
+func (s *Server) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse, error) {
+	assignments, err := s.Assign(granted)
+	if err != nil || len(assignments) == 0 {
+		return &lessorv1.SessionResponse{}, err
+	}
+	return &lessorv1.SessionResponse{
+		Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: &lessorv1.Dispatch{Assignments: assignments}},
+	}, nil
+}
+
+// unacked remembers which leases a dispatch carried until its ack comes (W5). A worker need not acknowledge what it starts at once, so
+// the oldest are forgotten where they are too many.
+type unacked struct {
+	frames []dispatched // oldest first
+	leases int
+}
+
+type dispatched struct {
+	seq    uint64
+	leases []handed
+}
+
+func (u *unacked) add(seq uint64, leases []handed) {
+	u.frames = append(u.frames, dispatched{seq, leases})
+	u.leases += len(leases)
+	for u.leases > maxUnacked && len(u.frames) > 1 {
+		u.pop()
+	}
+}
+
+func (u *unacked) pop() (leases []handed) {
+	leases = u.frames[0].leases
+	u.frames[0] = dispatched{}
+	if u.frames = u.frames[1:]; len(u.frames) == 0 {
+		u.frames = nil
+	}
+	u.leases -= len(leases)
+	return leases
+}
+
+// take returns the leases of the frame of a seq, and those of the frames before it, once.
+func (u *unacked) take(seq uint64) (a acks) {
+	for len(u.frames) > 0 && u.frames[0].seq < seq {
+		a.before = append(a.before, u.pop()...)
+	}
+	if len(u.frames) > 0 && u.frames[0].seq == seq {
+		a.named = u.pop()
+	}
+	return a
+}

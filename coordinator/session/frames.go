@@ -1,0 +1,239 @@
+package session
+
+import (
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// take handles one frame; false ends the session.
+func (ss *Session) take(f *Frame) bool {
+	ss.size = f.size
+	m := f.msg
+	ss.charge(kindOf(m))
+	if problem := ss.unnamed(f); problem != "" {
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
+	}
+	ss.logFrame(m)
+	if err := ss.envelope(f); err != "" {
+		return ss.deny(m.GetId(), err)
+	}
+	ss.mu.Lock()
+	ss.seen = ss.c.Engine.Now().Wall
+	ss.mu.Unlock()
+	if ss.dialog == nil {
+		return ss.takeOpening(f)
+	}
+	if !ss.in.enter(ss) {
+		return false // another stream goes on with the session
+	}
+	defer ss.in.leave()
+	return ss.takeInOrder(f)
+}
+
+// takeOpening handles a frame of a stream that has no session yet.
+func (ss *Session) takeOpening(f *Frame) (goOn bool) {
+	m := f.msg
+	goOn = ss.handle(f, kindOf(m))
+	switch {
+	case ss.dialog != nil:
+		ss.in.opened(ss, m)
+	case goOn && m.GetAck().GetRequest():
+		goOn = ss.say(&lessorv1.SessionResponse{Corr: m.GetId(), Ack: ackOf(m)})
+	}
+	return goOn
+}
+
+// takeInOrder keeps the order of the worker's frames (W6, W7).
+func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
+	m, kind := f.msg, kindOf(f.msg)
+	if id := m.GetAck().GetFor(); id != "" {
+		ss.acks = ss.out.acknowledged(id)
+	}
+	order := ss.in.judge(m, kind)
+	if order != inOrder || kind != frameReports {
+		ss.passAcks()
+	}
+	goOn = true
+	switch order {
+	case repeated:
+		ss.c.Open.repeats.Inc()
+		ss.out.ack(m.GetId())
+	case earlyNew:
+		ss.c.Open.gapsIn.Inc()
+		ss.out.missing(m.GetId(), ss.in.next)
+	case inOrder:
+		goOn = ss.handle(f, kind)
+		ss.passAcks() // of a frame of reports that was refused
+		if m.GetAck().GetRequest() {
+			ss.out.ack(m.GetId())
+		}
+		if !ss.out.open() {
+			return goOn // nobody knows whether it had its effect: the next stream will say it again
+		}
+		if ss.in.taken(m); m.GetSeq() != 0 {
+			ss.out.took(m.GetId())
+		}
+	}
+	ss.out.proceed()
+	ss.unhush() // after what the frame says is judged, so that a late report is not overtaken by a new grant
+	return goOn
+}
+
+// unnamed checks what the answers refer to. Of a frame that can not be read the envelope may still be known.
+func (ss *Session) unnamed(f *Frame) (problem string) {
+	check := convert.Fields{Limits: ss.c.Limits}
+	check.Required("id", f.msg.GetId())
+	if check.Err != nil {
+		f.msg.Id = ""
+	}
+	check.ID("corr", f.msg.GetCorr())
+	switch {
+	case check.Err == nil:
+		return ""
+	case f.err != nil:
+		return unreadable(f.err)
+	}
+	return check.Err.Error()
+}
+
+func unreadable(err error) string { return "the frame can not be read: " + err.Error() }
+
+// envelope checks what binds the stream: tenant and sender. It returns what is wrong.
+func (ss *Session) envelope(f *Frame) string {
+	m, first := f.msg, ss.dialog == nil
+	if f.err != nil {
+		return "" // it is refused whoever sent it
+	}
+	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
+		return "tenant: is not that of the credentials"
+	}
+	s := m.GetSender()
+	switch {
+	case s == nil && !first:
+		return ""
+	case s.GetRole() != "worker":
+		return `sender.role: is not "worker"`
+	case first:
+		return ""
+	case s.GetId() != ss.info.GetName():
+		return "sender.id: is not the worker that opened the stream"
+	}
+	return ""
+}
+
+// refuse answers a bad frame, by which nothing was changed, and goes on.
+func (ss *Session) refuse(corr, code, message, remediation string) bool {
+	if ss.dialog != nil {
+		ss.fail(corr, code, message, remediation)
+		ss.out.proceed()
+		return true
+	}
+	ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
+}
+
+// deny ends the session: whoever speaks is not whom the stream is bound to.
+func (ss *Session) deny(corr, why string) bool {
+	ss.refuse(corr, refusal.CodeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
+	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
+	return false
+}
+
+// handle takes a frame as the state allows it (W1).
+func (ss *Session) handle(f *Frame, kind frameKind) bool {
+	m := f.msg
+	if f.err != nil {
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, unreadable(f.err), "send valid protobuf with UTF-8 strings")
+	}
+	if kind == frameUnknown {
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, "the frame has no payload that this version knows", "")
+	}
+	state := ss.current()
+	next, allowed := moves[state][kind]
+	if !allowed {
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
+	}
+	if asks := frameAccess[kind]; !ss.who.Role.Has(asks) {
+		err := &refusal.RoleError{What: payloadName(m), Has: ss.who.Role, Asks: asks}
+		return ss.refuse(m.GetId(), refusal.CodeForbidden, err.Error(), "use a credential of such a role")
+	}
+	switch kind {
+	case frameHandshake:
+		return ss.handshake(m, m.GetHandshake())
+	case frameGoodbye:
+		return ss.goodbye(m)
+	case frameError:
+		ss.trouble(m)
+	case frameBare: // the rest is in its envelope
+	default:
+		ss.work(m, kind, next)
+	}
+	return true
+}
+
+// work takes the frames that go on with the session.
+func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next sessionState) {
+	switch kind {
+	case frameRegister:
+		ss.register(m.GetId(), m.GetRegister(), next)
+	case frameHeartbeat:
+		ss.heartbeat(m.GetId(), m.GetHeartbeat())
+	case frameReports:
+		ss.reports(m.GetId(), m.GetReports())
+	case frameFeedback:
+		ss.feedback(m.GetId(), m.GetFeedback())
+	case frameCapacity:
+		ss.capacity(m.GetId(), m.GetCapacity())
+	case frameDrain:
+		ss.setState(next)
+		ss.resize()
+	}
+}
+
+// trouble takes word of something that went wrong at the worker.
+func (ss *Session) trouble(m *lessorv1.SessionRequest) {
+	e := m.GetError()
+	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))
+	switch {
+	case ss.member == nil:
+	case e.GetCode() == refusal.CodeSeqGap:
+		ss.c.Open.gapsOut.Inc()
+		if !ss.out.resendFrom(e.GetExpectedSeq()) {
+			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
+		}
+	case e.GetCode() == refusal.CodeConcurrency:
+		_ = ss.c.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
+	}
+}
+
+// goodbye gives every lease back and ends the session in order (W9).
+func (ss *Session) goodbye(m *lessorv1.SessionRequest) bool {
+	ss.leave(true)
+	ss.log.Info("goodbye", "reason", convert.Clip(m.GetGoodbye().GetReason(), maxWords))
+	return false
+}
+
+// maxWords is what is kept of a worker's own words in a line of the log, in bytes.
+const maxWords = 512
+
+func (ss *Session) logFrame(m *lessorv1.SessionRequest) {
+	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {
+		return
+	}
+	ss.log.Debug("frame", "type", payloadName(m), "id", m.GetId(), "corr", m.GetCorr(), "seq", m.GetSeq())
+}
+
+func payloadName(m *lessorv1.SessionRequest) string {
+	r := m.ProtoReflect()
+	f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload"))
+	if f == nil {
+		return "ack"
+	}
+	return string(f.Name())
+}

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
+)
+
+// minusZero is a double.
+var minusZero = protowire.AppendFixed64(nil, math.Float64bits(math.Copysign(0, -1)))
+
+// A frame is read, and then says what its bytes say, or is refused in words that are UTF-8; never does it end its stream.
+func FuzzFrame(f *testing.F) {
+	for _, m := range []*lessorv1.SessionRequest{
+		{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}}},
+		{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{Queues: []string{"w"}}}},
+		{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{Healthy: true}}},
+		{Payload: &lessorv1.SessionRequest_Reports{Reports: &lessorv1.Reports{Reports: []*lessorv1.Report{{}}}}},
+		{Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{Reason: "w"}}},
+	} {
+		m.Id, m.Tenant, m.Seq, m.Flags, m.Ack = "1", "t", 1<<40, []string{"f"}, &lessorv1.Ack{For: "x"}
+		raw, _ := proto.Marshal(m)
+		f.Add(raw)
+		f.Add(bytes.ReplaceAll(raw, []byte("w"), []byte("\xff")))
+		f.Add(raw[:len(raw)-1])
+	}
+	f.Add(bytes.Repeat(protowire.AppendTag(nil, 99, protowire.StartGroupType), 1000))
+	codec := Codec{convert.Codec{CodecV2: wire.NewCodec()}}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var got Frame
+		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &got); err != nil {
+			t.Fatalf("the stream would end: %v", err)
+		}
+		if got.msg == nil || got.size != len(raw) {
+			t.Fatalf("%d bytes became %+v", len(raw), got)
+		}
+		if got.err != nil {
+			if !utf8.ValidString(unreadable(got.err)) {
+				t.Errorf("refused as %q", unreadable(got.err))
+			}
+			return
+		}
+		if bytes.Contains(raw, minusZero) {
+			return // it is written as 0, see package wire
+		}
+		b, err := codec.Marshal(got.msg)
+		if err != nil {
+			t.Fatalf("what was read can not be written: %v", err)
+		}
+		known, again := &lessorv1.SessionRequest{}, &lessorv1.SessionRequest{}
+		discard := proto.UnmarshalOptions{DiscardUnknown: true}
+		if err := errors.Join(discard.Unmarshal(raw, known), discard.Unmarshal(b.Materialize(), again)); err != nil || !proto.Equal(again, known) {
+			t.Errorf("%v becomes %v (%v)", known, again, err)
+		}
+		b.Free()
+		_ = kindOf(got.msg)
+		_ = payloadName(got.msg)
+	})
+}

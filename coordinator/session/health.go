@@ -1,0 +1,146 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// wellness is how a worker does, by its heartbeats (W9). Guarded by the session's mu.
+type wellness struct {
+	limits   Thresholds
+	interval time.Duration
+
+	timer  *time.Timer // runs from the registration on, to the moment when the next heartbeat is missed
+	due    time.Time   // that moment
+	missed int         // in a row
+
+	word     bool // the worker's own: it is healthy
+	metrics  map[string]float64
+	memFull  bool
+	diskFull bool
+	busy     time.Time // since when all slots are in use; zero: they are not
+}
+
+// late is how long after its time a heartbeat is missed.
+func (h *wellness) late() time.Duration { return h.interval / 2 }
+
+// await waits for the next heartbeat.
+func (h *wellness) await(d time.Duration, missed func()) {
+	h.due = time.Now().Add(d)
+	if h.timer == nil {
+		h.timer = time.AfterFunc(d, missed)
+		return
+	}
+	h.timer.Reset(d)
+}
+
+func (h *wellness) stop() {
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+}
+
+// awaitHeartbeat begins to count anew.
+func (ss *Session) awaitHeartbeat() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.left {
+		return
+	}
+	h := &ss.health
+	h.missed = 0
+	h.await(h.interval+h.late(), ss.missHeartbeat)
+}
+
+// missHeartbeat draws the consequences of a heartbeat that has not come: a warning, no new work, the end of the session (W9). A
+// coordinator that stood still itself finds at most one missing, whatever time has passed.
+func (ss *Session) missHeartbeat() {
+	missed, counts := ss.countMiss()
+	if !counts {
+		return
+	}
+	ss.c.Open.missed.Inc()
+	switch lost := ss.health.limits.Missed; {
+	case missed < lost:
+		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
+		ss.resize()
+	default:
+		ss.reset(refusal.CodeTimeout, fmt.Sprintf("%d heartbeats were missed, one is due every %v", missed, ss.health.interval), 0)
+	}
+}
+
+// countMiss counts, unless the heartbeat has come meanwhile or may wait behind the frame that the reader is at.
+func (ss *Session) countMiss() (missed int, counts bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	h := &ss.health
+	if ss.left || time.Now().Before(h.due) {
+		return 0, false
+	}
+	h.await(h.interval, ss.missHeartbeat)
+	if ss.busy.Load() {
+		return 0, false
+	}
+	h.missed++
+	return h.missed, true
+}
+
+// hear takes what a heartbeat says of the worker, who has so many slots and names so many leases.
+func (h *wellness) hear(m *lessorv1.WorkerHeartbeat, slots int) {
+	h.word = m.GetHealthy()
+	if len(m.GetMetrics()) > 0 {
+		h.metrics = m.GetMetrics()
+	}
+	h.memFull = isFull(h.memFull, h.metrics["mem_pct"], h.limits.MemPct)
+	h.diskFull = isFull(h.diskFull, h.metrics["disk_pct"], h.limits.DiskPct)
+	inflight, told := h.metrics["inflight"]
+	if !told {
+		inflight = float64(len(m.GetLeases()))
+	}
+	switch {
+	case slots == 0 || inflight < float64(slots):
+		h.busy = time.Time{}
+	case h.busy.IsZero():
+		h.busy = time.Now()
+	}
+}
+
+// isFull is true from the limit on, until the gauge is some points lower.
+func isFull(was bool, pct, limit float64) bool {
+	if was {
+		return pct > limit-lowerBy
+	}
+	return pct >= limit
+}
+
+// takesWork reports whether the worker is well enough for new work.
+func (h *wellness) takesWork() bool {
+	return h.word && h.missed < h.limits.Missed-1 && !h.memFull && !h.diskFull
+}
+
+// shown is the gravest of what is wrong, and why.
+func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
+	switch {
+	case !h.word:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "it says that it is not healthy: no new work"
+	case h.missed >= h.limits.Missed-1:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,
+			fmt.Sprintf("heartbeats missed: %d; no new work, and its session is lost at %d", h.missed, h.limits.Missed)
+	case h.memFull:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText("mem_pct", h.metrics, h.limits.MemPct)
+	case h.diskFull:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText("disk_pct", h.metrics, h.limits.DiskPct)
+	case h.missed > 0:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_WARN, fmt.Sprintf("heartbeats missed: %d", h.missed)
+	case !h.busy.IsZero() && time.Since(h.busy) >= h.limits.SaturatedAfter:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, "all its slots have been in use for " + time.Since(h.busy).Truncate(time.Second).String()
+	}
+	return lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, ""
+}
+
+func fullText(gauge string, metrics map[string]float64, limit float64) string {
+	return fmt.Sprintf("%s is %.4g: no new work from %g on, until it is %g", gauge, metrics[gauge], limit, limit-lowerBy)
+}

@@ -1,0 +1,136 @@
+package session
+
+import (
+	"cmp"
+	"log/slog"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// handshake opens the session, or goes on with an earlier one.
+func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
+	if h.GetProtocol() != Protocol {
+		return ss.deny(m.GetId(), "handshake.protocol: this coordinator speaks version 1 only")
+	}
+	w := h.GetWorker()
+	f := convert.Fields{Limits: ss.c.Limits}
+	f.Required("handshake.worker.name", w.GetName())
+	f.ID("handshake.worker.instance_id", w.GetInstanceId())
+	f.ID("handshake.worker.version", w.GetVersion())
+	f.ID("handshake.worker.hostname", w.GetHostname())
+	f.ID("handshake.replaces_instance_id", h.GetReplacesInstanceId())
+	if f.Err != nil {
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "mend the field and send the handshake again")
+	}
+	if m.GetSender().GetId() != w.GetName() {
+		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
+	}
+	if !ss.vouched(m.GetId(), h.GetAuth()) {
+		return false
+	}
+	a, goOn := ss.admit(m.GetId(), h)
+	return goOn && ss.accept(m, a, w, h.GetResume() != nil)
+}
+
+// admit finds the session that a handshake asks for, or makes one. Where it is refused nothing was changed.
+func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
+	w, now, tenant := h.GetWorker(), ss.c.Engine.Now().Wall, ss.who.Tenant
+	k, resumes := ticket{}, h.GetResume() != nil
+	if !resumes {
+		k.session = engine.NewSessionID(tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
+	} else if k, ok = ss.ticket(h, now); !ok {
+		return admission{}, ss.invalidToken(corr)
+	}
+	old := h.GetReplacesInstanceId()
+	if !ss.hasPlace(corr, lease.InstanceOf(k.session), engine.Instance(tenant, w.GetName(), old)) {
+		return admission{}, false
+	}
+	if old != "" {
+		ss.c.replace(tenant, w.GetName(), old)
+	}
+	if !resumes {
+		return ss.c.dialogs.begin(ss, k.session, ss.logFor(w, k.session), now), true
+	}
+	a, err := ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
+	if err != nil {
+		ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
+		return admission{}, false
+	}
+	return a, true
+}
+
+// ticket reads the session token; ok is false unless it is this worker's own and still good.
+func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
+	w := h.GetWorker()
+	k, genuine := ss.c.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
+	if !genuine || now >= k.until || k.session != h.GetResume().GetSessionId() {
+		return ticket{}, false
+	}
+	instance := w.GetInstanceId()
+	return k, instance == "" || engine.Instance(ss.who.Tenant, w.GetName(), instance) == lease.InstanceOf(k.session)
+}
+
+func (ss *Session) invalidToken(corr string) bool {
+	const why = "handshake.resume.session_token: is not good for this session of this worker, or no more"
+	ss.refuse(corr, refusal.CodeToken, why, "forget the token and open a new session")
+	ss.end(refusal.New(codes.Unauthenticated, refusal.CodeToken, why, nil))
+	return false
+}
+
+// replace ends an instance that is no more (W8).
+func (s *Server) replace(tenant, worker, instance string) {
+	id := engine.Instance(tenant, worker, instance)
+	s.dialogs.replaced(id)
+	_ = s.Engine.Replace(tenant, id) // a stopped engine knows no sessions
+}
+
+// accept tells the worker how its session goes on. From then on there are writers.
+func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo, resumes bool) bool {
+	if !ss.adopt(a, w) {
+		return false
+	}
+	defer ss.out.yield(ss)
+	now, cfg := ss.c.Engine.Now().Wall, &ss.c.Config
+	until := now.Add(tokenLife)
+	accepted := &lessorv1.SessionResponse{
+		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
+		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
+			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
+			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.c.Version, Resumed: resumes, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
+			SessionToken: ss.c.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
+		}},
+	}
+	if a.whole {
+		accepted.Id = "a" + strconv.FormatUint(a.gen, 36)
+	}
+	if err := ss.send(accepted); err != nil {
+		ss.end(refusal.Status(err))
+	}
+	return true
+}
+
+func (ss *Session) logFor(w *lessorv1.WorkerInfo, id string) *slog.Logger {
+	return ss.c.Logger.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", id)
+}
+
+// adopt makes the session this stream's own; false means that the stream is ending.
+func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.left {
+		ss.c.dialogs.leave(a.dialog, ss, false)
+		return false
+	}
+	ss.admission, ss.info, ss.log, ss.state = a, w, a.out.log, handshaking
+	ss.drain = ss.c.Open.add(ss)
+	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.whole)
+	return true
+}

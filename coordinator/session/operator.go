@@ -1,0 +1,63 @@
+package session
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// What operators do to sessions.
+
+// Drain asks the instances of some sessions of one worker, at least one, to end in order, or takes that back (nil). It returns all sessions of
+// theirs, also those that have opened meanwhile.
+func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
+	for _, ss := range some {
+		r.remember(lease.InstanceOf(ss.id), d)
+	}
+	all := r.sameInstances(some)
+	for _, ss := range all {
+		ss.setDrain(d)
+	}
+	return all
+}
+
+// sameInstances are all sessions of the instances of which some sessions are.
+func (r *Registry) sameInstances(some []*Session) []*Session {
+	var all []*Session
+	instances := map[string]bool{}
+	for _, ss := range some {
+		instances[lease.InstanceOf(ss.id)] = true
+	}
+	for _, ss := range r.Named(some[0].who.Tenant, some[0].info.GetName(), "") {
+		if instances[lease.InstanceOf(ss.id)] {
+			all = append(all, ss)
+		}
+	}
+	return all
+}
+
+// setDrain has the session take no new work, or take some again (nil), and tells the worker of a drain.
+func (ss *Session) setDrain(d *lessorv1.Drain) {
+	ss.mu.Lock()
+	news := d != nil && !proto.Equal(d, ss.drain)
+	ss.drain = d
+	tell := news && ss.state != handshaking // else register tells it
+	ss.mu.Unlock()
+	ss.resize()
+	if tell {
+		ss.out.drain(d)
+	}
+	if news || d == nil {
+		ss.logger().Info("drain by an operator", "drain", d != nil, "reason", d.GetReason())
+	}
+}
+
+// Kick ends the session; its worker may come back after a while. requeue tells that its leases were taken from it before.
+func (ss *Session) Kick(reason string, away time.Duration, requeue bool) {
+	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
+	ss.reset(refusal.CodeKicked, "an operator ended the session: "+reason, away)
+}

@@ -1,0 +1,275 @@
+package session
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Bounds of what waits for a worker that reads slowly (W11). Work is bounded by its slots, everything else by these.
+const (
+	maxHeld    = 4 << 20 // bytes of frames that are being decided, and of answers that wait
+	answerSize = 512     // bytes that each answer counts as
+)
+
+// outbox holds what is to be said in a session until the writer of its stream has sent it, and what was sent until it is acknowledged. It
+// outlives the streams (W8): what is not sent on one goes out on the next. Frames are made at the last moment, so that what has come together
+// goes together and times are those of the sending.
+type outbox struct {
+	log        *slog.Logger
+	taskTokens convert.Tokens
+	backlog    engine.Backlog // of what waits to be sent
+
+	mu      sync.Mutex // guards the rest
+	changed *sync.Cond // there may be room for the reader
+	stream  *Session   // that sends; nil: none, until the worker comes back
+	closed  bool       // that stream takes no more frames; what is under way is still sent
+	held    bool       // what waits is not sent yet, because the worker has still to register on this stream
+	waiting waiting
+	sent    retained
+	again   []*sentFrame // to be sent again, before all else
+	unacked unacked
+	room    int    // bytes reserved for answers that are not yet sent
+	newest  string // id of the newest sequenced frame that was taken, to be acknowledged with the next frame; empty: told
+	gone    bool   // the session is over for good
+	resends resends
+	pace    pace
+}
+
+// waiting is what the writer finds. Answers go first, so that no work comes before the verdict that made room for it. What is pushed keeps
+// its order: a cancel overtakes no dispatch, and no dispatch a cancel.
+type waiting struct {
+	answers []outgoing
+	pushed  []push
+}
+
+// push is leases handed out, or another frame that no frame of the worker asked for.
+type push struct {
+	granted []engine.Granted
+	frame   *outgoing
+}
+
+func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
+
+// outgoing makes a frame when its turn has come.
+type outgoing struct {
+	make  func(now lease.Now) *lessorv1.SessionResponse
+	bytes int  // room that it gives back when it is sent
+	kept  int  // bytes that it takes while it is retained
+	asks  bool // for an acknowledgement
+}
+
+func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
+	o := &outbox{log: log, taskTokens: tokens}
+	o.changed = sync.NewCond(&o.mu)
+	return o
+}
+
+// attach lets a stream send what waits, and no other one. What comes after the frame of the given seq is sent again, once the worker has said
+// what it can do: see proceed. ok is false where a part of it is gone.
+func (o *outbox) attach(ss *Session, seen uint64) (ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.again, ok = o.sent.from(seen + 1); !ok {
+		return false
+	}
+	o.stream, o.closed, o.held = ss, false, true
+	return true
+}
+
+// proceed sends what has waited since attach.
+func (o *outbox) proceed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.held {
+		o.held = false
+		o.wake()
+	}
+}
+
+// detach ends the sending of a stream; nobody waits for room any more.
+func (o *outbox) detach() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stream, o.closed = nil, true
+	o.changed.Broadcast()
+}
+
+// forget drops all that waits, now and later.
+func (o *outbox) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stream, o.closed, o.gone = nil, true, true
+	o.waiting, o.sent, o.again, o.unacked = waiting{}, retained{}, nil, unacked{}
+	o.resends.stop()
+	o.changed.Broadcast()
+}
+
+// size is about how many bytes wait for a worker that is to come back.
+func (o *outbox) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.sent.bytes + o.room
+	for _, p := range o.waiting.pushed {
+		for i := range p.granted {
+			n += p.granted[i].Bytes - p.granted[i].Task.Spec.Size // the payload is in the store
+		}
+	}
+	return n
+}
+
+// reserve waits until there is room for answers of so many bytes; false means that the stream is ending. Only the reader waits here.
+// Each reservation is given back once, by put or release.
+func (o *outbox) reserve(bytes int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed && o.room > 0 && o.room+bytes > maxHeld {
+		o.changed.Wait()
+	}
+	if o.closed {
+		return false
+	}
+	o.room += bytes
+	return true
+}
+
+func (o *outbox) release(bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.room -= bytes
+	o.wake()
+}
+
+// add changes what waits, unless the session is over.
+func (o *outbox) add(change func(*waiting)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.gone {
+		change(&o.waiting)
+		o.wake()
+	}
+}
+
+func (o *outbox) put(out outgoing) {
+	o.backlog.Add(out.bytes)
+	o.add(func(w *waiting) { w.answers = append(w.answers, out) })
+}
+
+// push queues a frame of the coordinator's own accord. It asks for an acknowledgement.
+func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
+	o.add(func(w *waiting) {
+		w.pushed = append(w.pushed, push{frame: &outgoing{make: make, kept: answerSize, asks: true}})
+	})
+}
+
+// reply queues a frame that the reader causes, once there is room.
+func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
+	if o.reserve(answerSize) {
+		o.put(outgoing{make: make, bytes: answerSize, kept: answerSize})
+	}
+}
+
+// behind reports whether work waits to be sent: then no more is wanted (W11).
+func (o *outbox) behind() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
+}
+
+// close lets the reader of a stream take nothing more. What is under way is still answered and sent, then its writer says the last word.
+func (o *outbox) close(ss *Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stream == ss {
+		o.closed = true
+		o.changed.Broadcast()
+	}
+	ss.closing = true
+	o.start(ss)
+}
+
+// open reports whether the stream may still be answered.
+func (o *outbox) open() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.closed
+}
+
+// took notes a sequenced frame of the worker that is to be acknowledged with the next frame that goes out (W6).
+func (o *outbox) took(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.newest = id
+	o.resends.rely(o)
+}
+
+// parcel is a frame on its way out, with what only its first sending knows.
+type parcel struct {
+	*sentFrame
+	granted []engine.Granted
+	ack     string // what it acknowledges
+	answer  int    // room that it gives back
+	again   bool   // it was sent before
+}
+
+// size is how much less waits when it has been sent.
+func (p *parcel) size() int {
+	n := p.answer
+	for i := range p.granted {
+		n += p.granted[i].Bytes
+	}
+	return n
+}
+
+// next numbers what waits first.
+func (o *outbox) next() (p parcel) {
+	w := &o.waiting
+	if len(w.answers) > 0 {
+		out := w.answers[0]
+		if w.answers = w.answers[1:]; len(w.answers) == 0 {
+			w.answers = nil
+		}
+		p.answer = out.bytes
+		p.sentFrame = &sentFrame{make: out.make, asks: out.asks, bytes: out.kept}
+	} else {
+		p = w.nextPush()
+	}
+	o.sent.add(p.sentFrame)
+	if p.leases != nil {
+		o.unacked.add(p.seq, p.leases)
+	}
+	return p
+}
+
+func (w *waiting) nextPush() (p parcel) {
+	first := &w.pushed[0]
+	if f := first.frame; f != nil {
+		p.sentFrame = &sentFrame{make: f.make, asks: f.asks, bytes: f.kept}
+	} else {
+		n := fill(first.granted)
+		p.granted = first.granted[:n]
+		p.sentFrame = &sentFrame{leases: handOver(p.granted), asks: true, bytes: n * handedSize}
+		if first.granted = first.granted[n:]; len(first.granted) > 0 {
+			return p
+		}
+	}
+	*first = push{}
+	if w.pushed = w.pushed[1:]; len(w.pushed) == 0 {
+		w.pushed = nil
+	}
+	return p
+}
+
+// stamp adds what every frame that goes out carries.
+func (o *outbox) stamp(p parcel) parcel {
+	p.ack, o.newest = o.newest, ""
+	if p.asks {
+		o.resends.sent(o, p.sentFrame)
+	}
+	return p
+}

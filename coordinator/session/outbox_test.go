@@ -1,0 +1,163 @@
+package session
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// bubble runs a test with an outbox of a stream of which no writer takes anything.
+func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o, ss := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &Session{writing: true}
+		if !o.attach(ss, 0) {
+			t.Fatal("nothing was ever sent, and it is not there")
+		}
+		o.proceed()
+		test(t, o, ss)
+	})
+}
+
+func nothing(lease.Now) *lessorv1.SessionResponse { return nil }
+
+func work(n int) []engine.Granted {
+	all := make([]engine.Granted, n)
+	for i := range all {
+		all[i].Task = &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}}
+	}
+	return all
+}
+
+// The reader waits for room, and no longer than its stream lasts.
+func TestReaderWaitsForRoom(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(*outbox, *Session)
+		room bool
+	}{
+		"room":               {func(o *outbox, _ *Session) { o.release(1) }, true},
+		"too little room":    {func(o *outbox, _ *Session) { o.release(0) }, false},
+		"close":              {func(o *outbox, ss *Session) { o.close(ss) }, false},
+		"close of another":   {func(o *outbox, _ *Session) { o.close(&Session{writing: true}) }, false},
+		"end of the stream":  {func(o *outbox, _ *Session) { o.detach() }, false},
+		"end of the session": {func(o *outbox, _ *Session) { o.forget() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+				if !o.reserve(2 * maxHeld) { // alone, whatever its size
+					t.Fatal("no room in an empty outbox")
+				}
+				o.release(maxHeld)
+				got := make(chan bool, 1)
+				go func() { got <- o.reserve(1) }()
+				synctest.Wait()
+				if len(got) != 0 {
+					t.Fatal("the reader did not wait")
+				}
+				tt.end(o, ss)
+				synctest.Wait()
+				if (len(got) == 1 && <-got) != tt.room {
+					t.Errorf("room is %v, want %v", !tt.room, tt.room)
+				}
+				o.close(ss)
+			})
+		})
+	}
+}
+
+// After close, what is under way is still awaited, and nothing after it.
+func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+		o.reserve(1)
+		o.close(ss)
+		if _, then := o.take(ss); then != stepPause {
+			t.Fatalf("the writer was told %v before what is under way", then)
+		}
+		ss.writing = true
+		o.put(outgoing{make: nothing, bytes: 1})
+		if _, then := o.take(ss); then != stepSend {
+			t.Fatal("the answer was not taken")
+		}
+		o.release(1)
+		if p, then := o.take(ss); then != stepEnd {
+			t.Errorf("%v came after all was said", p)
+		}
+	})
+}
+
+// A worker is behind while work waits for it, not while it is to be told to stop (W11).
+func TestBehindIsWithItsWork(t *testing.T) {
+	t.Attr("rules", "W11")
+	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+		o.cancel(&lessorv1.Cancel{})
+		if o.behind() {
+			t.Error("behind with a cancel")
+		}
+		o.dispatch(work(1))
+		if !o.behind() {
+			t.Error("not behind with a dispatch")
+		}
+		for range 2 {
+			if _, then := o.take(ss); then != stepSend {
+				t.Fatal("nothing to take")
+			}
+		}
+		if o.behind() {
+			t.Error("behind with nothing")
+		}
+	})
+}
+
+// Nothing gathers for a session that is over.
+func TestForgottenOutboxTakesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outbox, _ *Session) {
+		o.dispatch(work(1))
+		o.forget()
+		o.put(outgoing{make: nothing})
+		o.dispatch(work(1))
+		o.cancel(&lessorv1.Cancel{})
+		if !o.waiting.empty() || o.size() != 0 {
+			t.Errorf("%v waits", o.waiting)
+		}
+	})
+}
+
+// W7: what is retained is bounded by number and by bytes, and goes with its acknowledgement; there is no gap in it.
+func TestRetainedIsBounded(t *testing.T) {
+	t.Attr("rules", "W7 W11")
+	var r retained
+	for range 10 * maxRetained {
+		r.add(&sentFrame{})
+	}
+	if len(r.frames) != maxRetained || r.frames[0].seq != 9*maxRetained+1 || r.last != 10*maxRetained {
+		t.Errorf("%d frames from %d to %d are retained", len(r.frames), r.frames[0].seq, r.last)
+	}
+	if _, ok := r.from(9 * maxRetained); ok {
+		t.Error("a frame that was forgotten is there")
+	}
+	if _, ok := r.from(10*maxRetained + 2); ok {
+		t.Error("a frame that was never sent is there")
+	}
+	for seq, want := range map[uint64]int{9*maxRetained + 1: maxRetained, 10 * maxRetained: 1, 10*maxRetained + 1: 0} {
+		if frames, ok := r.from(seq); !ok || len(frames) != want {
+			t.Errorf("%d frames from %d (%v), want %d", len(frames), seq, ok, want)
+		}
+	}
+	for range 10 {
+		r.add(&sentFrame{bytes: maxRetainedBytes / 2})
+	}
+	if r.bytes > maxRetainedBytes || len(r.frames) != 1 {
+		t.Errorf("%d frames of %d bytes are retained", len(r.frames), r.bytes)
+	}
+	r.acknowledged(1)
+	r.acknowledged(r.last)
+	r.acknowledged(r.last)
+	if len(r.frames) != 0 || r.bytes != 0 {
+		t.Errorf("%d frames, %d bytes are left", len(r.frames), r.bytes)
+	}
+}

@@ -1,0 +1,57 @@
+package session
+
+import (
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// The quotas of sessions (X5). A stream comes in unless there are twice as many as there may be: so many can be the streams of workers that come back
+// and those that they have lost. The handshake tells who it is. Whoever holds a lease, or takes the place of another stream, goes on; another
+// one is refused where more are open than may be.
+
+// hasPlace refuses a session for which there is no place, unless one of its instances has one: that which comes, or that which it replaces.
+func (ss *Session) hasPlace(corr string, instances ...string) bool {
+	who := ss.who.quotas()
+	if !ss.c.Quotas.Exceeds(who, quota.Sessions) {
+		return true
+	}
+	known, err := ss.c.Engine.Knows(ss.stream.Context(), who.Tenant, instances...)
+	switch {
+	case known:
+		return true
+	case err == nil:
+		err = ss.c.Quotas.Refuse(who, quota.Sessions)
+	}
+	return ss.turnAway(corr, err)
+}
+
+// turnAway ends a stream before it has a session; its worker comes back later.
+func (ss *Session) turnAway(corr string, err error) bool {
+	ended := refusal.Status(err)
+	_ = ss.say(errorFrame(corr, &lessorv1.Error{
+		Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "connect again later, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
+	}))
+	ss.end(ended)
+	return false
+}
+
+// charge counts a frame (X5). None that a lease or the state of the session depends on is refused; of feedback see mayPass.
+func (ss *Session) charge(kind frameKind) {
+	if kind != frameFeedback {
+		ss.c.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
+	}
+}
+
+// mayPass refuses feedback for which there are no frames left.
+func (ss *Session) mayPass(corr string) bool {
+	err := ss.c.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
+	if err != nil {
+		ended := refusal.Status(err)
+		ss.fines.add(1)
+		ss.out.refuse(corr, &lessorv1.Error{
+			Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "send less feedback, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
+		})
+	}
+	return err == nil
+}

@@ -1,0 +1,39 @@
+package session
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// maxRecent is how many frames a session remembers (W6).
+const maxRecent = 1024
+
+// recent remembers the newest frames that carry no seq, by id and corr, so that one that is sent twice has no effect the second time (W6).
+// A session of which every frame is sequenced remembers none.
+type recent struct {
+	hashes []uint64 // a ring once it is full
+	oldest int
+}
+
+var recentSeed = maphash.MakeSeed()
+
+// sumOf stands for a frame. Nobody outside can make two frames that share it.
+func sumOf(id, corr string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(recentSeed)
+	_, _ = h.WriteString(id)
+	_ = h.WriteByte(0) // ids hold no control characters
+	_, _ = h.WriteString(corr)
+	return h.Sum64()
+}
+
+func (r *recent) has(sum uint64) bool { return slices.Contains(r.hashes, sum) }
+
+func (r *recent) add(sum uint64) {
+	if len(r.hashes) < maxRecent {
+		r.hashes = append(r.hashes, sum)
+		return
+	}
+	r.hashes[r.oldest] = sum
+	r.oldest = (r.oldest + 1) % maxRecent
+}

@@ -1,0 +1,180 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Registry is the register of open sessions, for those who ask who is there and for operators who want them gone.
+type Registry struct {
+	mu     sync.Mutex
+	all    map[*Session]struct{}
+	drains map[string]rememberedDrain // by instance
+
+	counters
+}
+
+// rememberedDrain is what an operator asked of an instance. It outlives the stream, or the worker would get work again as soon as it has
+// connected anew.
+type rememberedDrain struct {
+	drain *lessorv1.Drain
+	until time.Time // when it is forgotten; zero while a stream of the instance is open
+}
+
+// drainMemory is how long a drain is remembered after the last stream of its instance: as long as a session may be resumed.
+const drainMemory = time.Hour
+
+// NewRegistry is one without sessions.
+func NewRegistry() *Registry {
+	return &Registry{all: map[*Session]struct{}{}, drains: map[string]rememberedDrain{}, counters: newCounters()}
+}
+
+// add makes a session known. It returns what an operator had asked of its instance before, or nil.
+func (r *Registry) add(ss *Session) *lessorv1.Drain {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[ss] = struct{}{}
+	instance := lease.InstanceOf(ss.id)
+	d, ok := r.drains[instance]
+	if !ok || d.over() {
+		return nil
+	}
+	r.drains[instance] = rememberedDrain{drain: d.drain}
+	return d.drain
+}
+
+func (r *Registry) remove(ss *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.all[ss]; !ok {
+		return
+	}
+	delete(r.all, ss)
+	instance := lease.InstanceOf(ss.id)
+	d, ok := r.drains[instance]
+	if !ok {
+		return
+	}
+	for other := range r.all {
+		if lease.InstanceOf(other.id) == instance {
+			return
+		}
+	}
+	r.drains[instance] = rememberedDrain{d.drain, time.Now().Add(drainMemory)}
+}
+
+func (d rememberedDrain) over() bool { return !d.until.IsZero() && time.Now().After(d.until) }
+
+// remember keeps in mind what was asked of an instance; nil: nothing any more.
+func (r *Registry) remember(instance string, d *lessorv1.Drain) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, old := range r.drains {
+		if old.over() {
+			delete(r.drains, other)
+		}
+	}
+	if d == nil {
+		delete(r.drains, instance)
+		return
+	}
+	r.drains[instance] = rememberedDrain{drain: d}
+}
+
+// Len is how many sessions are open.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
+}
+
+// List shows a tenant's sessions, by worker and session; held is the number of leases of each session.
+func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
+	var list []*lessorv1.Worker
+	for _, ss := range r.of(tenant) {
+		w := ss.Worker()
+		w.Leases = uint32(held[w.GetSessionId()])
+		list = append(list, w)
+	}
+	slices.SortFunc(list, func(a, b *lessorv1.Worker) int {
+		return cmp.Or(cmp.Compare(a.GetWorkerId(), b.GetWorkerId()), cmp.Compare(a.GetSessionId(), b.GetSessionId()))
+	})
+	return list
+}
+
+// Named finds the sessions of a worker, or the one of them that is named, by their ids.
+func (r *Registry) Named(tenant, worker, id string) []*Session {
+	found := slices.DeleteFunc(r.of(tenant), func(ss *Session) bool {
+		return ss.info.GetName() != worker || id != "" && ss.id != id
+	})
+	slices.SortFunc(found, func(a, b *Session) int { return cmp.Compare(a.id, b.id) })
+	return found
+}
+
+// CountOf is how many sessions of a tenant are open.
+func (r *Registry) CountOf(tenant string) int { return len(r.of(tenant)) }
+
+func (r *Registry) of(tenant string) []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*Session
+	for ss := range r.all {
+		if ss.who.Tenant == tenant {
+			list = append(list, ss)
+		}
+	}
+	return list
+}
+
+// healths counts the open sessions by their health.
+func (r *Registry) healths() map[lessorv1.WorkerHealth]int {
+	r.mu.Lock()
+	all := make([]*Session, 0, len(r.all))
+	for ss := range r.all {
+		all = append(all, ss)
+	}
+	r.mu.Unlock()
+	counts := map[lessorv1.WorkerHealth]int{}
+	for _, ss := range all {
+		counts[ss.currentHealth()]++
+	}
+	return counts
+}
+
+func (ss *Session) currentHealth() lessorv1.WorkerHealth {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	is, _ := ss.health.shown()
+	return is
+}
+
+var workerStates = map[sessionState]lessorv1.WorkerState{
+	handshaking: lessorv1.WorkerState_WORKER_STATE_HANDSHAKING, registered: lessorv1.WorkerState_WORKER_STATE_REGISTERED,
+	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
+}
+
+// ID is the id of the session.
+func (ss *Session) ID() string { return ss.id }
+
+// Worker shows the session as operators see it.
+func (ss *Session) Worker() *lessorv1.Worker {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	state := ss.state
+	if ss.drain != nil && state != handshaking {
+		state = draining
+	}
+	health, detail := ss.health.shown()
+	return &lessorv1.Worker{
+		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
+		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
+		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: ss.health.word, Metrics: ss.health.metrics,
+		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
+	}
+}

@@ -1,0 +1,115 @@
+package session
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Resends of W6.
+const (
+	resendBase  = 200 * time.Millisecond // before the first; each further wait is twice as long
+	resendMost  = 5 * time.Second
+	resendTries = 6
+)
+
+// resendWait is how long an acknowledgement is waited for after so many resends. The jitter only lengthens it: what is merely slow is not
+// helped by a repeat.
+func resendWait(tries int) time.Duration {
+	least := leastWait(tries)
+	return least + rand.N(least/4+1)
+}
+
+func leastWait(tries int) time.Duration { return min(resendBase<<tries, resendMost*4/5) }
+
+// resends sends the oldest frame that asks for an acknowledgement again while none comes. Its timer runs only while there is such a frame. It is
+// guarded by outbox.mu.
+type resends struct {
+	// reliable is set once the worker has shown that it acknowledges. To one that types its frames by hand a repeat would be noise.
+	reliable bool
+	timer    *time.Timer // nil: it does not run
+}
+
+// sent notes that a frame that asks goes out.
+func (r *resends) sent(o *outbox, f *sentFrame) {
+	f.at = time.Now()
+	if r.timer == nil {
+		r.arm(o)
+	}
+}
+
+// rely takes note that the worker acknowledges. What was sent before is sent again from now on, too.
+func (r *resends) rely(o *outbox) {
+	if !r.reliable {
+		r.reliable = true
+		r.arm(o)
+	}
+}
+
+func (r *resends) arm(o *outbox) {
+	r.timer = nil
+	if !r.reliable {
+		return
+	}
+	if f := o.sent.waits(); f != nil {
+		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), o.resend)
+	}
+}
+
+func (r *resends) stop() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}
+
+// resend is what the timer does. The frame that it was set for may have been acknowledged since, then it is set for the next one: that costs
+// less than to set it with each acknowledgement.
+func (o *outbox) resend() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.resends.timer = nil
+	if o.closed {
+		return // the next stream sends all again
+	}
+	f := o.sent.waits()
+	if f == nil {
+		return
+	}
+	if time.Since(f.at) < leastWait(f.tries) {
+		o.resends.arm(o)
+		return
+	}
+	f.tries++
+	o.again = append(o.again, f)
+	o.wake()
+}
+
+// acknowledged takes the worker's acknowledgement of a frame, which stands for all before it (W6). It returns the leases of the dispatches
+// that were not acknowledged before: of those before it, and of itself.
+func (o *outbox) acknowledged(id string) acks {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seq := seqOf(id)
+	if seq == 0 || seq > o.sent.last {
+		return acks{}
+	}
+	o.sent.acknowledged(seq)
+	o.resends.rely(o)
+	return o.unacked.take(seq)
+}
+
+// resendFrom sends the frame of a seq and all after it again (W7). ok is false where one of them is gone. Where the frame
+// was acknowledged, that overtook the question: the frame has come since.
+func (o *outbox) resendFrom(seq uint64) (ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if seq != 0 && seq <= o.sent.acked {
+		return true
+	}
+	frames, ok := o.sent.from(seq)
+	if ok {
+		o.again = frames
+		o.wake()
+	}
+	return ok
+}

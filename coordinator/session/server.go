@@ -1,0 +1,84 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Protocol is the version of what is said on a stream.
+const Protocol = 1
+
+// Deps is what the streams need of the coordinator around them.
+type Deps struct {
+	Config  Config
+	Limits  lease.Limits
+	Version string // of the coordinator, which accept tells
+	Logger  *slog.Logger
+	Engine  *engine.Engine
+	Quotas  *quota.Book
+	Tokens  convert.Tokens
+	Open    *Registry // where sessions are found while their streams are open
+	// View reads the store, of which each answer shows one state.
+	View func(func(store.Reader) error) error
+	// Assign makes the assignments of new leases.
+	Assign func([]engine.Granted) ([]*lessorv1.Assignment, error)
+	// Stopping ends when the coordinator begins to stop.
+	Stopping context.Context
+}
+
+// Caller is who opened a stream, as the gate let it in.
+type Caller struct {
+	auth.Identity
+	Token     string // that it has shown; empty: none
+	Certified bool   // it has shown a client certificate
+}
+
+// quotas is whose quotas count (X5).
+func (who *Caller) quotas() quota.Caller {
+	return quota.Caller{Tenant: who.Tenant, Credential: who.Credential}
+}
+
+// Server serves the streams of workers.
+type Server struct {
+	Deps
+	dialogs *dialogs
+	tokens  tokens
+}
+
+// New makes a server of streams.
+func New(d Deps) *Server {
+	return &Server{Deps: d, dialogs: newDialogs(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
+}
+
+// Serve is one worker's stream from its first frame to its end; see the proto for its frames.
+func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller) error {
+	leave, err := s.Quotas.Enter(who.quotas(), quota.Sessions, true)
+	if err != nil {
+		return refusal.Status(err)
+	}
+	defer leave()
+	ss := &Session{
+		c: s, log: s.Logger, stream: stream, who: who,
+		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
+	}
+	now := s.Engine.Now().Wall
+	ss.view = view{connected: now, seen: now}
+	ss.health = wellness{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval, word: true}
+	ss.giveUp = sync.OnceFunc(ss.unread)
+	ss.slow = time.AfterFunc(s.Config.SendTimeout, ss.giveUp)
+	ss.slow.Stop()
+	return ss.run()
+}

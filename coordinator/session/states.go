@@ -1,0 +1,116 @@
+package session
+
+import (
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// sessionState is where a session stands (W1), as its worker tells it by its frames.
+type sessionState int
+
+const (
+	opening      sessionState = iota // a stream without a session yet
+	handshaking                      // accepted; waits for register
+	registered                       // gets work
+	heartbeating                     // as registered, and has shown that it keeps its leases
+	draining                         // gets no new work
+	closed                           // said goodbye
+)
+
+// frameKind is what a worker's frame says.
+type frameKind int
+
+const (
+	frameUnknown frameKind = iota // nothing that this version knows
+	frameBare                     // no payload: it acknowledges, or asks for an acknowledgement
+	frameHandshake
+	frameRegister
+	frameHeartbeat
+	frameReports
+	frameFeedback
+	frameCapacity
+	frameDrain
+	frameError
+	frameGoodbye
+)
+
+// moves is W1, whole: the state that a frame leads to, by the state in which it comes. A frame that is not in the row is answered with
+// E.CMD.UNKNOWN and changes nothing.
+var moves = [...]map[frameKind]sessionState{
+	opening: {
+		frameBare: opening, frameHandshake: handshaking, frameError: opening, frameGoodbye: closed,
+	},
+	handshaking: {
+		frameBare: handshaking, frameRegister: registered, frameError: handshaking, frameGoodbye: closed,
+	},
+	registered: {
+		frameBare: registered, frameRegister: registered, frameHeartbeat: heartbeating, frameReports: registered,
+		frameFeedback: registered, frameCapacity: registered, frameDrain: draining, frameError: registered, frameGoodbye: closed,
+	},
+	heartbeating: {
+		frameBare: heartbeating, frameRegister: heartbeating, frameHeartbeat: heartbeating, frameReports: heartbeating,
+		frameFeedback: heartbeating, frameCapacity: heartbeating, frameDrain: draining, frameError: heartbeating, frameGoodbye: closed,
+	},
+	draining: {
+		frameBare: draining, frameRegister: draining, frameHeartbeat: draining, frameReports: draining,
+		frameFeedback: draining, frameCapacity: draining, frameDrain: draining, frameError: draining, frameGoodbye: closed,
+	},
+	closed: {},
+}
+
+var stateNames = [...]string{
+	opening: "NEW", handshaking: "HANDSHAKING", registered: "REGISTERED", heartbeating: "HEARTBEATING", draining: "DRAINING", closed: "CLOSED",
+}
+
+// remedies tell what to do about a frame that came in a wrong state.
+var remedies = [...]string{
+	opening: "send handshake, then register", handshaking: "send register; a stream has one handshake",
+	registered: "open a stream for every session", heartbeating: "open a stream for every session", draining: "open a stream for every session",
+	closed: "open a stream for every session",
+}
+
+func kindOf(m *lessorv1.SessionRequest) frameKind {
+	switch m.GetPayload().(type) {
+	case nil:
+		if m.GetAck() == nil || len(m.ProtoReflect().GetUnknown()) > 0 {
+			return frameUnknown
+		}
+		return frameBare
+	case *lessorv1.SessionRequest_Handshake:
+		return frameHandshake
+	case *lessorv1.SessionRequest_Register:
+		return frameRegister
+	case *lessorv1.SessionRequest_Heartbeat:
+		return frameHeartbeat
+	case *lessorv1.SessionRequest_Reports:
+		return frameReports
+	case *lessorv1.SessionRequest_Feedback:
+		return frameFeedback
+	case *lessorv1.SessionRequest_Capacity:
+		return frameCapacity
+	case *lessorv1.SessionRequest_Drain:
+		return frameDrain
+	case *lessorv1.SessionRequest_Error:
+		return frameError
+	case *lessorv1.SessionRequest_Goodbye:
+		return frameGoodbye
+	}
+	return frameUnknown
+}
+
+// mayWork are the roles that may hold a session.
+const mayWork = auth.Worker | auth.Operator
+
+// frameAccess is who may send each frame of a session (X2).
+var frameAccess = map[frameKind]auth.Role{
+	frameBare:      mayWork,
+	frameHandshake: mayWork,
+	frameRegister:  mayWork,
+	frameHeartbeat: mayWork,
+	frameReports:   mayWork,
+	frameFeedback:  mayWork,
+	frameCapacity:  mayWork,
+	frameDrain:     mayWork,
+	frameError:     mayWork,
+	frameGoodbye:   mayWork,
+}

@@ -1,0 +1,40 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// W1: a frame that only acknowledges is taken in every state and moves none; after a goodbye nothing is.
+func TestBareFramesMoveNothing(t *testing.T) {
+	t.Attr("rules", "W1")
+	for state := opening; state < closed; state++ {
+		if to, allowed := moves[state][frameBare]; !allowed || to != state {
+			t.Errorf("in %s it leads to %s (allowed: %v)", stateNames[state], stateNames[to], allowed)
+		}
+	}
+	if len(moves[closed]) > 0 {
+		t.Errorf("a closed session takes %v", moves[closed])
+	}
+}
+
+// X2: every frame that a worker can send has a rule.
+func TestEveryFrameHasARule(t *testing.T) {
+	t.Attr("rules", "X2")
+	payloads := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
+	kinds := map[frameKind]bool{frameBare: true}
+	for i := range payloads.Len() {
+		m := &lessorv1.SessionRequest{}
+		m.ProtoReflect().Mutable(payloads.Get(i))
+		kind := kindOf(m)
+		if kind == frameUnknown || frameAccess[kind] == auth.Nobody {
+			t.Errorf("%s has no rule", payloads.Get(i).Name())
+		}
+		kinds[kind] = true
+	}
+	if len(kinds) != len(frameAccess) {
+		t.Errorf("%d kinds of frames, %d rules", len(kinds), len(frameAccess))
+	}
+}

@@ -1,0 +1,121 @@
+package session
+
+import (
+	"strconv"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// coordinatorName is the id of the coordinator as a sender of frames.
+const coordinatorName = "coordinator"
+
+// write sends what waits, and ends when nothing does. The last one of a stream says its last word, which is the reset, if there is one.
+func (ss *Session) write() {
+	last := true
+	defer func() {
+		if last {
+			close(ss.written)
+		}
+	}()
+	defer ss.caught()
+	for {
+		p, then := ss.out.take(ss)
+		switch then {
+		case stepPause:
+			last = false
+			return
+		case stepEnd:
+			if m := ss.farewell(); m != nil {
+				_ = ss.send(m) // the stream ends anyway
+			}
+			return
+		}
+		if err := ss.pass(p); err != nil {
+			ss.end(refusal.Status(err))
+			return
+		}
+	}
+}
+
+// pass sends a frame and gives back the room that it took.
+func (ss *Session) pass(p parcel) error {
+	err := ss.sendParcel(p)
+	if p.again {
+		ss.c.Open.resends.Inc()
+	}
+	if p.answer > 0 {
+		ss.out.release(p.answer)
+	}
+	if ss.out.backlog.Sent(p.size()) {
+		_ = ss.c.Engine.Room(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+	}
+	return err
+}
+
+func (ss *Session) sendParcel(p parcel) error {
+	m, err := ss.build(p)
+	if err != nil {
+		return err
+	}
+	m.Id, m.Seq = p.id(), p.seq
+	if p.asks || p.ack != "" {
+		if m.Ack == nil {
+			m.Ack = &lessorv1.Ack{For: p.ack}
+		}
+		m.Ack.Request = p.asks
+	}
+	return ss.send(m)
+}
+
+func (ss *Session) build(p parcel) (*lessorv1.SessionResponse, error) {
+	if p.leases == nil {
+		return p.make(ss.c.Engine.Now()), nil
+	}
+	granted := p.granted
+	if granted == nil { // it is sent again
+		var err error
+		if granted, err = ss.c.regrant(p.leases); err != nil {
+			return nil, err
+		}
+	}
+	return ss.c.dispatchOf(granted)
+}
+
+// say sends a frame of a stream that has no session yet. It has no place in a sequence.
+func (ss *Session) say(m *lessorv1.SessionResponse) bool {
+	ss.unnumbered++
+	m.Id = "e" + strconv.Itoa(ss.unnumbered)
+	if err := ss.send(m); err != nil {
+		ss.end(refusal.Status(err))
+		return false
+	}
+	return true
+}
+
+// farewell is the reset of a session that the coordinator ends, which has no place in the sequence: the worker heeds it whatever is missing. It
+// is nil where the session ends otherwise.
+func (ss *Session) farewell() *lessorv1.SessionResponse {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.last == nil {
+		return nil
+	}
+	return &lessorv1.SessionResponse{Id: "reset", Payload: &lessorv1.SessionResponse_Reset_{Reset_: ss.last}}
+}
+
+// send puts the rest of the envelope around a frame. One sends at a time: the reader until there is a session, then the writer.
+func (ss *Session) send(m *lessorv1.SessionResponse) error {
+	ss.sending.Lock()
+	defer ss.sending.Unlock()
+	return ss.sendLocked(m)
+}
+
+func (ss *Session) sendLocked(m *lessorv1.SessionResponse) error {
+	m.Ts, m.Tenant = convert.Stamp(ss.c.Engine.Now().Wall), ss.who.Tenant
+	m.Sender = &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
+	ss.slow.Reset(ss.c.Config.SendTimeout)
+	defer ss.slow.Stop()
+	return ss.stream.Send(m)
+}
