@@ -85,6 +85,9 @@ var unguarded = map[string]bool{
 	healthv1.Health_Watch_FullMethodName: true,
 }
 
+// AsksNone reports whether a call needs no credential; see porch.Gate.
+func (*authenticator) AsksNone(method string) bool { return unguarded[method] }
+
 // routeRule is who may ask for a route of the HTTP API. The zero rule is for nobody.
 type routeRule struct {
 	call     string // who may make this call, which is what the route does
@@ -115,7 +118,7 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	}
 	who, err := a.whose(ctx)
 	if err != nil {
-		return nil, who, a.attempts.failed(ctx, err)
+		return nil, who, a.attempts.Failed(ctx, err)
 	}
 	note(ctx, "tenant", who.Tenant, "subject", who.Subject)
 	if asks := access[method]; !who.Role.Has(asks) {

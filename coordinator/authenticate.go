@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 )
@@ -27,7 +28,7 @@ type Auth struct {
 type authenticator struct {
 	keyring  *auth.Keyring // nil: everyone may come in
 	rules    Auth
-	attempts attempts
+	attempts porch.Attempts
 	owner    string // tenant that may have what is every tenant's
 }
 
@@ -98,6 +99,21 @@ func (a *authenticator) caller(ctx context.Context) (identity, error) {
 		return identity{}, err
 	}
 	return a.authenticate(token, connection(ctx))
+}
+
+// shownKey is of the identity that a call has shown before its message was read. Whether it is still good is looked at when the message is there.
+type shownKey struct{}
+
+// Shown keeps who has shown a good credential before the message of the call was read; see porch.Gate.
+func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
+	if a.open() {
+		return ctx, nil
+	}
+	who, err := a.caller(ctx)
+	if err != nil {
+		return ctx, err
+	}
+	return context.WithValue(ctx, shownKey{}, who), nil
 }
 
 // bearer takes the token out of the authorization headers; empty where there is none. Two of them could be read as either.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
@@ -41,7 +42,7 @@ type Config struct {
 	// Quotas say what tenants and their credentials may use (X5). The zero value never comes into the way of a single user.
 	Quotas quota.Config
 	// Connections bounds what is open before anybody has said who calls (X5).
-	Connections Connections
+	Connections porch.Connections
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
 	Pprof bool
 }
@@ -62,7 +63,7 @@ func (c *Config) fill() {
 	}
 	c.Sessions.Fill()
 	c.Callbacks.fill()
-	c.Connections.fill()
+	c.Connections.Fill()
 	c.Backup.fill()
 	d := lease.DefaultLimits()
 	for _, f := range []struct {
@@ -115,7 +116,7 @@ func (c *Config) validate() error {
 	if c.AuditRetention < audit.MinRetention {
 		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
 	}
-	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.validate(), c.Sessions.Validate())
+	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }
 
 // minMessage is the largest message where the limits ask for no larger one (S7).

@@ -15,10 +15,8 @@
 //	server.go config.go config_*.go           the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         what operators read; http_let.go: and who may
 //	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
-//	listener.go listener_*.go                 connections (X5)
-//	porch.go attempts.go                      calls without a good credential (X5)
 //	unread.go                                 answers that wait to be read, which grpc keeps (X5)
-//	quotas.go                                 what calls may use, and which are spared (X5); package quota counts
+//	quotas.go rejects.go                      what calls may use, and which are spared (X5); package quota counts
 //	vigil.go                                  ends calls under way with their credential (X3)
 //	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
@@ -34,6 +32,7 @@
 //
 // Beneath it, packages in the order of a call:
 //
+//	porch                                     connections, and calls without a good credential (X5)
 //	auth quota audit                          whose credential it is, what it may use, what is kept of it
 //	httpapi tasktoken                         the API in JSON; the tokens by which workers report over it
 //	convert refusal                           from the wire to the rules and back; what goes wrong, in codes and statuses

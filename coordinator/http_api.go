@@ -55,7 +55,7 @@ func (d *httpDoor) Admit(ctx context.Context, route string) (in context.Context,
 		return ctx, func() {}, nil
 	case rule.holder:
 		if in, err = d.holder(ctx); err != nil {
-			err = d.attempts.failed(ctx, err)
+			err = d.attempts.Failed(ctx, err)
 		}
 		return in, func() {}, err
 	}

@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,7 +19,7 @@ func (a *authenticator) let(asks auth.Role, next http.Handler) http.Handler {
 			who, err = a.authenticate(token, r.TLS)
 		}
 		if err != nil {
-			err = a.attempts.failedFrom(r.Context(), remoteKey(r), err)
+			err = a.attempts.FailedRequest(r, err)
 		}
 		switch {
 		case status.Code(err) == codes.ResourceExhausted:
@@ -36,13 +34,4 @@ func (a *authenticator) let(asks auth.Role, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-// remoteKey is what the peer of a request is known by, see addressKey.
-func remoteKey(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // no TCP
-		return ""
-	}
-	return addressKey(net.TCPAddrFromAddrPort(at))
 }

@@ -67,7 +67,7 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 		}
 		const evil = "192.0.2.1"
 		begin := time.Now()
-		for i := range attemptPace.Burst {
+		for i := range attemptBurst {
 			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
 				t.Fatalf("guess %d: %d after %v", i, code, time.Since(begin))
 			}

@@ -16,6 +16,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// mostStrangers is how many calls of one address without a good credential are under way, and strangersTime for how long (package porch).
+const (
+	mostStrangers = 32
+	strangersTime = 10 * time.Second
+)
+
 // begin opens a call, says nothing on it, and tells how it ends.
 func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan error {
 	t.Helper()
@@ -102,27 +108,6 @@ func TestStrangersAreBounded(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// X5: the porch has room for so many of an address and in all, and for others when one has left, twice too.
-func TestPorch(t *testing.T) {
-	t.Attr("rules", "X5")
-	p := newPorch(3, 2)
-	var leave func()
-	for i, ip := range []string{"a", "a", "a", "b", "c"} {
-		left, ok := p.enter(ip)
-		if want := i != 2 && i != 4; ok != want {
-			t.Errorf("call %d of %s: %v", i, ip, ok)
-		}
-		if ok {
-			leave = left
-		}
-	}
-	leave()
-	leave()
-	if _, ok := p.enter("c"); !ok || p.all != 3 {
-		t.Errorf("no room for another, %d there", p.all)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
@@ -63,7 +64,7 @@ type Coordinator struct {
 	door    *authenticator
 	trail   *audit.Trail
 	vigil   *vigil
-	doors   *doorkeeper
+	doors   *porch.Doorkeeper
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
 }
@@ -90,10 +91,10 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	open := session.NewRegistry()
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{
-		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: newAttempts(), owner: cfg.Backup.Tenant},
-		doors: newDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
+		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: porch.NewAttempts(), owner: cfg.Backup.Tenant},
+		doors: porch.NewDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
-	m.registry.MustRegister(c.doors.turnedAway)
+	m.registry.MustRegister(c.doors.Refused())
 	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas, refusals: newRejects()}
 	c.vigil = g.vigil
 	if cfg.Auth != nil {
@@ -105,8 +106,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
 	through := newChain(cfg.Logger, c.calls, g)
-	outside := newPorches(c.door, cfg.Connections.Most)
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.tap))...)
+	outside := porch.NewStrangers(c.door, cfg.Connections.Most)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: newRejects(),
 		assigner: &convert.Assigner{Tokens: convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}},
@@ -133,7 +134,7 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config, through chain, doors *doorkeeper) []grpc.ServerOption {
+func serverOptions(cfg *Config, through chain, doors *porch.Doorkeeper) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(transport(cfg.TLS, doors)),
 		grpc.ChainUnaryInterceptor(through.unary...),
@@ -158,11 +159,11 @@ func serverOptions(cfg *Config, through chain, doors *doorkeeper) []grpc.ServerO
 }
 
 // transport is that of the listener; plain text without a configuration of TLS.
-func transport(cfg *tls.Config, doors *doorkeeper) credentials.TransportCredentials {
+func transport(cfg *tls.Config, doors *porch.Doorkeeper) credentials.TransportCredentials {
 	if cfg == nil {
 		return insecure.NewCredentials()
 	}
-	return handshakes{credentials.NewTLS(speaking(cfg, "h2")), doors}
+	return doors.Handshakes(credentials.NewTLS(speaking(cfg, "h2")))
 }
 
 // speaking is cfg for a protocol above TLS; one configuration serves both listeners.
@@ -209,9 +210,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+DefaultTenant,
 			"listen", grpcLis.Addr().String())
 	}
-	grpcLis = c.doors.listener(grpcLis)
+	grpcLis = c.doors.Listener(grpcLis)
 	if httpLis != nil {
-		httpLis = c.doors.listener(httpLis)
+		httpLis = c.doors.Listener(httpLis)
 	}
 	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {

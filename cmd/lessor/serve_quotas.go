@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
@@ -25,9 +25,9 @@ type maxFlags struct {
 // keptBack are the files that connections leave to the store and the rest of the process.
 const keptBack = 500
 
-func (f maxFlags) connections() coordinator.Connections {
-	c := coordinator.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
-	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < coordinator.DefaultConnections {
+func (f maxFlags) connections() porch.Connections {
+	c := porch.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
+	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < porch.DefaultConnections {
 		c.Most = may
 	}
 	return c

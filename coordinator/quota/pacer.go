@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"context"
 	"maps"
 	"sync"
 	"time"
@@ -56,4 +57,15 @@ func (p *Pacer) known(key string, now time.Time) string {
 		return ""
 	}
 	return key
+}
+
+// Pause waits for a turn that is that far away, or until ctx ends.
+func Pause(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
 }

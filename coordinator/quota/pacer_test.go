@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,20 @@ func TestPacerForgets(t *testing.T) {
 		p.Turn("new")
 		if len(p.paid) > fewKeys {
 			t.Errorf("%d keys after a minute", len(p.paid))
+		}
+	})
+}
+
+// X5: who waits for a turn waits no longer than its call lasts.
+func TestPauseEndsWithItsCall(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		Pause(ctx, time.Hour)
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("waited %v", took)
 		}
 	})
 }

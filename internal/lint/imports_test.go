@@ -36,6 +36,8 @@ var arrows = map[string][]string{
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
 	// Who may come in is decided without a word of the wire, so that every listener can ask.
 	"coordinator/auth": {"lease", "store"},
+	// A stranger is known by the address alone: who may come in, and what there is behind the door, is not known here.
+	"coordinator/porch": {"coordinator/quota", "coordinator/refusal", anyModule},
 	// What somebody uses is counted without a word of what it is.
 	"coordinator/quota":  {},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},

@@ -1,4 +1,4 @@
-package coordinator
+package porch
 
 import (
 	"context"
@@ -21,8 +21,13 @@ const (
 	strangersTime    = 10 * time.Second
 )
 
-// shownKey is of the identity that a call has shown before its message was read. Whether it is still good is looked at when the message is there.
-type shownKey struct{}
+// Gate is what stands behind the porch: it tells good credentials from others.
+type Gate interface {
+	// Shown is ctx of a call that may go on, since it has shown a good credential or none are asked for. Otherwise it says what is wrong.
+	Shown(ctx context.Context) (context.Context, error)
+	// AsksNone reports whether a call needs no credential.
+	AsksNone(method string) bool
+}
 
 // porch is where calls wait whose caller has shown no good credential. It is safe for concurrent use.
 type porch struct {
@@ -54,29 +59,26 @@ func (p *porch) enter(peer string) (leave func(), ok bool) {
 	}), true
 }
 
-// porches are those of a listener.
-type porches struct {
-	door             *authenticator
+// Strangers are the calls of a listener whose callers have shown no good credential.
+type Strangers struct {
+	gate             Gate
 	refused, healthy *porch
 }
 
-func newPorches(door *authenticator, connections int) *porches {
-	return &porches{door: door, refused: newPorch(mostAllStrangers, mostStrangers), healthy: newPorch(connections, mostStrangers)}
+// NewStrangers makes room for those who do not pass the gate. Of connections there may be so many.
+func NewStrangers(gate Gate, connections int) *Strangers {
+	return &Strangers{gate: gate, refused: newPorch(mostAllStrangers, mostStrangers), healthy: newPorch(connections, mostStrangers)}
 }
 
-// tap looks at a call before its message is read, on the goroutine that reads the connection: it must not block. Good callers go on as who they have
+// Tap looks at a call before its message is read, on the goroutine that reads the connection: it must not block. Good callers go on as who they have
 // shown to be. There is room for some others, who are answered when their message is there, if that is soon.
-func (p *porches) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if p.door.open() {
-		return ctx, nil
+func (s *Strangers) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if shown, err := s.gate.Shown(ctx); err == nil {
+		return shown, nil
 	}
-	who, err := p.door.caller(ctx)
-	if err == nil {
-		return context.WithValue(ctx, shownKey{}, who), nil
-	}
-	room := p.refused
-	if unguarded[info.FullMethodName] {
-		room = p.healthy
+	room := s.refused
+	if s.gate.AsksNone(info.FullMethodName) {
+		room = s.healthy
 	}
 	leave, ok := room.enter(addressOf(ctx))
 	if !ok {

@@ -1,4 +1,4 @@
-package coordinator
+package porch
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func (line) Addr() net.Addr { return nil }
 // X5: no more connections are open than may be, in all and of one address; one that is closed, twice too, makes room for one.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := newDoorkeeper(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
+	d := NewDoorkeeper(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
 	for _, step := range []struct {
 		from []string // in the order in which they come
 		in   int      // which of them gets in
@@ -60,7 +60,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			lis <- conn
 			others = append(others, other)
 		}
-		if _, err := d.listener(lis).Accept(); err != nil {
+		if _, err := d.Listener(lis).Accept(); err != nil {
 			t.Fatal(err)
 		}
 		for _, other := range others[:step.in] {
@@ -73,16 +73,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	first, _ := comingFrom(t, "198.51.100.1")
 	full <- first
 	close(full)
-	if _, err := d.listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := d.Listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a fourth of three: %v", err)
 	}
 
-	d = newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	d = NewDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
 	for range 3 {
 		lis := make(line, 1)
 		conn, _ := comingFrom(t, "192.0.2.1")
 		lis <- conn
-		in, err := d.listener(lis).Accept()
+		in, err := d.Listener(lis).Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
 		var log bytes.Buffer
-		d := newDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		d := NewDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		conn, _ := comingFrom(t, "192.0.2.1")
 		_, _, _ = handshakes{brokenHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
 		if text := log.String(); strings.Contains(text, "192.0.2.1") != told || strings.Contains(text, err.Error()) != told {
@@ -133,7 +133,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
+		d := NewDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
 		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
 		done := make(chan error, 3*mostHandshakes)
 		begin := func(ip string) {

@@ -1,4 +1,4 @@
-package coordinator
+package porch
 
 import (
 	"cmp"
@@ -25,23 +25,25 @@ type Connections struct {
 // DefaultConnections is the default of Connections.Most.
 const DefaultConnections = 50_000
 
-// mostHandshakes of TLS are those that one address has under way; each ends within connectTimeout.
+// mostHandshakes of TLS are those that one address has under way; each ends within the time that grpc gives a connection to begin.
 const mostHandshakes = 100
 
-func (c *Connections) fill() {
+// Fill sets what was left zero.
+func (c *Connections) Fill() {
 	c.Most = cmp.Or(c.Most, DefaultConnections)
 	c.MostOfPeer = cmp.Or(c.MostOfPeer, max(c.Most/2, 1))
 }
 
-func (c *Connections) validate() error {
+// Validate reports numbers that are out of their range.
+func (c *Connections) Validate() error {
 	if c.Most < 1 || c.MostOfPeer < 1 || c.MostOfPeer > c.Most {
 		return fmt.Errorf("%d connections may be open, of one address %d; the least is 1, and the second is no more than the first", c.Most, c.MostOfPeer)
 	}
 	return nil
 }
 
-// doorkeeper counts connections. It is safe for concurrent use.
-type doorkeeper struct {
+// Doorkeeper counts connections, and handshakes that are under way. It is safe for concurrent use.
+type Doorkeeper struct {
 	Connections
 	turnedAway *prometheus.CounterVec
 	log        *slog.Logger
@@ -52,22 +54,26 @@ type doorkeeper struct {
 	handshakes map[string]int
 }
 
-func newDoorkeeper(c Connections, log *slog.Logger) *doorkeeper {
+// NewDoorkeeper makes a doorkeeper of settings that are filled and valid.
+func NewDoorkeeper(c Connections, log *slog.Logger) *Doorkeeper {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed since there were too many, by the limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
 	}
-	return &doorkeeper{Connections: c, turnedAway: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
+	return &Doorkeeper{Connections: c, turnedAway: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
 }
 
-// listener lets in as many as there may be.
-func (d *doorkeeper) listener(lis net.Listener) net.Listener { return doorListener{lis, d} }
+// Refused counts the connections that were closed since there were too many.
+func (d *Doorkeeper) Refused() prometheus.Collector { return d.turnedAway }
+
+// Listener lets in as many as there may be.
+func (d *Doorkeeper) Listener(lis net.Listener) net.Listener { return doorListener{lis, d} }
 
 type doorListener struct {
 	net.Listener
-	door *doorkeeper
+	door *Doorkeeper
 }
 
 // Accept waits for a connection for which there is room.
@@ -92,7 +98,7 @@ func (l doorListener) Accept() (net.Conn, error) {
 }
 
 // enter counts a connection; full names the limit where there is no room for it.
-func (d *doorkeeper) enter(peer string) (leave func(), full string) {
+func (d *Doorkeeper) enter(peer string) (leave func(), full string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -132,10 +138,15 @@ func (c *countedConn) Close() error {
 
 var errHandshakes = errors.New("too many handshakes from this address are under way")
 
+// Handshakes bounds the handshakes of the credentials.
+func (d *Doorkeeper) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
+	return handshakes{of, d}
+}
+
 // handshakes are credentials whose handshakes are bounded by address: one may cost more than all that a caller says later.
 type handshakes struct {
 	credentials.TransportCredentials
-	door *doorkeeper
+	door *Doorkeeper
 }
 
 // ServerHandshake closes the connection where too many of its address have not come so far.
@@ -158,7 +169,7 @@ func (h handshakes) Clone() credentials.TransportCredentials {
 	return handshakes{h.TransportCredentials.Clone(), h.door}
 }
 
-func (d *doorkeeper) begin(peer string) bool {
+func (d *Doorkeeper) begin(peer string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if peer != "" && d.handshakes[peer] >= mostHandshakes {
@@ -168,7 +179,7 @@ func (d *doorkeeper) begin(peer string) bool {
 	return true
 }
 
-func (d *doorkeeper) end(peer string) {
+func (d *Doorkeeper) end(peer string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	less(d.handshakes, peer)

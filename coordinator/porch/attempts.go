@@ -1,0 +1,49 @@
+package porch
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+)
+
+// attemptPace is that of failed attempts of an address (X5): each has its turn, and what comes sooner is answered in its turn. Nothing that is right waits.
+var attemptPace = quota.Rate{PerSecond: 100, Burst: 1000}
+
+// longestAttempt is the longest wait for a turn; beyond it the attempt is refused.
+const longestAttempt = 2 * time.Second
+
+// Attempts paces calls without a good credential. It is safe for concurrent use.
+type Attempts struct{ pacer *quota.Pacer }
+
+// NewAttempts makes a pace of its own.
+func NewAttempts() Attempts { return Attempts{quota.NewPacer(attemptPace, longestAttempt)} }
+
+// Failed waits for the turn of a call that failed, and returns why it failed: err, or that too many did.
+func (a Attempts) Failed(ctx context.Context, err error) error {
+	return a.failedFrom(ctx, addressOf(ctx), err)
+}
+
+// FailedRequest is Failed for a request over HTTP.
+func (a Attempts) FailedRequest(r *http.Request, err error) error {
+	return a.failedFrom(r.Context(), remoteKey(r), err)
+}
+
+func (a Attempts) failedFrom(ctx context.Context, from string, err error) error {
+	if from == "" { // on this machine, and without a network
+		return refusal.Status(err)
+	}
+	wait, ok := a.pacer.Turn(from)
+	if !ok {
+		return refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
+			fmt.Sprintf("too many calls without a good credential come from this address; the quota is %v", attemptPace),
+			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()}, refusal.RetryIn(wait))
+	}
+	quota.Pause(ctx, wait)
+	return refusal.Status(err)
+}

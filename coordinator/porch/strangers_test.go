@@ -1,0 +1,24 @@
+package porch
+
+import "testing"
+
+// X5: the porch has room for so many of an address and in all, and for others when one has left, twice too.
+func TestPorch(t *testing.T) {
+	t.Attr("rules", "X5")
+	p := newPorch(3, 2)
+	var leave func()
+	for i, ip := range []string{"a", "a", "a", "b", "c"} {
+		left, ok := p.enter(ip)
+		if want := i != 2 && i != 4; ok != want {
+			t.Errorf("call %d of %s: %v", i, ip, ok)
+		}
+		if ok {
+			leave = left
+		}
+	}
+	leave()
+	leave()
+	if _, ok := p.enter("c"); !ok || p.all != 3 {
+		t.Errorf("no room for another, %d there", p.all)
+	}
+}
