@@ -30,6 +30,11 @@ type notary struct {
 	with map[store.Keyspace]bool
 }
 
+// Begin implements store.Store.
+func (n *notary) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, n.Commit), nil
+}
+
 func (n *notary) Commit(ctx context.Context, b *store.Batch) error {
 	changed := map[store.Keyspace]bool{}
 	for i := range b.Len() {

@@ -21,6 +21,11 @@ type slowStore struct {
 	takes atomic.Int64 // nanoseconds
 }
 
+// Begin implements store.Store.
+func (s *slowStore) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, s.Commit), nil
+}
+
 func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
 	time.Sleep(time.Duration(s.takes.Load()))
 	return s.Store.Commit(ctx, b)

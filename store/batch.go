@@ -68,6 +68,16 @@ func (b *Batch) addOp(o op) {
 	b.ops = append(b.ops, o)
 }
 
+// Append adds the changes of other, after those of b.
+func (b *Batch) Append(other *Batch) {
+	at := len(b.arena)
+	b.arena = append(b.arena, other.arena...)
+	for _, o := range other.ops {
+		o.start, o.value, o.end = o.start+at, o.value+at, o.end+at
+		b.ops = append(b.ops, o)
+	}
+}
+
 // Len is the number of changes.
 func (b *Batch) Len() int { return len(b.ops) }
 

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Store keeps the records of one partition. Commit is for one goroutine at a time, all else for any.
+// Store keeps the records of one partition. All goroutines may use it.
 type Store interface {
 	// Commit applies all of b or nothing, and returns nil once it is durable: it survives a power cut from then on (A6).
 	// b may be reset and used again when Commit has returned.
@@ -16,6 +16,9 @@ type Store interface {
 	//
 	// A store on a local disk does not give up a commit that ctx ends: it could not tell how far it had come.
 	Commit(ctx context.Context, b *Batch) error
+
+	// Begin starts a commit of several batches, the first of which need not wait for the last: see Tx. It waits until the one before is written.
+	Begin(ctx context.Context) (Tx, error)
 
 	// View calls fn with one consistent state, the newest one, and returns fn's error. It may wait until what fn has seen is durable; before it returns, fn must let
 	// nothing of that out. fn must be short (a long one keeps dead pages alive, and can hold up a commit that grows the store) and must not call Commit.
@@ -30,6 +33,22 @@ type Store interface {
 
 	// Close waits for calls under way and lets the store go. Closing again does nothing.
 	Close() error
+}
+
+// Tx is one commit, in steps: so that the next one is prepared while the disk is busy with this one. It is for one goroutine, and ends with Sync, with an error of
+// Write, or with Rollback.
+type Tx interface {
+	// Apply adds the changes of b, which must stay as it is until Sync has returned. What is wrong with it is told by Write.
+	Apply(b *Batch)
+
+	// Write hands all of it to the disk, once what was committed before is durable: no two commits can be lost together. From then on the next Begin returns.
+	Write() error
+
+	// Sync returns once all of it is durable. The errors of Write and Sync are those of Store.Commit, and mean the same.
+	Sync() error
+
+	// Rollback forgets all of it. It must not be called after Write.
+	Rollback()
 }
 
 // Reader reads one state of a store. The slices that it hands out belong to the store: they must not be changed, and not

@@ -32,16 +32,39 @@ type killing struct {
 	left                   int
 }
 
-// Commit implements store.Store.
-func (k *killing) Commit(ctx context.Context, b *store.Batch) error {
-	if k.meant(b) {
-		k.left--
+// Begin implements store.Store.
+func (k *killing) Begin(ctx context.Context) (store.Tx, error) {
+	tx, err := k.Store.Begin(ctx)
+	return &killingTx{Tx: tx, store: k}, err
+}
+
+// killingTx is one of those commits.
+type killingTx struct {
+	store.Tx
+	store *killing
+	meant bool // it has a change of the kind
+	last  bool // and is the one that is named
+}
+
+func (t *killingTx) Apply(b *store.Batch) {
+	t.meant = t.meant || t.store.meant(b)
+	t.Tx.Apply(b)
+}
+
+func (t *killingTx) Write() error {
+	if t.meant {
+		t.store.left--
 	}
-	if k.left == 0 && k.when == "before" {
+	t.last = t.meant && t.store.left == 0
+	if t.last && t.store.when == "before" {
 		die()
 	}
-	err := k.Store.Commit(ctx, b)
-	if k.left == 0 {
+	return t.Tx.Write()
+}
+
+func (t *killingTx) Sync() error {
+	err := t.Tx.Sync()
+	if t.last {
 		die()
 	}
 	return err

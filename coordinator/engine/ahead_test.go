@@ -21,6 +21,11 @@ type slowReads struct {
 	reads atomic.Int64
 }
 
+// Begin implements store.Store.
+func (s *slowReads) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, s.Commit), nil
+}
+
 func (s *slowReads) Commit(ctx context.Context, b *store.Batch) error {
 	time.Sleep(time.Millisecond)
 	return s.Store.Commit(ctx, b)

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -240,79 +238,6 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 		}
 		return nil
 	})
-}
-
-// committer makes batches durable, one at a time, and then tells what they decided.
-type committer struct {
-	st     store.Store
-	hub    *hub
-	events *Events
-
-	work chan *batch
-	done chan *batch // after the batch was told; closed when the committer has stopped
-	err  error       // why it stopped; valid once done is closed
-
-	began atomic.Pointer[time.Time] // of the commit under way; nil: there is none
-}
-
-func newCommitter(st store.Store, h *hub, ev *Events) *committer {
-	return &committer{st: st, hub: h, events: ev, work: make(chan *batch), done: make(chan *batch, 1)}
-}
-
-func (c *committer) run() {
-	defer close(c.done)
-	var sb store.Batch
-	for b := range c.work {
-		c.hub.absorb(b)
-		err := c.commit(b, &sb)
-		if err != nil {
-			c.err = err
-			b.answer(ErrStore)
-			return
-		}
-		c.speak(b)
-		c.done <- b
-	}
-}
-
-func (c *committer) commit(b *batch, sb *store.Batch) error {
-	if b.empty() {
-		return nil
-	}
-	began := time.Now()
-	c.began.Store(&began)
-	defer c.began.Store(nil)
-	sb.Reset()
-	if err := b.encode(sb, c.st); err != nil {
-		return err
-	}
-	if err := c.st.Commit(context.Background(), sb); err != nil {
-		return err
-	}
-	c.events.Committed(len(b.changes), time.Since(began))
-	return nil
-}
-
-// pending is for how long the commit under way has lasted; 0: there is none.
-func (c *committer) pending() time.Duration {
-	if began := c.began.Load(); began != nil {
-		return time.Since(*began)
-	}
-	return 0
-}
-
-// speak tells what the batch decided; it is durable now (A6, A10).
-func (c *committer) speak(b *batch) {
-	c.hub.publish(b)
-	b.answer(nil)
-	for _, t := range b.tells {
-		if len(t.granted) > 0 {
-			t.member.Deliver(t.granted)
-		}
-		if len(t.notices) > 0 {
-			t.member.Notify(t.notices)
-		}
-	}
 }
 
 // answer ends the operations of the batch, in their order.

@@ -6,7 +6,7 @@
 //	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, store.Commit ──> answers, grants, notices, news
 //
 // While one batch is being made durable the loop steps the next one on the state that it will find. There is no timer in the way: a
-// batch is what came in while the one before it was in fsync, up to a cap.
+// commit is what came in while the one before it was in fsync, up to a cap. It is applied meanwhile, batch by batch, and written after that fsync (committer.go).
 //
 // Nothing that a batch decided leaves before its commit: not a verdict, not a grant, not a refusal that saw the new state. A call
 // that changes nothing waits for the batch before it all the same.
@@ -18,10 +18,11 @@
 //
 //	name       owns                                  woken by                          stops
 //	loop       all maps and indexes of Engine        inbox, timers, end of a commit    when Run's context ends, or the store fails
-//	committer  the batch under commit; callbacks     the loop's hand-over              when the loop closes its channel
+//	committer  two that take turns: batches under    the loop's hand-over              when the loop closes its channel
+//	           commit; callbacks
 //	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop waits for them
 //
-// Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit and must not block.
+// Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit, one at a time, and must not block.
 //
 // # Who gets what
 //

@@ -32,7 +32,7 @@ func (e *Engine) giveBack(d time.Duration) {
 
 // lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
 func (e *Engine) lagging() bool {
-	return e.inflight != nil && e.now.Serving.Sub(e.inflight.serving) >= SlowCommit
+	return len(e.inflight) > 0 && e.now.Serving.Sub(e.inflight[0].serving) >= SlowCommit
 }
 
 // afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard

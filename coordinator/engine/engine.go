@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,8 +99,9 @@ type Engine struct {
 
 	committer *committer
 	readers   sync.WaitGroup
-	batch     *batch // being filled
-	inflight  *batch // under commit, or nil
+	batch     *batch   // being filled
+	inflight  []*batch // handed over and not told yet, the oldest first
+	wanted    bool     // the committer takes one more
 	now       lease.Now
 	stalled   bool          // the loop stood still in this round
 	lost      time.Duration // by stalls, so far
@@ -175,12 +177,14 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 			return e.drain()
 		case <-e.wakeable():
 		case <-timer.C:
-		case b, ok := <-e.committer.done:
+		case <-e.committer.free:
+			e.wanted = true
+		case told, ok := <-e.committer.done:
 			if !ok {
 				return e.storeError()
 			}
-			e.durable(b)
-			e.afterCommit(b)
+			e.durable(told)
+			e.afterCommit(told[0])
 		}
 		e.round()
 	}
@@ -258,10 +262,10 @@ func (e *Engine) save() {
 	}
 }
 
-// submitBatch hands the batch over unless one is under commit.
+// submitBatch hands the batch over where the committer takes one.
 func (e *Engine) submitBatch() {
 	b := e.batch
-	if e.inflight != nil || b.empty() && len(b.ops) == 0 && len(b.tells) == 0 {
+	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.tells) == 0 {
 		return
 	}
 	b.seal(e.clock.now().Serving)
@@ -269,30 +273,37 @@ func (e *Engine) submitBatch() {
 	if !b.empty() {
 		e.savedAt = b.serving
 	}
-	e.inflight = b
+	e.inflight = append(e.inflight, b)
 	e.batch = newBatch(b.number+1, &e.blanks)
-	e.committer.work <- b // the committer is idle
+	e.wanted = false
+	e.committer.work <- b // which is empty
 }
 
-// durable takes note that a batch was committed and told.
-func (e *Engine) durable(b *batch) {
-	e.inflight = nil
-	for _, c := range b.changes {
-		e.set.durable(b.number, c)
+// durable takes note that batches were committed and told.
+func (e *Engine) durable(told []*batch) {
+	e.inflight = slices.Delete(e.inflight, 0, len(told))
+	for _, b := range told {
+		for _, c := range b.changes {
+			e.set.durable(b.number, c)
+		}
+		e.blanks.put(b.changes) // the committer has told all that they say
+		e.beginReading(b.number)
 	}
-	e.blanks.put(b.changes) // the committer has told all that they say
-	e.beginReading(b.number)
 }
 
 // flush waits until the store holds everything that was decided, so that it may be scanned. It panics if the store fails.
 func (e *Engine) flush() {
-	for e.inflight != nil || !e.batch.empty() {
+	for len(e.inflight) > 0 || !e.batch.empty() {
 		e.submitBatch()
-		b, ok := <-e.committer.done
-		if !ok {
-			panic(corrupt{e.committer.err})
+		select {
+		case <-e.committer.free:
+			e.wanted = true
+		case told, ok := <-e.committer.done:
+			if !ok {
+				panic(corrupt{e.committer.err})
+			}
+			e.durable(told)
 		}
-		e.durable(b)
 	}
 }
 
@@ -316,6 +327,9 @@ func (e *Engine) stop(err error) {
 	}
 	close(e.committer.work)
 	for range e.committer.done { // until it is closed
+	}
+	for b := range e.committer.work {
+		b.answer(why)
 	}
 	e.readers.Wait()
 	e.batch.answer(why)

@@ -112,6 +112,7 @@ func (h *hand) encodeBatch() {
 func (h *hand) committed() {
 	b := h.batch
 	h.batch = newBatch(b.number+1, &h.blanks)
-	h.durable(b)
+	h.inflight = append(h.inflight, b)
+	h.durable([]*batch{b})
 	h.afterCommit(b)
 }

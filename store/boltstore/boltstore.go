@@ -3,7 +3,6 @@ package boltstore
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"math"
@@ -28,11 +27,12 @@ type Store struct {
 	notes    *os.File // the store's own, where one flush makes a commit durable; see flush
 	close    func() error
 
-	committing sync.Mutex    // until the outcome is known: held over the two below
-	plan       plan          // of the commit under way
-	unlisted   bool          // the last commit left the list of free pages out
-	durable    atomic.Uint64 // number of the last commit that is
-	settled    sync.Cond     // durable has grown, or failed is set
+	writing  sync.Mutex    // from the beginning of a commit until it is written
+	plan     plan          // of that commit
+	flushing sync.Mutex    // from before it is written until its outcome is known; taken after writing
+	unlisted bool          // the last commit left the list of free pages out; guarded by flushing
+	durable  atomic.Uint64 // number of the last commit that is
+	settled  sync.Cond     // durable has grown, or failed is set
 }
 
 var _ store.Store = (*Store)(nil)
@@ -50,8 +50,7 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 			s.recheck.end()
 		}
 		s.listFree()
-		s.committing.Lock() // a commit flushes after bbolt has let go of it
-		defer s.committing.Unlock()
+		defer s.pause()() // a commit flushes after bbolt has let go of it
 		s.keepNote()
 		disown()
 		return db.Close()
@@ -59,23 +58,14 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	return s
 }
 
-// Commit implements store.Store: one read-write transaction, one flush. bbolt's own Batch is not used, since it runs
-// functions again after an error.
-func (s *Store) Commit(_ context.Context, b *store.Batch) error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if failed := s.failed.Load(); failed != nil {
-		return failed
+// pause waits for the end of the commits under way, and keeps others from beginning until it is over.
+func (s *Store) pause() (over func()) {
+	s.writing.Lock()
+	s.flushing.Lock()
+	return func() {
+		s.flushing.Unlock()
+		s.writing.Unlock()
 	}
-	err := s.update(b, s.manyFree(b.Len()))
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return store.ErrClosed
-	}
-	// Trying again could succeed and hide the loss: after a failed sync Linux takes the pages for written.
-	return s.fail(err)
 }
 
 // fail has every further call fail with the first error, and the next Open check the store before anything else.
@@ -126,10 +116,9 @@ func (s *Store) Snapshot(w io.Writer) (int64, error) {
 	return tx.WriteTo(w)
 }
 
-// beginDurable waits for the end of a commit under way.
+// beginDurable reads a state that is durable.
 func (s *Store) beginDurable() (*bbolt.Tx, error) {
-	s.committing.Lock()
-	defer s.committing.Unlock()
+	defer s.pause()()
 	if failed := s.failed.Load(); failed != nil {
 		return nil, failed
 	}

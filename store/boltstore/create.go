@@ -44,7 +44,16 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 	}
 	var b store.Batch
 	migrations.Stamp(&b)
-	err = db.Update(func(tx *bbolt.Tx) error { return new(plan).apply(tx, &b) })
+	err = db.Update(func(tx *bbolt.Tx) error {
+		w, err := newWriters(tx)
+		if err == nil {
+			err = new(plan).apply(w, &b)
+		}
+		if err == nil {
+			err = w.finish()
+		}
+		return err
+	})
 	return file.Name(), errors.Join(err, db.Sync(), db.Close())
 }
 

@@ -1,18 +1,12 @@
 package boltstore
 
-import (
-	"os"
-
-	"go.etcd.io/bbolt"
-
-	"github.com/lessor-dev/lessor/store"
-)
+import "os"
 
 // A commit is made durable by one flush: its pages, and the meta page that leads to them, together. bbolt by itself flushes the pages first, so that no meta page ever leads to what
 // is not there. Here the first Open after a loss of power finds that out (checkData): where not all of the newest commit is there, nobody was told of it, and it is taken back.
 //
 // This rests on what bbolt does: a commit is never written over pages of the one before. It frees the pages that it replaces for the commit after it, and the meta pages are written
-// in turn. So whatever a loss of power keeps of a commit, the one before is whole.
+// in turn. So whatever a loss of power keeps of a commit, the one before is whole. And the next one is not written before this one is durable, though it begins before (commit.go).
 //
 // The first commit after Open still has two flushes. In a copy that Snapshot wrote, it may be written over the meta page of the newest; and where a commit was taken back, the next has its
 // number, by which the sums would know old pages from new ones.
@@ -20,30 +14,8 @@ import (
 // flushOnce begins to do so, in a store that is of the newest format. Its notes go to file.
 func (s *Store) flushOnce(file *os.File) { s.notes = file }
 
-// update is one read-write transaction. The caller holds s.committing.
-func (s *Store) update(b *store.Batch, unlisted bool) error {
-	var number uint64
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		s.db.NoFreelistSync, s.unlisted = unlisted, unlisted
-		number = uint64(tx.ID())
-		return s.plan.apply(tx, b)
-	})
-	if err == nil && s.db.NoSync {
-		err = s.db.Sync()
-	}
-	if err != nil {
-		return err
-	}
-	s.ended(func() { s.durable.Store(number) })
-	if s.notes != nil {
-		s.note()
-		s.db.NoSync = true
-	}
-	return nil
-}
-
 // note says in the file that the last commit is durable. It is on the disk with the next flush, or when the kernel sees fit; without it a damaged page of that commit would be taken for
-// one that never came to the disk. The caller holds s.committing.
+// one that never came to the disk. The caller holds s.flushing.
 func (s *Store) note() {
 	number := s.durable.Load()
 	_, _ = s.notes.WriteAt(note(number), noteAt(number, s.pageSize)) // the next flush will say what is wrong

@@ -1,7 +1,5 @@
 package boltstore
 
-import "github.com/lessor-dev/lessor/store"
-
 // A commit can write the list of free pages with the rest: then the next Open need not look for them in the whole file. But it writes all of the list, which
 // a large drain makes long. So a commit leaves it out where it would be large beside what the commit writes anyway.
 const (
@@ -17,12 +15,21 @@ func (s *Store) manyFree(changes int) bool {
 
 // listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages, and checks the store.
 func (s *Store) listFree() {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	if !s.unlisted || s.failed.Load() != nil {
+	if !s.lastUnlisted() {
 		return
 	}
-	if err := s.update(new(store.Batch), false); err != nil {
-		_ = s.fail(err)
+	c, err := s.beginCommit()
+	if err != nil {
+		return // all who ask were told
 	}
+	c.unlisted = new(false)
+	if c.Write() == nil {
+		_ = c.Sync()
+	}
+}
+
+func (s *Store) lastUnlisted() bool {
+	s.flushing.Lock()
+	defer s.flushing.Unlock()
+	return s.unlisted
 }

@@ -70,11 +70,8 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 			}
 		}
 		before := used(t, s)
-		s.committing.Lock()
 		unlisted := rnd.IntN(2) == 0
-		err := s.update(&b, unlisted)
-		s.committing.Unlock()
-		if err != nil {
+		if err := commitListing(s, &b, !unlisted); err != nil {
 			t.Fatal(err)
 		}
 		listed[!unlisted]++
@@ -160,9 +157,7 @@ func TestListThatFailsTakesTheMark(t *testing.T) {
 	s := mustOpen(t, dir)
 	s.recheck.done.Wait()
 	var b store.Batch
-	s.committing.Lock()
-	err := s.update(&b, true)
-	s.committing.Unlock()
+	err := commitListing(s, &b, false)
 	if err := errors.Join(err, lockedFile(s).Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -172,4 +167,18 @@ func TestListThatFailsTakesTheMark(t *testing.T) {
 	if hasMark(dir) {
 		t.Error("there is a mark")
 	}
+}
+
+// commitListing commits with the list of free pages, or without.
+func commitListing(s *Store, b *store.Batch, listed bool) error {
+	c, err := s.beginCommit()
+	if err != nil {
+		return err
+	}
+	c.unlisted = new(!listed)
+	c.Apply(b)
+	if err := c.Write(); err != nil {
+		return err
+	}
+	return c.Sync()
 }

@@ -13,28 +13,23 @@ type plan struct {
 	byKeyspace [store.NumKeyspaces][]int // indexes into the batch
 }
 
-func (p *plan) apply(tx *bbolt.Tx, b *store.Batch) error {
-	all, err := readSums(tx)
-	if err != nil {
-		return err
-	}
+func (p *plan) apply(to *writers, b *store.Batch) error {
 	p.group(b)
 	for ks, changes := range p.byKeyspace {
 		if len(changes) == 0 {
 			continue
 		}
-		bucket, err := openBucket(tx, store.Keyspace(ks))
+		w, err := to.open(store.Keyspace(ks))
 		if err != nil {
 			return err
 		}
-		w := newWriter(bucket, &all[ks])
 		for _, i := range changes {
 			if err := w.apply(b.At(i)); err != nil {
 				return err
 			}
 		}
 	}
-	return all.put(tx)
+	return nil
 }
 
 func (p *plan) group(b *store.Batch) {

@@ -8,6 +8,33 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
+// writers are those of one commit. There is one for a bucket, however many batches the commit has: bbolt never finds the last key of a bucket of several pages of
+// which this transaction has deleted everything.
+type writers struct {
+	tx   *bbolt.Tx
+	sums *sums
+	of   [store.NumKeyspaces]*writer
+}
+
+func newWriters(tx *bbolt.Tx) (*writers, error) {
+	sums, err := readSums(tx)
+	return &writers{tx: tx, sums: sums}, err
+}
+
+func (w *writers) open(ks store.Keyspace) (*writer, error) {
+	if w.of[ks] == nil {
+		bucket, err := openBucket(w.tx, ks)
+		if err != nil {
+			return nil, err
+		}
+		w.of[ks] = newWriter(bucket, &w.sums[ks])
+	}
+	return w.of[ks], nil
+}
+
+// finish writes the sums of what was changed.
+func (w *writers) finish() error { return w.sums.put(w.tx) }
+
 // writer changes one bucket and its sum. Most new keys come behind all others, so that it knows without a search that there is nothing under them.
 type writer struct {
 	bucket *bbolt.Bucket

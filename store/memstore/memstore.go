@@ -82,6 +82,11 @@ func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
+// Begin implements store.Store.
+func (s *Store) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, s.Commit), nil
+}
+
 func (s *Store) intercept(ctx context.Context, b *store.Batch, apply func()) error {
 	if hook := s.hook.Load(); hook != nil {
 		return (*hook)(ctx, b, apply)

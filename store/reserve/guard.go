@@ -19,3 +19,9 @@ func (g guarded) Commit(ctx context.Context, b *store.Batch) error {
 	g.reserve.Check()
 	return g.Store.Commit(ctx, b)
 }
+
+// Begin implements store.Store.
+func (g guarded) Begin(ctx context.Context) (store.Tx, error) {
+	g.reserve.Check()
+	return g.Store.Begin(ctx)
+}

@@ -17,6 +17,8 @@ import (
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/test/harness"
@@ -125,26 +127,36 @@ func (c *boltCheck) close() {
 	}
 }
 
-// commitTo commits to a store, and prints a line after each commit.
+// commitTo commits to a store, and prints a line after each commit: two goroutines in turn, as an engine does, so that one begins while the other one waits for the disk.
 func commitTo(dir string) error {
 	st, err := boltstore.Open(dir, boltstore.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	for n := range uint32(60) {
-		var b store.Batch
-		for key := range n % 7 {
-			b.Put(store.Spec, binary.BigEndian.AppendUint32(nil, n*10+key), make([]byte, 100<<(key+n%5)))
-		}
-		b.Delete(store.Spec, binary.BigEndian.AppendUint32(nil, n*5))
-		if n == 40 {
-			b.Put(store.Output, []byte("large"), make([]byte, 20<<20)) // the file must grow
-		}
-		if err := st.Commit(context.Background(), &b); err != nil {
-			return err
-		}
-		fmt.Println(n)
+	var both errgroup.Group
+	for first := range uint32(2) {
+		both.Go(func() error {
+			for n := first; n < 60; n += 2 {
+				if err := st.Commit(context.Background(), changes(n)); err != nil {
+					return err
+				}
+				fmt.Println(n)
+			}
+			return nil
+		})
 	}
-	return nil
+	return both.Wait()
+}
+
+func changes(n uint32) *store.Batch {
+	b := new(store.Batch)
+	for key := range n % 7 {
+		b.Put(store.Spec, binary.BigEndian.AppendUint32(nil, n*10+key), make([]byte, 100<<(key+n%5)))
+	}
+	b.Delete(store.Spec, binary.BigEndian.AppendUint32(nil, n*5))
+	if n == 40 {
+		b.Put(store.Output, []byte("large"), make([]byte, 20<<20)) // the file must grow
+	}
+	return b
 }

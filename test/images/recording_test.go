@@ -120,6 +120,11 @@ func (r *recorder) wrote(b []byte, at int64) {
 	}
 }
 
+// Begin implements store.Store.
+func (r *recorder) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, r.Commit), nil
+}
+
 // Commit implements store.Store.
 func (r *recorder) Commit(ctx context.Context, b *store.Batch) error {
 	r.now = commit{first: r.opened}

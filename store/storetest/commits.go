@@ -1,0 +1,107 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lessor-dev/lessor/store"
+)
+
+func begin(t *testing.T, s store.Store) store.Tx {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("Begin: %v", err)
+	}
+	return tx
+}
+
+// batchOf is a batch of changes, of keys and values in turn. A value that is empty deletes the key.
+func batchOf(ks store.Keyspace, changes ...string) *store.Batch {
+	b := new(store.Batch)
+	for i := 0; i < len(changes); i += 2 {
+		if changes[i+1] == "" {
+			b.Delete(ks, []byte(changes[i]))
+		} else {
+			b.Put(ks, []byte(changes[i]), []byte(changes[i+1]))
+		}
+	}
+	return b
+}
+
+func finish(t *testing.T, tx store.Tx) {
+	t.Helper()
+	if err := tx.Write(); err != nil {
+		t.Fatalf("Write: %v", err)
+	}
+	if err := tx.Sync(); err != nil {
+		t.Fatalf("Sync: %v", err)
+	}
+}
+
+// A6: batches of one commit are applied in their order, and none is seen before the commit; also where one takes away all that there was.
+func (be Backend) testTogether(t *testing.T) {
+	const many = 2000
+	s := be.New(t)
+	var fill, empty store.Batch
+	for i := range many {
+		fill.Put(store.Task, fmt.Appendf(nil, "k%06d", i), []byte("value"))
+		empty.Delete(store.Task, fmt.Appendf(nil, "k%06d", i))
+	}
+	tx := begin(t, s)
+	tx.Apply(&fill)
+	tx.Apply(batchOf(store.Task, "a", "1", "b", "1"))
+	tx.Apply(batchOf(store.Task, "a", "2", "b", "", "k000007", "other"))
+	wantAbsent(t, s, store.Task, "a")
+	finish(t, tx)
+	wantValue(t, s, store.Task, "a", "2")
+	wantAbsent(t, s, store.Task, "b")
+	wantValue(t, s, store.Task, "k000007", "other")
+	wantValue(t, s, store.Task, "k001999", "value")
+
+	tx = begin(t, s)
+	tx.Apply(&empty)
+	tx.Apply(batchOf(store.Task, "a", ""))
+	tx.Apply(batchOf(store.Task, "k000001", "again"))
+	finish(t, tx)
+	s = be.Reopen(t, s)
+	wantValue(t, s, store.Task, "k000001", "again")
+	wantAbsent(t, s, store.Task, "k001999")
+	wantAbsent(t, s, store.Task, "a")
+}
+
+// A6: of a commit that was taken back nothing is left, and the next one is as if it had not been.
+func (be Backend) testRollback(t *testing.T) {
+	s := be.New(t)
+	put(t, s, store.Task, "a", "1")
+	tx := begin(t, s)
+	tx.Apply(batchOf(store.Task, "a", "2", "b", "2"))
+	tx.Rollback()
+	wantValue(t, s, store.Task, "a", "1")
+	put(t, s, store.Task, "c", "3")
+	s = be.Reopen(t, s)
+	wantValue(t, s, store.Task, "a", "1")
+	wantAbsent(t, s, store.Task, "b")
+	wantValue(t, s, store.Task, "c", "3")
+}
+
+// A6: a commit begins while the one before is not durable yet, and is made on what that one left.
+func (be Backend) testOverlap(t *testing.T) {
+	s := be.New(t)
+	first := begin(t, s)
+	first.Apply(batchOf(store.Task, "a", "1", "b", "1"))
+	if err := first.Write(); err != nil {
+		t.Fatal(err)
+	}
+	second := begin(t, s)
+	second.Apply(batchOf(store.Task, "b", "2", "c", "2"))
+	if err := first.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	wantAbsent(t, s, store.Task, "c")
+	finish(t, second)
+	s = be.Reopen(t, s)
+	wantValue(t, s, store.Task, "a", "1")
+	wantValue(t, s, store.Task, "b", "2")
+	wantValue(t, s, store.Task, "c", "2")
+}
