@@ -95,7 +95,7 @@ func (c *committer) next(s *side) bool {
 	return now.err == nil
 }
 
-// write takes what there is to commit and sides it to the disk. nil: there is nothing any more.
+// write takes what there is to commit and hands it to the disk. nil: there is nothing any more.
 func (c *committer) write(s *side) *commit {
 	turn := <-c.turn
 	defer func() { c.turn <- turn }()

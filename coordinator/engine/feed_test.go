@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,20 +8,14 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
-	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// together makes all that do puts into the inbox share one batch.
+// together makes all that do puts into the inbox share one batch: the loop stands still meanwhile.
 func (r *rig) together(do func()) {
 	r.Helper()
 	block := make(chan struct{})
-	r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-		<-block
-		apply()
-		return nil
-	})
-	go submitOne(r) // under commit from here on
+	go inside(r, func() bool { <-block; return true })
 	synctest.Wait()
 	do()
 	close(block)

@@ -177,7 +177,7 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 		})
 		go submitOne(r)
 		synctest.Wait()
-		for range maxBatchOps + 1 {
+		for range 3*maxBatchOps + 1 { // the commit that has begun takes as many, and the batch
 			if err := r.inbox.put(home.Tenant, op{run: func() {}}); err != nil {
 				r.Fatal(err)
 			}
@@ -219,6 +219,37 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 		r.want(r.say(lease.KindHeartbeat, early), lease.VerdictCommitted, lease.None)
 		time.Sleep(spec.HeartbeatTimeout)
 		r.want(r.say(lease.KindHeartbeat, early), lease.VerdictCancelled, lease.LeaseExpired)
+	})
+}
+
+// A8: so is one that waits for a commit before it that takes long, too.
+func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
+	t.Attr("rules", "A8")
+	run(t, func(r *rig) {
+		const slow = 7 * time.Second
+		r.submit(work())
+		r.submit(work())
+		r.lease(2, 0)
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			time.Sleep(slow)
+			apply()
+			return nil
+		})
+		c, _ := r.join("i", 2)
+		go submitOne(r)
+		time.Sleep(time.Second)
+		go submitOne(r)
+		time.Sleep(2*slow - time.Second/2)
+		synctest.Wait()
+		r.st.(*memstore.Store).SetHook(nil)
+		granted := c.grants()
+		if len(granted) != 2 {
+			r.Fatalf("%d grants, want those that the commits held back", len(granted))
+		}
+		time.Sleep(lease.DefaultAckWithin - time.Second)
+		for _, g := range granted[1:] {
+			r.want(r.say(lease.KindAck, g), lease.VerdictCommitted, lease.None)
+		}
 	})
 }
 
