@@ -35,7 +35,10 @@ type killing struct {
 // Begin implements store.Store.
 func (k *killing) Begin(ctx context.Context) (store.Tx, error) {
 	tx, err := k.Store.Begin(ctx)
-	return &killingTx{Tx: tx, store: k}, err
+	if err != nil {
+		return nil, err
+	}
+	return &killingTx{Tx: tx, store: k}, nil
 }
 
 // killingTx is one of those commits.

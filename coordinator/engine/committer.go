@@ -47,6 +47,7 @@ type commit struct {
 	err     error
 	began   time.Time
 	took    time.Duration
+	ended   time.Time     // set before durable is closed
 	before  *commit       // nil once this one was told
 	durable chan struct{} // closed when it is, or has failed
 	told    chan struct{}
@@ -104,6 +105,10 @@ func (c *committer) write(s *side) *commit {
 		return nil
 	}
 	c.last = now
+	if free := now.before.ended; now.tx != nil && free.After(now.began) { // what it waited for is told of with the commit before
+		now.began = free
+		s.began.Store(&free)
+	}
 	select {
 	case <-c.failed:
 		now.err = c.err
@@ -178,8 +183,9 @@ func (c *committer) take(now *commit, b *batch, s *side) {
 		return
 	}
 	if now.tx == nil {
-		now.began = time.Now()
-		s.began.Store(&now.began)
+		began := time.Now()
+		now.began = began
+		s.began.Store(&began)
 		if now.tx, now.err = c.st.Begin(context.Background()); now.err != nil {
 			return
 		}
@@ -195,6 +201,7 @@ func (c *committer) end(now *commit) {
 	if now.err != nil {
 		c.fail(now.err)
 	}
+	now.ended = time.Now()
 	close(now.durable)
 	<-now.before.told
 	now.before = nil
@@ -212,7 +219,7 @@ func (c *committer) end(now *commit) {
 		c.events.Committed(now.changes, now.took)
 	}
 	c.done <- now.batches
-	now.batches = nil
+	now.batches, now.tx = nil, nil // it is kept as the last one, for as long as nothing happens
 }
 
 // fail keeps the first error.
@@ -255,11 +262,15 @@ type encoded struct {
 	used int
 }
 
-// maxKept is the largest batch whose memory is kept, in bytes.
-const maxKept = 2 << 20
+// Bounds of the memory that is kept: of each batch, in bytes, and how many. Each becomes as large as the largest one that it was ever used for.
+const (
+	maxKept     = 2 << 20
+	keptBatches = 16
+)
 
 func (e *encoded) reset() {
 	e.all = slices.DeleteFunc(e.all, func(b *store.Batch) bool { return b.Bytes() > maxKept })
+	e.all = slices.Delete(e.all, min(len(e.all), keptBatches), len(e.all))
 	e.used = 0
 }
 

@@ -32,16 +32,30 @@ func (e *Engine) giveBack(d time.Duration) {
 
 // lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
 func (e *Engine) lagging() bool {
-	return len(e.inflight) > 0 && e.now.Serving.Sub(e.inflight[0].serving) >= SlowCommit
+	if len(e.inflight) == 0 {
+		return false
+	}
+	since, _ := e.silent(e.inflight[0])
+	return e.now.Serving.Sub(since) >= SlowCommit
+}
+
+// silent is since when nothing was told, with the stalls before: since a batch was handed over, or since the commit before, for which it may have waited.
+func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
+	if e.toldAt > b.serving {
+		return e.toldAt, e.toldLost
+	}
+	return b.serving, b.lost
 }
 
 // afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard
 // of grants and renewals, so that nobody could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.look()
-	if d := e.now.Serving.Sub(b.serving) - (e.lost - b.lost); d >= SlowCommit && e.set.live > 0 {
+	since, lost := e.silent(b)
+	if d := e.now.Serving.Sub(since) - (e.lost - lost); d >= SlowCommit && e.set.live > 0 {
 		e.giveBack(d)
 	}
+	e.toldAt, e.toldLost = e.now.Serving, e.lost
 }
 
 // expireDue applies timers that are due, without a scan (T8).

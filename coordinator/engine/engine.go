@@ -105,6 +105,8 @@ type Engine struct {
 	now       lease.Now
 	stalled   bool          // the loop stood still in this round
 	lost      time.Duration // by stalls, so far
+	toldAt    lease.Instant // when a commit was told last
+	toldLost  time.Duration // by stalls before
 	savedAt   lease.Instant
 	taken     []op         // from the inbox, not yet run
 	spare     []op         // their memory

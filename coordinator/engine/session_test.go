@@ -253,6 +253,46 @@ func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
 	})
 }
 
+// A8: where every commit takes long and there is always another one, what is due is still done after each; and leases get back just the time of the commits that are slow.
+func TestCommitsThatFollowEachOther(t *testing.T) {
+	t.Attr("rules", "A8")
+	for _, each := range []time.Duration{SlowCommit * 6 / 10, SlowCommit * 3 / 2, SlowCommit * 6} {
+		run(t, func(r *rig) {
+			spec := work()
+			spec.HeartbeatTimeout = time.Hour
+			r.submit(spec)
+			g := r.lease(1, 0)[0]
+			r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
+			r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+				time.Sleep(each)
+				apply()
+				return nil
+			})
+			delayed := work()
+			delayed.RunAt = lease.WallOf(time.Now().Add(2 * each))
+			id := r.submit(delayed)[0].ID
+			began, longest := time.Now(), time.Duration(0)
+			for time.Since(began) < 20*each {
+				go submitOne(r)
+				time.Sleep(each / 10)
+				longest = max(longest, r.CommitPending())
+			}
+			lasted := time.Since(began)
+			if longest > each {
+				r.Errorf("commits of %v: one counts as under way for %v", each, longest)
+			}
+			if got := r.version(id).Rest; got != lease.Ready {
+				r.Errorf("commits of %v: a task that was due long ago is %v", each, got)
+			}
+			given := time.Duration(r.version(g.Task.ID).Lease.Stalled)
+			if each < SlowCommit && given != 0 || each >= SlowCommit && (given < lasted-3*each || given > lasted+3*each) {
+				r.Errorf("commits of %v for %v: given back: %v", each, lasted, given)
+			}
+			r.st.(*memstore.Store).SetHook(nil)
+		})
+	}
+}
+
 // A stall of the loop that lies within a commit is given back once.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
 	t.Attr("rules", "A8")
