@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -20,12 +18,13 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // guardedBy is a coordinator that asks for credentials.
-func guardedBy(t *testing.T, rules Auth, test func(t *testing.T, r *rig)) {
+func guardedBy(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
 }
@@ -38,7 +37,7 @@ func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id stri
 
 func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Duration) (token, id string) {
 	t.Helper()
-	token, made, err := r.door.keyring.Create(t.Context(), auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
+	token, made, err := r.gate.Keyring().Create(t.Context(), auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,48 +81,25 @@ func (r *rig) streams() map[string]bool {
 	return all
 }
 
-// X2: every call that the server knows has a rule, and no rule is for a call that is not there.
-func TestEveryCallHasARule(t *testing.T) {
-	t.Attr("rules", "X2")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		ruled := slices.Sorted(maps.Keys(access))
-		for method := range unguarded {
-			if access[method] != auth.Nobody {
-				t.Errorf("%s is for everybody and for some", method)
-			}
-			ruled = append(ruled, method)
-		}
-		slices.Sort(ruled)
-		if methods := r.methods(); !slices.Equal(methods, ruled) {
-			t.Errorf("calls %q\nrules %q", methods, ruled)
-		}
-		for method, roles := range access {
-			if !roles.Has(auth.Operator) {
-				t.Errorf("%s is not for operators", method)
-			}
-		}
-	})
-}
-
 // X1, X2: each call against each credential: let in is who has a good one of a role that the call is for, and nobody else. Tokens are on.
 func TestWhoMayCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		old, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		good, id := r.issue(t, "acme", auth.Operator)
-		if _, err := r.door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{
 			auth.Missing: t.Context(), auth.Malformed: bearing(t.Context(), "secret"), auth.Revoked: bearing(t.Context(), good),
 			auth.Expired: bearing(t.Context(), old), auth.BadSignature: bearing(t.Context(), old[:len(old)-4]+"AAAA"),
 		}
-		cells := 0
+		cells, rules := 0, readRules(t)
 		for _, method := range r.methods() {
 			for problem, ctx := range bad {
 				cells++
-				if err := r.invoke(ctx, method); unguarded[method] == (problemOf(err) == string(problem)) {
+				if err := r.invoke(ctx, method); rules.needsNone(method) == (problemOf(err) == string(problem)) {
 					t.Errorf("%s with a credential that is %s: %v", method, problem, err)
 				}
 			}
@@ -134,7 +110,7 @@ func TestWhoMayCall(t *testing.T) {
 				cells++
 				err := r.invoke(bearing(t.Context(), token), method)
 				refused := refusal.CodeOf(err) == refusal.CodeForbidden && status.Code(err) == codes.PermissionDenied
-				if status.Code(err) == codes.Unauthenticated || refused == (access[method].Has(role) || unguarded[method]) {
+				if status.Code(err) == codes.Unauthenticated || refused == (rules.allows(role, method) || rules.needsNone(method)) {
 					t.Errorf("%s as %v: %v", method, role, err)
 				}
 			}
@@ -156,7 +132,7 @@ func problemOf(err error) string {
 // X1: the form of the header counts, and two of them are none.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
 		for _, headers := range [][]string{{token}, {"Basic " + token}, {"Bearer"}, {"Bearer "}, {"Bearer " + token, "Bearer " + token}, {"Bearer  " + token}} {
 			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": headers})
@@ -174,7 +150,7 @@ func TestAuthorizationHeaders(t *testing.T) {
 // X1: who may not come in is not told what is wrong with the request.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
 			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(frameSender{newCodec()}))
 			if problemOf(err) != string(auth.Missing) {
@@ -187,7 +163,7 @@ func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 // X1: no log has a token in it, good or bad.
 func TestNoTokenInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		ctx := bearing(t.Context(), operator)
 		service := lessorv1.NewAuthServiceClient(r.conn)
@@ -229,7 +205,7 @@ func TestOpenCoordinatorIssuesNothing(t *testing.T) {
 // X2: what the service shows and ends is the caller's own.
 func TestTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		service := lessorv1.NewAuthServiceClient(r.conn)
 		operator, id := r.issue(t, "acme", auth.Operator)
 		stranger, _ := r.issue(t, "evil", auth.Operator)
@@ -273,29 +249,4 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 			t.Errorf("keys %v and %v (%v, %v)", theirs, ours, err, err2)
 		}
 	})
-}
-
-// X2: docs/security.md shows the rules as they are.
-func TestTheManualShowsTheRules(t *testing.T) {
-	t.Attr("rules", "X2")
-	manual, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer} {
-		_, row, found := strings.Cut(string(manual), "\n| "+role.String()+" | ")
-		row, _, _ = strings.Cut(row, " |\n")
-		shown := strings.Fields(strings.ReplaceAll(row, "`", ""))
-		var ruled []string
-		for method, roles := range access {
-			if name := path.Base(method); roles.Has(role) && name != "ServerReflectionInfo" {
-				ruled = append(ruled, name)
-			}
-		}
-		slices.Sort(shown)
-		slices.Sort(ruled)
-		if !found || !slices.Equal(shown, ruled) {
-			t.Errorf("%v: the manual shows %q, the rules are %q", role, shown, ruled)
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -44,7 +45,7 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	f := s.fields()
 	queue := f.ID("queue", req.GetQueue())
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
-	tenant := identify(ctx).Tenant
+	tenant := gate.Identify(ctx).Tenant
 	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
 	after := list.cursor(f, req.GetPageToken())
 	if f.Err != nil {
@@ -77,7 +78,7 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 
 // GetStatus shows the coordinator itself.
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	tenant := who.Tenant
 	live, err := s.census.LiveOf(ctx, tenant)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(s.open.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
-		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.caller()), unended),
+		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
 	}, nil
 }
 

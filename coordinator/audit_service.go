@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -16,7 +17,7 @@ import (
 
 // ListAuditEvents shows the audit of the caller's tenant, oldest first (X4).
 func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
-	f, tenant := s.fields(), identify(ctx).Tenant
+	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
 		Subject: f.ID("subject", req.GetSubject()), Action: f.ID("action", req.GetAction()), Outcome: f.ID("outcome", req.GetOutcome()),
 		Since: req.GetSince(), Until: req.GetUntil(),

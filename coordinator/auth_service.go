@@ -8,6 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -94,7 +95,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	token, t, err := s.keyring.Create(ctx, auth.Request{
 		Tenant: who.Tenant, Role: parseRole(req.GetRole()), Subject: req.GetSubject(), Life: life, IssuedBy: who.Subject,
 	}, time.Now())
@@ -107,7 +108,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 
 // ListTokens shows the tokens of the caller's tenant.
 func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRequest) (*lessorv1.ListTokensResponse, error) {
-	f, tenant := s.fields(), identify(ctx).Tenant
+	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("tokens", tenant, &lessorv1.ListTokensRequest{})
 	after := string(list.cursor(f, req.GetPageToken()))
@@ -133,7 +134,7 @@ func tokenKey(t records.Token) string { return fmt.Sprintf("%020d %s", t.IssuedA
 
 // RevokeToken ends a credential of the caller's tenant.
 func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeTokenRequest) (*lessorv1.RevokeTokenResponse, error) {
-	f, who := s.fields(), identify(ctx)
+	f, who := s.fields(), gate.Identify(ctx)
 	id := f.Required("token_id", req.GetTokenId())
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
@@ -157,7 +158,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	if req.GetRetireAfter() != nil {
 		bound = &retire
 	}
-	key, err := s.keyring.Rotate(ctx, identify(ctx).Tenant, bound, time.Now())
+	key, err := s.keyring.Rotate(ctx, gate.Identify(ctx).Tenant, bound, time.Now())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -167,7 +168,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 
 // ListKeys shows the keys of the caller's tenant.
 func (s *authService) ListKeys(ctx context.Context, _ *lessorv1.ListKeysRequest) (*lessorv1.ListKeysResponse, error) {
-	tenant, now := identify(ctx).Tenant, lease.WallOf(time.Now())
+	tenant, now := gate.Identify(ctx).Tenant, lease.WallOf(time.Now())
 	signed := map[string]uint32{}
 	for _, t := range s.keyring.List(tenant) {
 		if t.RevokedAt == 0 && t.ExpiresAt > now {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
@@ -19,7 +20,7 @@ import (
 // Backup governs copies of the whole store. While one is taken the store keeps all pages that it is made of, so that the file grows with what is
 // written meanwhile: nobody may take one for ever.
 type Backup struct {
-	// Tenant whose operators may take one. Empty: DefaultTenant. The copy has what is every tenant's.
+	// Tenant whose operators may take one. Empty: gate.DefaultTenant. The copy has what is every tenant's.
 	Tenant string
 	// Timeout is how long one may take; 0 is an hour. At least a second.
 	Timeout time.Duration
@@ -35,7 +36,7 @@ const (
 
 func (b *Backup) fill() {
 	if b.Tenant == "" {
-		b.Tenant = DefaultTenant
+		b.Tenant = gate.DefaultTenant
 	}
 	if b.Timeout == 0 {
 		b.Timeout = defaultBackupTimeout

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
@@ -190,8 +191,8 @@ func TestStopEndsABackup(t *testing.T) {
 // X2: a copy has what is every tenant's, so that operators of one tenant alone may have it.
 func TestWhoMayTakeABackup(t *testing.T) {
 	t.Attr("rules", "X2")
-	serveWith(t, nil, Config{Auth: &Auth{}, Backup: Backup{Tenant: "host"}}, func(t *testing.T, r *rig) {
-		for tenant, want := range map[string]codes.Code{"host": codes.OK, "acme": codes.PermissionDenied, DefaultTenant: codes.PermissionDenied} {
+	serveWith(t, nil, Config{Auth: &gate.Auth{}, Backup: Backup{Tenant: "host"}}, func(t *testing.T, r *rig) {
+		for tenant, want := range map[string]codes.Code{"host": codes.OK, "acme": codes.PermissionDenied, gate.DefaultTenant: codes.PermissionDenied} {
 			token, _ := r.issue(t, tenant, auth.Operator)
 			stream, err := r.admin.Backup(bearing(t.Context(), token), &lessorv1.BackupRequest{})
 			if err == nil {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -21,9 +22,9 @@ import (
 // started before, which is judged and renews its lease. One that is REJECTED would wait for its turn.
 func BenchmarkAuth(b *testing.B) {
 	for _, name := range []string{"open", "token"} {
-		var asks *Auth
+		var asks *gate.Auth
 		if name == "token" {
-			asks = &Auth{}
+			asks = &gate.Auth{}
 		}
 		b.Run("unary/"+name, func(b *testing.B) {
 			ctx, workers, start := benched(b, asks)
@@ -56,7 +57,7 @@ func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceCli
 	said := 0
 	say = func(payload proto.Message) {
 		said++
-		m := &lessorv1.SessionRequest{Id: strconv.Itoa(said), Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
+		m := &lessorv1.SessionRequest{Id: strconv.Itoa(said), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
 		setPayload(m, payload)
 		if err := stream.Send(m); err != nil {
 			b.Fatal(err)
@@ -74,7 +75,7 @@ func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceCli
 }
 
 // benched is a coordinator, the context of an operator who may call it, and the start of a task that the operator has.
-func benched(b *testing.B, asks *Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
+func benched(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
 	co, err := New(memstore.New(), Config{Auth: asks, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -94,7 +95,7 @@ func benched(b *testing.B, asks *Auth) (context.Context, lessorv1.WorkerServiceC
 	})
 	calls := ctx
 	if asks != nil {
-		token, _, err := co.door.keyring.Create(ctx, auth.Request{Tenant: DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
+		token, _, err := co.gate.Keyring().Create(ctx, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}

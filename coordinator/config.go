@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -31,8 +32,8 @@ type Config struct {
 	Recovery engine.Recovery
 	// Backup governs AdminService.Backup.
 	Backup Backup
-	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is DefaultTenant and may do everything.
-	Auth *Auth
+	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is gate.DefaultTenant and may do everything.
+	Auth *gate.Auth
 	// TLS is the transport of both listeners, client certificates included. nil: plain text.
 	TLS *tls.Config
 	// DiskFull reports whether the disk of the store is so full that no tasks should be taken in. nil: it never is.

@@ -3,7 +3,7 @@
 //
 // # The path of a call
 //
-// The gate lets the call in or not (access.go). A handler reads the request field by field (package convert), sends one command to the
+// The gate lets the call in or not (package gate). A handler reads the request field by field (package convert), sends one command to the
 // engine (package engine), waits, and writes the answer (convert again). It holds no state and takes no decision: what is right or wrong
 // about a lease is decided in package lease. Errors become statuses in one place (package refusal). What is shown of tasks at rest is
 // read from the store, whose committed state is all that anyone may see.
@@ -13,12 +13,10 @@
 // # Where things are
 //
 //	server.go config.go config_*.go           the process: settings, start, stop
-//	http.go metrics.go frame_bytes.go         what operators read; http_let.go: and who may
-//	authenticate.go tenant.go access.go       who calls (X1), and which role may call what (X2)
+//	http.go metrics.go frame_bytes.go         what operators read; http_let.go lets them in
 //	unread.go                                 answers that wait to be read, which grpc keeps (X5)
-//	quotas.go rejects.go                      what calls may use, and which are spared (X5); package quota counts
-//	vigil.go                                  ends calls under way with their credential (X3)
-//	audit.go audit_service.go                 which calls leave an entry in the audit (X4); showing it; package audit keeps it in bounds
+//	quotas.go                                 what tenants may use (X5); package quota counts
+//	audit_service.go                          shows the audit (X4), which package audit keeps in bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: who still waits, log, panics, bad strings, trace context
 //	edge.go page.go                           what the services share
 //	http_api.go                               the API in JSON (package httpapi), and who may report over it (H1)
@@ -33,6 +31,7 @@
 // Beneath it, packages in the order of a call:
 //
 //	porch                                     connections, and calls without a good credential (X5)
+//	gate                                      who calls, and may call what (X1 to X5)
 //	auth quota audit                          whose credential it is, what it may use, what is kept of it
 //	httpapi tasktoken                         the API in JSON; the tokens by which workers report over it
 //	convert refusal                           from the wire to the rules and back; what goes wrong, in codes and statuses

@@ -25,7 +25,7 @@ type edge struct {
 	// stopping ends when the coordinator begins to stop, so that streams end and unary requests that wait for work come back.
 	stopping context.Context
 	quotas   *quota.Book
-	rejects  rejects
+	rejects  quota.Rejects
 }
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }

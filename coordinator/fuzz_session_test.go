@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -148,7 +149,7 @@ func (p *play) checkHistory(id string) {
 	}
 }
 
-func (p *play) ctx() context.Context { return as(p.t.Context(), everyone) }
+func (p *play) ctx() context.Context { return throughGate(p.t.Context(), p.t) }
 
 // next is the next byte of the script; 0 after its end.
 func (p *play) next() byte {
@@ -272,7 +273,7 @@ func (p *play) name(a *actor) string {
 }
 
 func (p *play) say(a *actor, payload proto.Message) {
-	m := &lessorv1.SessionRequest{Id: p.name(a), Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
+	m := &lessorv1.SessionRequest{Id: p.name(a), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
 	if a.seq > 0 {
 		a.seq++
 	}

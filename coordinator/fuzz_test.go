@@ -3,15 +3,13 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"errors"
 	"testing"
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -55,7 +53,7 @@ func forged(kind string, cursor []byte) string {
 	case "audit":
 		m = &lessorv1.ListAuditEventsRequest{}
 	}
-	return newListing(kind, DefaultTenant, m).token(cursor)
+	return newListing(kind, gate.DefaultTenant, m).token(cursor)
 }
 
 // pages are all lists of a coordinator with something in each.
@@ -80,7 +78,7 @@ func newPages(f *testing.F) *pages {
 			f.Error(err)
 		}
 	})
-	p := &pages{ctx: as(ctx, everyone)}
+	p := &pages{ctx: throughGate(ctx, f)}
 	tasks := &taskService{edge: c.edge}
 	admin := &adminService{edge: c.edge, census: c.engine, revoker: c.engine, open: session.NewRegistry()}
 	for _, queue := range []string{"q", "p"} {
@@ -107,24 +105,4 @@ func newPages(f *testing.F) *pages {
 		},
 	}
 	return p
-}
-
-// The header of a credential has one reading: what is taken is the whole of what follows the word.
-func FuzzBearer(f *testing.F) {
-	f.Add("Bearer lsr_a.b.c")
-	f.Add("bearer  x")
-	f.Add("Bearer")
-	f.Add("Basic " + base64.StdEncoding.EncodeToString([]byte("a:b")))
-	f.Fuzz(func(t *testing.T, header string) {
-		token, err := bearer([]string{header})
-		if bad := (*auth.Error)(nil); err != nil && !errors.As(err, &bad) {
-			t.Errorf("%q: %v", header, err)
-		}
-		if err == nil && (token == "" || len(header) != len("bearer ")+len(token)) {
-			t.Errorf("%q is taken for %q", header, token)
-		}
-		if _, err := bearer([]string{header, header}); err == nil {
-			t.Errorf("%q is taken twice", header)
-		}
-	})
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
@@ -67,43 +66,15 @@ func (w *web) taken(token, queue string) held {
 	return held{id, a["taskToken"].(string), a["leaseId"].(string)}
 }
 
-// Every route has one rule, and no rule is for a route that is not there.
-func TestEveryRouteHasARule(t *testing.T) {
-	t.Attr("rules", "X2 H1")
-	if routes, ruled := httpapi.Routes(), slices.Sorted(maps.Keys(routeAccess)); !slices.Equal(routes, ruled) {
-		t.Errorf("routes %q\nrules %q", routes, ruled)
-	}
-	if routes, asked := httpapi.Routes(), slices.Sorted(maps.Keys(asks)); !slices.Equal(routes, asked) {
+// Every route is asked for, and the manual has a rule for it.
+func TestEveryRouteIsAskedFor(t *testing.T) {
+	t.Attr("rules", "X2")
+	routes := httpapi.Routes()
+	if asked := slices.Sorted(maps.Keys(asks)); !slices.Equal(routes, asked) {
 		t.Errorf("routes %q\nasked for %q", routes, asked)
 	}
-	for route, rule := range routeAccess {
-		if strings.HasSuffix(route, "started") || strings.HasSuffix(route, "heartbeat") || strings.HasSuffix(route, "completed") {
-			if !rule.holder || rule.call != "" || rule.everyone {
-				t.Errorf("%s is for others than the holder of the task token", route)
-			}
-		} else if rule.holder || (access[rule.call] == auth.Nobody) != rule.everyone {
-			t.Errorf("%s has the rule %+v", route, rule)
-		}
-	}
-}
-
-// docs/security.md shows the rules of the routes as they are.
-func TestTheManualShowsTheRoutes(t *testing.T) {
-	t.Attr("rules", "X2")
-	manual, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for route, rule := range routeAccess {
-		who := "`" + path.Base(rule.call) + "`"
-		if rule.holder {
-			who = "the task token"
-		} else if rule.everyone {
-			who = "everyone"
-		}
-		if row := "| `" + route + "` | " + who + " |\n"; !strings.Contains(string(manual), row) {
-			t.Errorf("the manual does not show %q", row)
-		}
+	if ruled := slices.Sorted(maps.Keys(readRules(t).routes())); !slices.Equal(routes, ruled) {
+		t.Errorf("routes %q\nrules %q", routes, ruled)
 	}
 }
 
@@ -111,13 +82,13 @@ func TestTheManualShowsTheRoutes(t *testing.T) {
 // nothing else does. Who is refused is told nothing of the request, which changes nothing.
 func TestWhoMayAskOverHTTP(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		w, rules := r.web(t), readRules(t)
 		old, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		gone, goneID := r.issue(t, "acme", auth.Operator)
-		if _, err := r.door.keyring.Revoke(t.Context(), "acme", goneID, "ann", time.Now()); err != nil {
+		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", goneID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		work := w.taken(operator, "q")
@@ -131,7 +102,7 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 			}
 		}
 		bad := map[string]string{"none": "", "no token": "secret", "expired": old, "revoked": gone, "forged": operator[:len(operator)-4] + "AAAA"}
-		for route, rule := range routeAccess {
+		for route, rule := range rules.routes() {
 			if rule.everyone {
 				w.ask(route, "", work.id).want(t, http.StatusOK)
 				continue
@@ -145,7 +116,7 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 			}
 			refused(route, work.token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
 			for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
-				if !access[rule.call].Has(role) {
+				if !rules.may(role, rule) {
 					token, _ := r.issue(t, "acme", role)
 					refused(route, token, role.String(), http.StatusForbidden, refusal.CodeForbidden)
 				}
@@ -165,10 +136,11 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 // letIn asks for each route with what opens it.
 func (r *rig) letIn(t *testing.T, w *web) {
 	t.Helper()
+	rules := readRules(t)
 	operator, _ := r.issue(t, "acme", auth.Operator)
-	for route, rule := range routeAccess {
+	for route, rule := range rules.routes() {
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
-			if !access[rule.call].Has(role) {
+			if !rules.may(role, rule) {
 				continue
 			}
 			id := w.made(operator, "q-"+role.String())
@@ -190,8 +162,8 @@ func (r *rig) letIn(t *testing.T, w *web) {
 // What is another tenant's is answered word for word as what is nobody's, on each route, and nothing of the other tenant changes.
 func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		w := r.web(t)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		w, rules := r.web(t), readRules(t)
 		victim, _ := r.issue(t, "victim", auth.Operator)
 		evil, _ := r.issue(t, "evil", auth.Operator)
 		id := w.taken(victim, "theirs").id
@@ -201,7 +173,7 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 			return w.ask("GET /v1/tasks/{task_id}", victim, id).text + w.ask("GET /v1/tasks/{task_id}", victim, waiting).text
 		}
 		before := look()
-		for route, rule := range routeAccess {
+		for route, rule := range rules.routes() {
 			token := evil
 			if rule.holder {
 				token = own
@@ -232,11 +204,11 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range ends {
 		t.Run(string(problem), func(t *testing.T) {
-			guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+			guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 				w := r.web(t)
-				operator, _ := r.issue(t, DefaultTenant, auth.Operator)
+				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 				id := w.made(operator, "q")
-				token, tokenID := r.issueFor(t, DefaultTenant, auth.Operator, shortLife)
+				token, tokenID := r.issueFor(t, gate.DefaultTenant, auth.Operator, shortLife)
 				events := w.open(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
 				read := bufio.NewReader(events.Body)
 				if e, ok := next(read); !ok || e.name != "node.state" {
@@ -273,15 +245,15 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 // Who reads nothing of a stream holds up nobody: it ends with its credential all the same.
 func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w := r.web(t)
-		token, tokenID := r.issue(t, DefaultTenant, auth.Operator)
+		token, tokenID := r.issue(t, gate.DefaultTenant, auth.Operator)
 		work := w.taken(token, "q")
 		res := w.open(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
 		for range 40 { // more than fits between the two
-			r.engine.Feed(DefaultTenant, news, func() {})
+			r.engine.Feed(gate.DefaultTenant, news, func() {})
 			synctest.Wait()
 		}
 		if err := ends[auth.Revoked](r, tokenID); err != nil {
@@ -290,7 +262,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
-		viewer, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		if metrics := w.send(http.MethodGet, "/metrics", viewer, "").text; !strings.Contains(metrics, over) {
 			t.Error("it goes on a second later")
 		}
@@ -300,7 +272,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 // What is done or refused over HTTP is in the audit as what is done by a call.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		viewer, _ := r.issue(t, "acme", auth.Viewer)

@@ -15,13 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // X1, X2: numbers are for viewers and operators, profiles for operators; who asks whether the coordinator lives needs no credential.
 func TestWhoMayReadOverHTTP(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	serveWith(t, nil, Config{Auth: &Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
+	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
 		bearers := map[string]string{"nobody": "", "a stranger": "Bearer nonsense"}
 		for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer, auth.Operator} {
 			token, _ := r.issue(t, "acme", role)
@@ -56,7 +57,7 @@ func TestWhoMayReadOverHTTP(t *testing.T) {
 // is refused so leaves no lines in the log.
 func TestGuessesOverHTTPArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
 		ask := func(path, ip, token string) int {
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
@@ -65,9 +66,9 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 			r.http.Handler.ServeHTTP(w, req)
 			return w.Code
 		}
-		const evil = "192.0.2.1"
+		const evil, burst = "192.0.2.1", 1000 // see package porch
 		begin := time.Now()
-		for i := range attemptBurst {
+		for i := range burst {
 			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
 				t.Fatalf("guess %d: %d after %v", i, code, time.Since(begin))
 			}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -27,7 +28,7 @@ type chain struct {
 // newChain has the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the
 // error that the caller got; the gate is inside of it, so that it shows who was not let in. Calls of other services (health, reflection) leave
 // no line, and sessions write lines of their own.
-func newChain(log *slog.Logger, under *calls, g *gate) chain {
+func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
 	})
@@ -41,14 +42,14 @@ func newChain(log *slog.Logger, under *calls, g *gate) chain {
 			under.unary,
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
-			g.unary,
+			g.Unary,
 			inItsPlace,
 		},
 		stream: []grpc.StreamServerInterceptor{
 			under.stream,
 			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
 			recovery.StreamServerInterceptor(caught),
-			g.stream,
+			g.Stream,
 		},
 	}
 }

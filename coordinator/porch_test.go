@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -67,7 +68,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		"an expired call": {"expired", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
-			guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+			guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 				ctx, method := t.Context(), tt.method
 				if method == "expired" {
 					token, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
@@ -114,14 +115,14 @@ func TestStrangersAreBounded(t *testing.T) {
 // X3: a credential that ends while the message of a call is being read lets the call do nothing.
 func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 	t.Attr("rules", "X3")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, "acme", auth.Operator)
 		stream, err := r.conn.NewStream(bearing(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // its headers are there
-		if _, err := r.door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if err := stream.SendMsg(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -16,7 +17,7 @@ import (
 // ListQueues shows the queues of a workspace by name.
 func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
 	list := newListing("queues", space.Tenant, &lessorv1.ListQueuesRequest{WorkspaceId: space.Workspace})
 	after := list.cursor(f, req.GetPageToken())
@@ -61,7 +62,7 @@ func queueName(ctx context.Context, f *convert.Fields, req interface {
 	GetName() string
 },
 ) (engine.Space, string) {
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
 	return space, f.Required("name", req.GetName())
 }
 
@@ -132,7 +133,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	case !found:
 		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
 		if t.Spec.Queue != name || t.Lease != nil || t.Rest.Final() {
 			return nil, false

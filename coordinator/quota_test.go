@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -22,6 +24,30 @@ import (
 // noQuotas is a book that refuses nothing that a test does.
 func noQuotas() *quota.Book {
 	return quota.New(quota.Config{}, func(quota.Caller, *quota.Error, bool) {})
+}
+
+// openGate lets everyone in.
+func openGate(t testing.TB) *gate.Gate {
+	t.Helper()
+	g, err := gate.New(gate.Deps{Quotas: noQuotas()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// throughGate is ctx of a call that was let in.
+func throughGate(ctx context.Context, t testing.TB) (in context.Context) {
+	t.Helper()
+	_, err := openGate(t).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName},
+		func(ctx context.Context, _ any) (any, error) {
+			in = ctx
+			return nil, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 // within is a coordinator with quotas for every tenant.
@@ -85,7 +111,7 @@ func TestWhatIsSpared(t *testing.T) {
 // not.
 func TestQuotaOfCalls(t *testing.T) {
 	t.Attr("rules", "X5")
-	cfg := Config{Auth: &Auth{}, Quotas: quota.Config{
+	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{
 		Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}}, Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
 	}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {

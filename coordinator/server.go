@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
-	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -61,9 +61,8 @@ type Coordinator struct {
 	grpc    *grpc.Server
 	calls   *calls
 	http    *http.Server
-	door    *authenticator
+	gate    *gate.Gate
 	trail   *audit.Trail
-	vigil   *vigil
 	doors   *porch.Doorkeeper
 	ready   atomic.Bool
 	stopAll context.CancelFunc // ends streams and waits
@@ -91,30 +90,28 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	open := session.NewRegistry()
 	m.watch(open, eng, st, cfg.DiskFull)
 	c := &Coordinator{
-		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(), door: &authenticator{attempts: porch.NewAttempts(), owner: cfg.Backup.Tenant},
+		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		doors: porch.NewDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
 	m.registry.MustRegister(c.doors.Refused())
-	g := &gate{authenticator: c.door, vigil: newVigil(c.door.recheck), trail: c.trail, quotas: quotas, refusals: newRejects()}
-	c.vigil = g.vigil
-	if cfg.Auth != nil {
-		c.door.rules = *cfg.Auth
-		if c.door.keyring, err = auth.Open(st, cfg.Auth.Audience, keeper(eng), g.vigil.changed); err != nil {
-			return nil, err
-		}
+	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
+	if c.gate, err = gate.New(gate.Deps{
+		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, Holder: holder(eng, tokens),
+	}); err != nil {
+		return nil, err
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	through := newChain(cfg.Logger, c.calls, g)
-	outside := porch.NewStrangers(c.door, cfg.Connections.Most)
+	through := newChain(cfg.Logger, c.calls, c.gate)
+	outside := porch.NewStrangers(c.gate, cfg.Connections.Most)
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.Tap))...)
 	c.edge = &edge{
-		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: newRejects(),
-		assigner: &convert.Assigner{Tokens: convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}},
+		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
+		assigner: &convert.Assigner{Tokens: tokens},
 	}
 	inside := newLocal(through)
 	c.register(c.edge, open, inside)
-	c.http = c.newHTTP(inside, g, m)
+	c.http = c.newHTTP(inside, m)
 	return c, nil
 }
 
@@ -122,11 +119,11 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
-	admin := &adminService{edge: e, asks: !c.door.open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
+	admin := &adminService{edge: e, asks: !c.gate.Open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)
-	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, nil), &authService{edge: e, keyring: c.door.keyring})
+	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, nil), &authService{edge: e, keyring: c.gate.Keyring()})
 	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
 	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
 	healthv1.RegisterHealthServer(c.grpc, c.health)
@@ -206,8 +203,8 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 // under way are answered, everything taken is durable. It returns nil then. An error that wraps engine.ErrStore means that the store
 // failed: the process must exit, since only a fresh look at the disk tells what was committed. Serve may be called once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
-	if c.door.open() {
-		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+DefaultTenant,
+	if c.gate.Open() {
+		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+gate.DefaultTenant,
 			"listen", grpcLis.Addr().String())
 	}
 	grpcLis = c.doors.Listener(grpcLis)
@@ -228,7 +225,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	if httpLis != nil {
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
-	defer c.vigil.start(time.Now)()
+	defer c.gate.Start()()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

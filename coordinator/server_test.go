@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -90,7 +91,7 @@ func TestStopDuringAHandshake(t *testing.T) {
 			synctest.Wait()
 			go r.stop()
 			_ = stream.Send(&lessorv1.SessionRequest{
-				Id: "1", Tenant: DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
+				Id: "1", Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"},
 				Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: session.Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}},
 			})
 			for err == nil {
@@ -204,8 +205,7 @@ func TestLogOfACall(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		g := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
-		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), g)
+		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), openGate(t))
 		s := grpc.NewServer(grpc.ChainUnaryInterceptor(through.unary...))
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
 		lis := bufconn.Listen(1 << 10)

@@ -186,7 +186,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 		open, words := session.NewRegistry(), &talker{name: "w"}
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
-			ctx, cancel := context.WithCancel(as(t.Context(), everyone))
+			ctx, cancel := context.WithCancel(throughGate(t.Context(), t))
 			e := &edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}
 			s := e.streams(r.engine, open)
 			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -87,7 +88,7 @@ func TestItemsWithoutAVerdict(t *testing.T) {
 			tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
 			synctest.Wait()
 			for range 2 { // the engine takes some of the first ones off
-				for !errors.Is(r.engine.Post(DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
+				for !errors.Is(r.engine.Post(gate.DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
 				}
 				synctest.Wait()
 			}
@@ -122,8 +123,7 @@ func withoutEngine(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	e := &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
-	let := &gate{authenticator: &authenticator{}, vigil: newVigil(nil), quotas: noQuotas()}
-	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(let.stream)), bufconn.Listen(1<<10)
+	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(openGate(t).Stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: e.streams(eng, session.NewRegistry())})
 	go func() { _ = s.Serve(lis) }()
 	conn := dial(t, lis)

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -50,7 +51,7 @@ type talker struct {
 	t      *testing.T
 	r      *rig
 	name   string
-	tenant string // empty: DefaultTenant
+	tenant string // empty: gate.DefaultTenant
 	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	cut    context.CancelFunc // the stream is lost
 	said   int
@@ -150,7 +151,7 @@ func (c frameSender) Marshal(v any) (mem.BufferSlice, error) {
 func (tk *talker) frame(payload proto.Message) *lessorv1.SessionRequest {
 	tk.said++
 	m := &lessorv1.SessionRequest{
-		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: cmp.Or(tk.tenant, DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
+		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: cmp.Or(tk.tenant, gate.DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
 	}
 	if payload != nil {
 		setPayload(m, payload)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -169,7 +170,7 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
 	cfg := Config{Sessions: session.Config{
 		HeartbeatInterval: time.Second, Health: session.Thresholds{MemPct: 50, Missed: 4},
-		TenantHealth: map[string]session.Thresholds{DefaultTenant: {DiskPct: 20, Missed: 2}},
+		TenantHealth: map[string]session.Thresholds{gate.DefaultTenant: {DiskPct: 20, Missed: 2}},
 	}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
 		tk := r.talk(t, "w")

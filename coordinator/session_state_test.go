@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -195,7 +196,7 @@ func TestEnvelopeOfTheCoordinator(t *testing.T) {
 				t.Errorf("frame %d has id %q and seq %d", seq, m.GetId(), m.GetSeq())
 			}
 			ids[m.GetId()] = true
-			if m.GetTenant() != DefaultTenant || m.GetSender().GetRole() != "coordinator" || m.GetSender().GetId() == "" || m.GetTs() == nil {
+			if m.GetTenant() != gate.DefaultTenant || m.GetSender().GetRole() != "coordinator" || m.GetSender().GetId() == "" || m.GetTs() == nil {
 				t.Errorf("envelope of %v", m)
 			}
 		}

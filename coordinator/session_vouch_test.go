@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/certs"
@@ -29,9 +30,9 @@ func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, DefaultTenant, auth.Worker)
-		operator, _ := r.issue(t, DefaultTenant, auth.Operator)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
+		operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 		for name, tt := range map[string]struct {
 			auth   *says
 			code   string
@@ -74,7 +75,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
 	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate) {
-		token, _ := r.issue(t, DefaultTenant, auth.Worker)
+		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
 		for name, tt := range map[string]struct {
 			came string
 			auth *says
@@ -104,7 +105,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 		both := r.bearing(token).talk(t, "beside")
 		both.say(hello("beside"))
 		hear[*lessorv1.Accept](both)
-		if _, err := r.door.keyring.Revoke(t.Context(), DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if reset := hear[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
@@ -125,7 +126,7 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) { // in whose time they are good
 		authority, err := certs.NewAuthority(dir)
-		name, err2 := auth.Name(auth.Request{Tenant: DefaultTenant, Role: auth.Worker, Subject: "w"})
+		name, err2 := auth.Name(auth.Request{Tenant: gate.DefaultTenant, Role: auth.Worker, Subject: "w"})
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,7 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 		t.Fatal(err)
 	}
 	client.ServerName = "localhost"
-	serveWith(t, nil, Config{Auth: &Auth{}, TLS: server}, func(t *testing.T, r *rig) {
+	serveWith(t, nil, Config{Auth: &gate.Auth{}, TLS: server}, func(t *testing.T, r *rig) {
 		mine := *r
 		if mine.conn, err = grpc.NewClient("passthrough:///coordinator",
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }),

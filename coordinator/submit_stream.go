@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -100,8 +101,8 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
 	all, at := s.submissions(ctx, req, res)
-	who := identify(ctx)
-	err := s.quotas.Spend(who.caller(), quota.Submits, len(all))
+	who := gate.Identify(ctx)
+	err := s.quotas.Spend(who.Caller(), quota.Submits, len(all))
 	if err == nil {
 		err = s.engine.SubmitEach(who.Tenant, all, func(fates []engine.Fate, err error) {
 			for i := range fates {
@@ -121,7 +122,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 
 // submissions reads the specs of a frame; at tells which of the frame each is. The bad ones have their results at once.
 func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
-	tenant, trace := identify(ctx).Tenant, traceparent(ctx)
+	tenant, trace := gate.Identify(ctx).Tenant, traceparent(ctx)
 	for i, m := range req.GetTasks() {
 		sub, err := s.submission(m)
 		if err != nil {

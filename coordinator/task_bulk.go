@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -18,7 +19,7 @@ import (
 func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	result, err := s.bulk(ctx, f, "cancel", req, func(t *lease.Task) lease.Command {
 		if t.Rest.Final() || t.Cancel != nil { // cancelling again would change nothing
 			return nil
@@ -38,7 +39,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 	if deadline != 0 && deadline <= s.engine.Now().Wall {
 		f.Fail("deadline", "%s has passed", deadline.Time().Format(time.RFC3339))
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
@@ -50,7 +51,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 
 // BatchDeleteTasks removes tasks.
 func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchDeleteTasksRequest) (*lessorv1.BatchDeleteTasksResponse, error) {
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	result, err := s.bulk(ctx, s.fields(), "delete", req, func(t *lease.Task) lease.Command {
 		return lease.Delete{Tenant: who.Tenant, Task: t.ID, Force: req.GetForce(), By: who.Subject}
 	})
@@ -75,7 +76,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	if !want.Selects() && !req.GetAll() {
 		f.Fail("filter", "has no condition and would select every task of the workspace; set all if that is meant")
 	}
-	tenant := identify(ctx).Tenant
+	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)
 	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))

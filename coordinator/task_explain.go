@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -17,7 +18,7 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	t, err := s.engine.Adopt(ctx, lease.Adopt{Tenant: who.Tenant, Task: id, Attempt: req.GetAttempt(), By: who.Subject})
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -31,7 +32,7 @@ func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTask
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	x, err := s.engine.Explain(ctx, identify(ctx).Tenant, id)
+	x, err := s.engine.Explain(ctx, gate.Identify(ctx).Tenant, id)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

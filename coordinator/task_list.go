@@ -9,6 +9,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -24,7 +25,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	f := s.fields()
 	want := convert.ParseFilter(f, req.GetFilter())
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
-	tenant := identify(ctx).Tenant
+	tenant := gate.Identify(ctx).Tenant
 	list := newListing("tasks", tenant, want.Sent)
 	after := seqCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -65,17 +66,17 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	if err != nil {
 		return nil, err
 	}
-	if err := s.quotas.Spend(identify(ctx).caller(), quota.Submits, len(sub.Specs)); err != nil {
+	if err := s.quotas.Spend(gate.Identify(ctx).Caller(), quota.Submits, len(sub.Specs)); err != nil {
 		return nil, err
 	}
 	trace := traceparent(ctx)
 	for _, spec := range sub.Specs {
 		spec.Traceparent = trace
 	}
-	space := engine.Space{Tenant: identify(ctx).Tenant, Workspace: sub.Workspace}
+	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: sub.Workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
 	if err != nil {
-		return nil, convert.Under(path(at), s.ifFull(identify(ctx), err))
+		return nil, convert.Under(path(at), s.ifFull(gate.Identify(ctx), err))
 	}
 	return done, nil
 }
@@ -95,7 +96,7 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 	}
 	var m *lessorv1.Task
 	err = s.view(func(r store.Reader) error {
-		t, err := own(r, identify(ctx).Tenant, id)
+		t, err := own(r, gate.Identify(ctx).Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	t, err := s.engine.Cancel(ctx, lease.Cancel{Tenant: who.Tenant, Task: id, Reason: reason, By: who.Subject})
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -235,7 +236,7 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	t, err := s.engine.Retry(ctx, lease.Retry{Tenant: who.Tenant, Task: id, Deadline: deadline, By: who.Subject})
 	if err != nil {
 		return nil, refusal.Status(s.ifFull(who, err))
@@ -251,7 +252,7 @@ func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRe
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	who := identify(ctx)
+	who := gate.Identify(ctx)
 	if err := s.engine.Delete(ctx, lease.Delete{Tenant: who.Tenant, Task: id, Force: req.GetForce(), By: who.Subject}); err != nil {
 		return nil, refusal.Status(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -24,7 +25,7 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		task := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Labels = []byte("in"), map[string]string{"a": "1"} })
-		if task.GetState() != lessorv1.TaskState_TASK_STATE_READY || task.GetSpec().GetPayload() != nil || task.GetTenantId() != DefaultTenant {
+		if task.GetState() != lessorv1.TaskState_TASK_STATE_READY || task.GetSpec().GetPayload() != nil || task.GetTenantId() != gate.DefaultTenant {
 			t.Errorf("submitted task is %v", task)
 		}
 		a := r.lease(t)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -78,7 +79,7 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 // V1: a report with a bad field is REJECTED, which ends the matter; an error would be repeated (K5).
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
-	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}, rejects: newRejects()}))
+	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}, rejects: quota.NewRejects()}))
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message

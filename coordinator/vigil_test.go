@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -25,11 +24,11 @@ const shortLife = 30 * time.Second
 // ends are the ways in which a credential comes to its end.
 var ends = map[auth.Problem]func(r *rig, id string) error{
 	auth.Revoked: func(r *rig, id string) error {
-		_, err := r.door.keyring.Revoke(context.Background(), DefaultTenant, id, "ann", time.Now())
+		_, err := r.gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
 		return err
 	},
 	auth.UnknownKey: func(r *rig, _ string) error {
-		_, err := r.door.keyring.Rotate(context.Background(), DefaultTenant, new(time.Duration), time.Now())
+		_, err := r.gate.Keyring().Rotate(context.Background(), gate.DefaultTenant, new(time.Duration), time.Now())
 		return err
 	},
 	auth.Expired: func(*rig, string) error {
@@ -46,10 +45,10 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 	for problem, end := range ends {
 		t.Run(string(problem), func(t *testing.T) {
 			cfg := noHeartbeats
-			cfg.Auth = &Auth{}
+			cfg.Auth = &gate.Auth{}
 			serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-				token, id := r.issueFor(t, DefaultTenant, auth.Worker, shortLife)
-				operator, _ := r.issue(t, DefaultTenant, auth.Operator)
+				token, id := r.issueFor(t, gate.DefaultTenant, auth.Worker, shortLife)
+				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 				long, _ := r.issue(t, "other", auth.Operator)
 				for _, queue := range []string{"q", "q", "later"} {
 					_, err := r.tasks.SubmitTask(bearing(t.Context(), operator), &lessorv1.SubmitTaskRequest{
@@ -102,9 +101,9 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 W11")
 	cfg := noHeartbeats
-	cfg.Auth = &Auth{}
+	cfg.Auth = &gate.Auth{}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, DefaultTenant, auth.Worker)
+		token, id := r.issue(t, gate.DefaultTenant, auth.Worker)
 		tk := r.bearing(token).mute(t, "w")
 		tk.say(hello("w"))
 		tk.say(registration(1))
@@ -113,12 +112,12 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if _, err := r.door.keyring.Revoke(t.Context(), DefaultTenant, id, "ann", time.Now()); err != nil {
+		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		viewer, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		if _, err := r.admin.GetWorker(bearing(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
 			t.Errorf("a second later: %v", err)
 		}
@@ -140,8 +139,8 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 // X3: a watch whose reader reads nothing ends with its credential, and gives its place back.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, DefaultTenant, auth.Operator)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
 		ctx := bearing(t.Context(), token)
 		batch := &lessorv1.BatchSubmitTasksRequest{}
 		for range 1000 {
@@ -177,52 +176,6 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-// X3: a call ends with its credential also where the wall clock jumps, or the machine was asleep, so that its timer would come too late; one whose
-// credential is still good then goes on, and ends with it.
-func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
-	t.Attr("rules", "X3")
-	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
-		wall := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		v := newVigil(func(who identity) (time.Time, error) {
-			if !wall().Before(who.Until) {
-				return who.Until, &auth.Error{Problem: auth.Expired}
-			}
-			return time.Now().Add(who.Until.Sub(wall())), nil // time.Until knows the true time alone
-		})
-		defer v.start(wall)()
-		begin := time.Now()
-		until := func(d time.Duration) context.Context {
-			ctx, done := v.watch(t.Context(), identity{Identity: auth.Identity{Until: begin.Add(d)}})
-			t.Cleanup(done)
-			return ctx
-		}
-		soon, late := until(time.Hour), until(3*time.Hour)
-		time.Sleep(10 * time.Minute)
-		ahead.Store(int64(2 * time.Hour))
-		time.Sleep(jumpLook)
-		synctest.Wait()
-		if auth.Ended(soon) == nil || late.Err() != nil {
-			t.Errorf("a second after a jump by two hours: %v and %v", context.Cause(soon), context.Cause(late))
-		}
-		time.Sleep(time.Until(begin.Add(time.Hour)))
-		synctest.Wait()
-		if auth.Ended(late) == nil {
-			t.Error("the other one goes on after its end")
-		}
-	})
-}
-
-// A panic of a stream's handler goes on, with its stack, to where panics are caught.
-func TestPanicOfAStream(t *testing.T) {
-	defer func() {
-		if p, ok := recover().(string); !ok || !strings.Contains(p, "dropped") || !strings.Contains(p, "TestPanicOfAStream") {
-			t.Errorf("recovered %q, want the panic with its stack", p)
-		}
-	}()
-	_ = leaveBehind(t.Context(), func() error { panic("dropped") })
-}
-
 func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
@@ -230,8 +183,8 @@ func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 // X3: watches and streams of producers end, too.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		token, id := r.issue(t, DefaultTenant, auth.Operator)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
 		ctx := bearing(t.Context(), token)
 		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if err != nil {
@@ -257,7 +210,7 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		again, _ := r.issue(t, DefaultTenant, auth.Viewer)
+		again, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		list, err := r.tasks.ListTasks(bearing(t.Context(), again), &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 1 {
 			t.Errorf("%d tasks (%v), want none from after the end", len(list.GetTasks()), err)
@@ -268,8 +221,8 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 // X1: keys rotate while calls and streams are under way, and not one of them fails.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, Auth{}, func(t *testing.T, r *rig) {
-		token, _ := r.issue(t, DefaultTenant, auth.Operator)
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 		ctx, stop := context.WithCancel(bearing(t.Context(), token))
 		failed := make(chan error, 4)
 		for range cap(failed) {
@@ -314,7 +267,7 @@ func (r *rig) bearing(token string) *rig {
 // wantUncommitted fails where a task has an outcome.
 func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
-	operator, _ := r.issue(t, DefaultTenant, auth.Viewer)
+	operator, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 	res, err := r.tasks.GetTask(bearing(t.Context(), operator), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -76,7 +77,7 @@ func passOn(w watcher, n *engine.News) error {
 
 func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *teller) (watcher, engine.Watching, error) {
 	f := s.fields()
-	tenant := identify(ctx).Tenant
+	tenant := gate.Identify(ctx).Tenant
 	if req.GetRunId() == "" {
 		id, err := named(ctx, f, req.GetTaskId())
 		if err == nil {
@@ -111,7 +112,7 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 	if after == 0 {
 		return nil
 	}
-	last, err := s.engine.LastSequence(ctx, identify(ctx).Tenant, space)
+	last, err := s.engine.LastSequence(ctx, gate.Identify(ctx).Tenant, space)
 	if err == nil && after > last {
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, last)}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -101,7 +102,7 @@ func (s *adminService) kick(ctx context.Context, ss *session.Session, reason str
 		if reason != "" {
 			why += ": " + reason
 		}
-		if err := s.revoker.Revoke(ctx, identify(ctx).Tenant, ss.ID(), why); err != nil {
+		if err := s.revoker.Revoke(ctx, gate.Identify(ctx).Tenant, ss.ID(), why); err != nil {
 			return err
 		}
 	}
@@ -120,7 +121,7 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 		return nil, f.Err
 	}
 	note(ctx, "id", worker)
-	found := s.open.Named(identify(ctx).Tenant, worker, session)
+	found := s.open.Named(gate.Identify(ctx).Tenant, worker, session)
 	switch {
 	case len(found) > 0:
 		return found, nil

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -24,9 +25,15 @@ func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.Session
 	return s.streams.Serve(stream, opener(stream.Context()))
 }
 
+// opener is who opens a stream, with what it has shown.
+func opener(ctx context.Context) session.Caller {
+	token, certified := gate.Credentials(ctx)
+	return session.Caller{Identity: gate.Identify(ctx).Identity, Token: token, Certified: certified}
+}
+
 // Lease grants waiting tasks. Its response is the hand-over (W5).
 func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (*lessorv1.LeaseResponse, error) {
-	r, bad := convert.ParseLease(req, identify(ctx).Tenant, s.cfg.Limits)
+	r, bad := convert.ParseLease(req, gate.Identify(ctx).Tenant, s.cfg.Limits)
 	if bad != nil {
 		return nil, refusal.Status(bad)
 	}
@@ -70,7 +77,7 @@ func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.Heartbea
 		return
 	}
 	seen := make(chan struct{})
-	s.engine.Feed(identify(ctx).Tenant, feed, func() { close(seen) })
+	s.engine.Feed(gate.Identify(ctx).Tenant, feed, func() { close(seen) })
 	select {
 	case <-seen:
 	case <-ctx.Done(): // the lease is renewed; the caller has gone
@@ -95,13 +102,13 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 // judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict (section 3 of the contract).
 func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
 	noteReport(ctx, r)
-	answers, err := e.engine.Say(ctx, identify(ctx).Tenant, []*lease.Report{r})
+	answers, err := e.engine.Say(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
 	a := &answers[0]
 	if a.Verdict == lease.VerdictRejected {
-		e.rejects.answer(ctx, identify(ctx).caller())
+		e.rejects.Answer(ctx, gate.Identify(ctx).Caller())
 	}
 	note(ctx, "verdict", a.Verdict.String(), "reason", a.Reason.String())
 	return form(e.engine.Now(), a), nil
@@ -131,7 +138,7 @@ func malformedReports(e *edge) map[string]malformed {
 // rejecting is V1, which comes before anything that the engine knows.
 func rejecting[Res any](e *edge, form func(lease.Now, *lease.Answer) *Res) malformed {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
-		e.rejects.answer(ctx, identify(ctx).caller())
+		e.rejects.Answer(ctx, gate.Identify(ctx).Caller())
 		a := &lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest, Detail: err.Error()}
 		return form(e.engine.Now(), a), nil
 	}

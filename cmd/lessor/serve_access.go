@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
@@ -35,7 +36,7 @@ func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 	}
 	cfg.AuditRetention = f.Retention
 	if f.asks() {
-		cfg.Auth = &coordinator.Auth{Audience: f.Audience, RequireCertificate: f.ClientCert}
+		cfg.Auth = &gate.Auth{Audience: f.Audience, RequireCertificate: f.ClientCert}
 	}
 	if f.Cert == "" {
 		return nil

@@ -38,6 +38,11 @@ var arrows = map[string][]string{
 	"coordinator/auth": {"lease", "store"},
 	// A stranger is known by the address alone: who may come in, and what there is behind the door, is not known here.
 	"coordinator/porch": {"coordinator/quota", "coordinator/refusal", anyModule},
+	// Who may come in is decided without a word on what is served behind the gate.
+	"coordinator/gate": {
+		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/porch",
+		"coordinator/quota", "coordinator/refusal", anyModule,
+	},
 	// What somebody uses is counted without a word of what it is.
 	"coordinator/quota":  {},
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -73,7 +74,7 @@ func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
 	}
 	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error { h.commits++; apply(); return nil })
 	c := must(coordinator.New(st, coordinator.Config{
-		Version: "test", Auth: &coordinator.Auth{}, Callbacks: coordinator.Callbacks{TokenTTL: time.Minute},
+		Version: "test", Auth: &gate.Auth{}, Callbacks: coordinator.Callbacks{TokenTTL: time.Minute},
 		Logger: slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))(t)
 	h.serve(c)

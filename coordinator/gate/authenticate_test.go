@@ -1,4 +1,4 @@
-package coordinator
+package gate
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -62,7 +63,7 @@ func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authenticator{keyring: keyring, rules: rules}, token
+	return &authenticator{keyring: keyring, rules: rules, attempts: porch.NewAttempts()}, token
 }
 
 // X1: a certificate speaks for whom its one name says, in the documented form and in no other; a token beside it speaks first, and stays in its tenant.

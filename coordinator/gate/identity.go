@@ -1,4 +1,4 @@
-package coordinator
+package gate
 
 import (
 	"context"
@@ -14,31 +14,31 @@ const (
 	anonymous     = "anonymous"
 )
 
-// identity is who calls, and what the caller may do.
-type identity struct {
+// Identity is who calls, and what the caller may do.
+type Identity struct {
 	auth.Identity
 	certificate *x509.Certificate // that says who the caller is; nil: a token alone does, or no credentials are asked for
 	beside      bool              // the caller came in by a token, with the certificate beside it
 }
 
 // everyone is who calls where no credentials are asked for.
-var everyone = identity{Identity: auth.Identity{Tenant: DefaultTenant, Role: auth.Everybody, Subject: anonymous}}
+var everyone = Identity{Identity: auth.Identity{Tenant: DefaultTenant, Role: auth.Everybody, Subject: anonymous}}
 
-// caller is whose quotas count (X5).
-func (who identity) caller() quota.Caller {
+// Caller is whose quotas count (X5).
+func (who Identity) Caller() quota.Caller {
 	return quota.Caller{Tenant: who.Tenant, Credential: who.Credential}
 }
 
 type identityKey struct{}
 
 // as is ctx of a call by who.
-func as(ctx context.Context, who identity) context.Context {
+func as(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, who)
 }
 
-// identify tells who calls. It is the one place that does: the tenant never comes from a field of a request (S1). A call that nobody has let
+// Identify tells who calls. It is the one place that does: the tenant never comes from a field of a request (S1). A call that nobody has let
 // in is of no tenant and may do nothing.
-func identify(ctx context.Context) identity {
-	who, _ := ctx.Value(identityKey{}).(identity)
+func Identify(ctx context.Context) Identity {
+	who, _ := ctx.Value(identityKey{}).(Identity)
 	return who
 }

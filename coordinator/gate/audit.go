@@ -1,4 +1,4 @@
-package coordinator
+package gate
 
 import (
 	"context"
@@ -43,11 +43,11 @@ var audited = map[string]bool{
 }
 
 // audit makes a call that is audited leave its entry: in the commit of its change, else before it is answered.
-func (g *gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
 	}
-	entry := &engine.Entry{Audit: newEntry(ctx, identify(ctx), info.FullMethod, req)}
+	entry := &engine.Entry{Audit: newEntry(ctx, Identify(ctx), info.FullMethod, req)}
 	res, err := next(engine.Audited(ctx, entry), req)
 	switch {
 	case entry.Kept():
@@ -60,7 +60,7 @@ func (g *gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 }
 
 // refused takes note of an error that says that nothing was done. Others tell nothing: their callers have gone, or will ask again.
-func (g *gate) refused(a records.Audit, err error) {
+func (g *Gate) refused(a records.Audit, err error) {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
 		return
@@ -71,9 +71,9 @@ func (g *gate) refused(a records.Audit, err error) {
 
 // turnAway takes note of a caller who was not let in. An entry belongs to a tenant, so that there is none where nobody knows whose credential
 // it was; the log has those.
-func (g *gate) turnAway(ctx context.Context, who identity, method string, req any, err error) error {
+func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
 	if who.Tenant != "" {
-		if over := g.quotas.Spend(who.caller(), quota.Calls, 1); over != nil {
+		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
 			return refusal.Status(g.hold(ctx, who, over))
 		}
 		g.refused(newEntry(ctx, who, method, req), err)
@@ -88,7 +88,7 @@ const (
 )
 
 // newEntry tells who asks for what.
-func newEntry(ctx context.Context, who identity, method string, req any) records.Audit {
+func newEntry(ctx context.Context, who Identity, method string, req any) records.Audit {
 	a := records.Audit{
 		Tenant: who.Tenant, Subject: who.Subject, Credential: who.Credential, Peer: peerHost(ctx),
 		Action: path.Base(method), Outcome: records.Done,

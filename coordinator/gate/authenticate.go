@@ -1,4 +1,4 @@
-package coordinator
+package gate
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/porch"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
-	"github.com/lessor-dev/lessor/coordinator/session"
 )
 
 // Auth says what the coordinator asks of its callers.
@@ -32,14 +31,14 @@ type authenticator struct {
 	owner    string // tenant that may have what is every tenant's
 }
 
-// open reports whether no credentials are asked for.
-func (a *authenticator) open() bool { return a.keyring == nil }
+// Open reports whether no credentials are asked for.
+func (a *authenticator) Open() bool { return a.keyring == nil }
 
 // authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
 // certificate, whose tenant it must not leave, and which must be good where it says who its holder is. The error is an *auth.Error or ErrNoCertificate; beside it stands whose credential it was, as far
 // as that is certain.
-func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (identity, error) {
-	if a.open() {
+func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
+	if a.Open() {
 		return everyone, nil
 	}
 	certified, err := a.certified(conn)
@@ -49,7 +48,7 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (i
 		return certified, err
 	case token != "":
 	case !named:
-		return identity{}, &auth.Error{Problem: auth.Missing}
+		return Identity{}, &auth.Error{Problem: auth.Missing}
 	default:
 		return certified, nil
 	}
@@ -58,26 +57,26 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (i
 		err = &auth.Error{Problem: auth.Conflict}
 	}
 	if !named {
-		return identity{Identity: who}, err
+		return Identity{Identity: who}, err
 	}
-	return identity{Identity: who, certificate: certified.certificate, beside: true}, err
+	return Identity{Identity: who, certificate: certified.certificate, beside: true}, err
 }
 
-// certified tells who the certificate of a connection speaks for; the zero identity where it speaks for nobody.
-func (a *authenticator) certified(conn *tls.ConnectionState) (identity, error) {
+// certified tells who the certificate of a connection speaks for; the zero Identity where it speaks for nobody.
+func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
 	if conn == nil || len(conn.VerifiedChains) == 0 {
 		if a.rules.RequireCertificate {
-			return identity{}, refusal.ErrNoCertificate
+			return Identity{}, refusal.ErrNoCertificate
 		}
-		return identity{}, nil
+		return Identity{}, nil
 	}
 	leaf := conn.VerifiedChains[0][0]
 	who, err := a.keyring.Certified(leaf, time.Now())
-	return identity{Identity: who, certificate: leaf}, err
+	return Identity{Identity: who, certificate: leaf}, err
 }
 
 // recheck looks again at who was let in, and tells until when the credential is good (X3).
-func (a *authenticator) recheck(who identity) (time.Time, error) {
+func (a *authenticator) recheck(who Identity) (time.Time, error) {
 	if who.certificate == nil {
 		return a.keyring.Recheck(who.Identity, time.Now())
 	}
@@ -93,10 +92,10 @@ func (a *authenticator) recheck(who identity) (time.Time, error) {
 }
 
 // caller authenticates a gRPC call.
-func (a *authenticator) caller(ctx context.Context) (identity, error) {
+func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
-		return identity{}, err
+		return Identity{}, err
 	}
 	return a.authenticate(token, connection(ctx))
 }
@@ -106,7 +105,7 @@ type shownKey struct{}
 
 // Shown keeps who has shown a good credential before the message of the call was read; see porch.Gate.
 func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
-	if a.open() {
+	if a.Open() {
 		return ctx, nil
 	}
 	who, err := a.caller(ctx)
@@ -138,9 +137,9 @@ func connection(ctx context.Context) *tls.ConnectionState {
 	return nil
 }
 
-// opener is who opens a stream of a worker, with what it has shown.
-func opener(ctx context.Context) session.Caller {
-	token, _ := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
+// Credentials is what a call has shown: the token, empty where there is none, and whether there is a client certificate.
+func Credentials(ctx context.Context) (token string, certified bool) {
+	token, _ = bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	conn := connection(ctx)
-	return session.Caller{Identity: identify(ctx).Identity, Token: token, Certified: conn != nil && len(conn.VerifiedChains) > 0}
+	return token, conn != nil && len(conn.VerifiedChains) > 0
 }

@@ -1,4 +1,4 @@
-package coordinator
+package gate
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 // vigil ends calls under way when their credential is revoked or expires (X3). Each has a timer for the end that its credential has by itself;
 // after every change of the credentials, and of the wall clock, all are looked at again.
 type vigil struct {
-	recheck func(identity) (time.Time, error)
+	recheck func(Identity) (time.Time, error)
 
 	mu    sync.Mutex
 	calls map[*watched]struct{}
@@ -17,7 +17,7 @@ type vigil struct {
 
 // watched is a call under way.
 type watched struct {
-	who identity
+	who Identity
 	end context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -25,12 +25,12 @@ type watched struct {
 	over  bool
 }
 
-func newVigil(recheck func(identity) (time.Time, error)) *vigil {
+func newVigil(recheck func(Identity) (time.Time, error)) *vigil {
 	return &vigil{recheck: recheck, calls: map[*watched]struct{}{}}
 }
 
 // watch returns a context that ends with the credential, and has an *auth.Error as its cause then. done must be called at the end of the call.
-func (v *vigil) watch(ctx context.Context, who identity) (ends context.Context, done func()) {
+func (v *vigil) watch(ctx context.Context, who Identity) (ends context.Context, done func()) {
 	if who.Until.IsZero() { // nothing was shown, so nothing can end
 		return ctx, func() {}
 	}

@@ -1,0 +1,82 @@
+package gate
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// attemptBurst is how many failed attempts of an address are answered at once, and longestAttempt the longest wait for an answer (package porch).
+const (
+	attemptBurst   = 1000
+	longestAttempt = 2 * time.Second
+)
+
+// X5: failed attempts of an address are answered at their pace, and those that would wait too long are refused with the time after which one is heard;
+// a good credential, also from that address, and other addresses do not wait.
+func TestFailedAttemptsArePaced(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		door, token := doorOf(t, Auth{})
+		try := func(ip, token string) error {
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711}})
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
+			_, _, err := door.admit(ctx, lessorv1.AdminService_GetStatus_FullMethodName)
+			return err
+		}
+		const evil, held = "2001:db8::1", 200 // 100 a second, for two seconds
+		begin := time.Now()
+		for range attemptBurst {
+			if code := status.Code(try(evil, "guess")); code != codes.Unauthenticated {
+				t.Fatal(code)
+			}
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Fatalf("the burst took %v", took)
+		}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		answered := map[codes.Code]int{}
+		for range 3 * held {
+			wg.Go(func() {
+				err := try(evil, "guess")
+				mu.Lock()
+				defer mu.Unlock()
+				answered[status.Code(err)]++
+			})
+		}
+		synctest.Wait()
+		mu.Lock() // the others go on when time passes
+		if n := answered[codes.ResourceExhausted]; n != 2*held || len(answered) != 1 {
+			t.Errorf("%v, want %d refused at once", answered, 2*held)
+		}
+		mu.Unlock()
+		for ip, token := range map[string]string{evil: token, "2001:db8::2": token, "192.0.2.1": token, "2001:db8:0:1::1": "guess", "192.0.2.2": "guess"} {
+			if err := try(ip, token); (err != nil) != (token == "guess") || time.Since(begin) != 0 {
+				t.Errorf("%s: %v after %v", ip, err, time.Since(begin))
+			}
+		}
+		st := status.Convert(try("2001:db8::ffff", "guess")) // the same network
+		if info, ok := st.Details()[0].(*errdetails.ErrorInfo); !ok || info.GetMetadata()["code"] != refusal.CodeQuotaAttempts || info.GetReason() != "QUOTA_ATTEMPTS" {
+			t.Errorf("%v, want %s", st.Details(), refusal.CodeQuotaAttempts)
+		}
+		if wait, ok := st.Details()[1].(*errdetails.RetryInfo); !ok || wait.GetRetryDelay().AsDuration() <= longestAttempt {
+			t.Errorf("%v, want a wait of more than %v", st.Details(), longestAttempt)
+		}
+		wg.Wait()
+		if n := answered[codes.Unauthenticated]; n != held || time.Since(begin) != longestAttempt {
+			t.Errorf("%d answered within %v, want %d within %v", n, time.Since(begin), held, longestAttempt)
+		}
+	})
+}

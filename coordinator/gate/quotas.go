@@ -1,0 +1,78 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// spared are the calls that no quota refuses (X5): what a lease lives by and ends with, since a worker that is not heard loses its work, and what
+// stops something, since whoever is flooded has to be able to. docs/decisions/0016-quotas.md has the reasons.
+var spared = map[string]bool{
+	lessorv1.WorkerService_Start_FullMethodName:     true,
+	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
+	lessorv1.WorkerService_Complete_FullMethodName:  true,
+	lessorv1.WorkerService_Fail_FullMethodName:      true,
+	lessorv1.WorkerService_Release_FullMethodName:   true,
+	lessorv1.WorkerService_Session_FullMethodName:   true, // see package session
+
+	lessorv1.TaskService_CancelTask_FullMethodName:       true,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,
+	lessorv1.AdminService_UpdateQueue_FullMethodName:     true,
+	lessorv1.AdminService_DrainWorker_FullMethodName:     true,
+	lessorv1.AdminService_KickWorker_FullMethodName:      true,
+	lessorv1.AuthService_RevokeToken_FullMethodName:      true,
+	lessorv1.AuthService_RotateKey_FullMethodName:        true,
+}
+
+// counted are the calls that last, other than sessions, with the counts that they belong to.
+var counted = map[string][]quota.Limit{
+	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
+	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
+	lessorv1.TaskService_WatchTask_FullMethodName:                          {quota.Streams, quota.Watches},
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {quota.Streams},
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {quota.Streams},
+}
+
+// count takes a call out of its quotas, or refuses it. end must be called at the end of the call.
+func (g *Gate) count(ctx context.Context, who Identity, method string) (end func(), err error) {
+	if unguarded[method] || spared[method] {
+		return func() {}, nil
+	}
+	if err := g.quotas.Spend(who.Caller(), quota.Calls, 1); err != nil {
+		return nil, g.hold(ctx, who, err)
+	}
+	var leave []func()
+	end = func() {
+		for _, one := range leave {
+			one()
+		}
+	}
+	for _, l := range counted[method] {
+		one, err := g.quotas.Enter(who.Caller(), l, false)
+		if err != nil {
+			end()
+			return nil, g.hold(ctx, who, err)
+		}
+		leave = append(leave, one)
+	}
+	return end, nil
+}
+
+// hold keeps a refusal back, where many come: a caller that does not wait as it is told would else take more time than one that is served. It returns
+// the refusal, with the wait that is left.
+func (g *Gate) hold(ctx context.Context, who Identity, err error) error {
+	held := g.refusals.Answer(ctx, who.Caller())
+	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {
+		left := *over
+		left.Wait = max(over.Wait-held, time.Millisecond)
+		return &left
+	}
+	return err
+}

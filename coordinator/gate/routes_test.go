@@ -1,0 +1,50 @@
+package gate
+
+import (
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/httpapi"
+)
+
+// Every route has one rule, and no rule is for a route that is not there.
+func TestEveryRouteHasARule(t *testing.T) {
+	t.Attr("rules", "X2 H1")
+	if routes, ruled := httpapi.Routes(), slices.Sorted(maps.Keys(routeAccess)); !slices.Equal(routes, ruled) {
+		t.Errorf("routes %q\nrules %q", routes, ruled)
+	}
+	for route, rule := range routeAccess {
+		if strings.HasSuffix(route, "started") || strings.HasSuffix(route, "heartbeat") || strings.HasSuffix(route, "completed") {
+			if !rule.holder || rule.call != "" || rule.everyone {
+				t.Errorf("%s is for others than the holder of the task token", route)
+			}
+		} else if rule.holder || (access[rule.call] == auth.Nobody) != rule.everyone {
+			t.Errorf("%s has the rule %+v", route, rule)
+		}
+	}
+}
+
+// docs/security.md shows the rules of the routes as they are.
+func TestTheManualShowsTheRoutes(t *testing.T) {
+	t.Attr("rules", "X2")
+	manual, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for route, rule := range routeAccess {
+		who := "`" + path.Base(rule.call) + "`"
+		if rule.holder {
+			who = "the task token"
+		} else if rule.everyone {
+			who = "everyone"
+		}
+		if row := "| `" + route + "` | " + who + " |\n"; !strings.Contains(string(manual), row) {
+			t.Errorf("the manual does not show %q", row)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package gate
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+)
+
+// X3: a call ends with its credential also where the wall clock jumps, or the machine was asleep, so that its timer would come too late; one whose
+// credential is still good then goes on, and ends with it.
+func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
+	t.Attr("rules", "X3")
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		wall := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		v := newVigil(func(who Identity) (time.Time, error) {
+			if !wall().Before(who.Until) {
+				return who.Until, &auth.Error{Problem: auth.Expired}
+			}
+			return time.Now().Add(who.Until.Sub(wall())), nil // time.Until knows the true time alone
+		})
+		defer v.start(wall)()
+		begin := time.Now()
+		until := func(d time.Duration) context.Context {
+			ctx, done := v.watch(t.Context(), Identity{Identity: auth.Identity{Until: begin.Add(d)}})
+			t.Cleanup(done)
+			return ctx
+		}
+		soon, late := until(time.Hour), until(3*time.Hour)
+		time.Sleep(10 * time.Minute)
+		ahead.Store(int64(2 * time.Hour))
+		time.Sleep(jumpLook)
+		synctest.Wait()
+		if auth.Ended(soon) == nil || late.Err() != nil {
+			t.Errorf("a second after a jump by two hours: %v and %v", context.Cause(soon), context.Cause(late))
+		}
+		time.Sleep(time.Until(begin.Add(time.Hour)))
+		synctest.Wait()
+		if auth.Ended(late) == nil {
+			t.Error("the other one goes on after its end")
+		}
+	})
+}
