@@ -20,7 +20,7 @@ import (
 type authService struct {
 	lessorv1.UnimplementedAuthServiceServer
 	*edge
-	keyring *auth.Keyring // nil: no credentials are asked for, and no call gets here; see admit
+	keyring *auth.Keyring // nil: no credentials are asked for, and the gate lets no call in
 }
 
 var roleProtos = map[auth.Role]lessorv1.Role{
