@@ -54,8 +54,10 @@ func New(d Deps) (*Gate, error) {
 	}
 	g.rules = *d.Auth
 	var err error
-	g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.vigil.changed)
-	return g, err
+	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.vigil.changed); err != nil {
+		return nil, err // one without a keyring would be open
+	}
+	return g, nil
 }
 
 // Keyring issues credentials and takes them back; nil where none are asked for.
