@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,6 +93,24 @@ func (p *Process) Killed() bool {
 
 // Pause stops the process from running by SIGSTOP, as a machine that swaps or a debugger would. Resume lets it go on.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+// Freeze is Pause, and returns when the process can do nothing any more. What it has asked the kernel for goes on, and it will not hear how that ended.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	p.Pause()
+	for deadline := time.Now().Add(Patience); !p.frozen(); {
+		if p.over() || time.Now().After(deadline) {
+			p.t.Fatalf("%v does not stop", p)
+		}
+	}
+}
+
+// frozen reports whether the first thread has stopped. Before it does, the kernel sees to it that no other one leaves a system call.
+func (p *Process) frozen() bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid())) // it may have ended
+	_, state, _ := bytes.Cut(stat, []byte(") "))
+	return bytes.HasPrefix(state, []byte("T"))
+}
 
 // Resume lets a paused process go on.
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
