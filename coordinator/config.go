@@ -24,7 +24,7 @@ type Config struct {
 	Limits lease.Limits
 	// Version of the software, told by GetStatus and to workers. Empty: "dev".
 	Version string
-	// Config governs the streams of workers.
+	// Sessions governs the streams of workers.
 	Sessions session.Config
 	// Callbacks governs what workers without gRPC say over HTTP.
 	Callbacks Callbacks

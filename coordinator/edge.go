@@ -46,7 +46,7 @@ func (e *edge) until(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// note adds fields to the line that the call leaves in the log: sender, id, corr ... (section 10 of the contract).
+// note adds fields to the line that the call leaves in the log: sender, id, corr and what else tells calls apart.
 func note(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
 
 // own reads a task of the tenant from the store; lease.ErrNotFound where there is none, or it is another's.

@@ -73,7 +73,7 @@ func refusedByQuota(fields []any) bool {
 	return refusal.IsQuotaCode(code)
 }
 
-// callLogOptions give every call one line, with the fields of section 10 of the contract; handlers add theirs with note. Payloads
+// callLogOptions give every call one line, with its tenant, type and code; handlers add theirs with note. Payloads
 // are never in it: no handler adds one, and errors name fields, not what is in them.
 func callLogOptions() []logging.Option {
 	return []logging.Option{

@@ -31,7 +31,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 	})
 }
 
-// Tenant and sender bind the stream, and a protocol that is not spoken can not be spoken on: each ends the session (contract, section 6).
+// Tenant and sender bind the stream, and a protocol that is not spoken can not be spoken on: each ends the session.
 func TestDenials(t *testing.T) {
 	greet := func(m *lessorv1.SessionRequest) { setPayload(m, hello("w")) }
 	for _, tt := range []struct {

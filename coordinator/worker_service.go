@@ -99,7 +99,7 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 	return judged(ctx, s.edge, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
-// judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict (section 3 of the contract).
+// judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict: the worker may repeat its report.
 func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
 	noteReport(ctx, r)
 	answers, err := e.engine.Say(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})

@@ -15,7 +15,7 @@ import (
 // Stamp is absent for no time.
 func Stamp(w lease.Wall) *timestamppb.Timestamp { return new(Times).Stamp(w) }
 
-// StampAt is stamp for an instant of the serving clock.
+// stampAt is Stamp for an instant of the serving clock.
 func stampAt(now lease.Now, i lease.Instant) *timestamppb.Timestamp {
 	return (&Times{Now: now}).StampAt(i)
 }

@@ -50,7 +50,7 @@ func (t *Times) Stamp(w lease.Wall) *timestamppb.Timestamp {
 	return m
 }
 
-// StampAt is stamp for an instant of the serving clock.
+// StampAt is Stamp for an instant of the serving clock.
 func (t *Times) StampAt(i lease.Instant) *timestamppb.Timestamp {
 	if i == 0 {
 		return nil

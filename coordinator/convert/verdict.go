@@ -29,7 +29,7 @@ func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 	}
 }
 
-// LeaseAck leaves out the server's time, which is that of the frame.
+// leaseAck leaves out the server's time, which is that of the frame.
 func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	*m = lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -66,7 +66,7 @@ func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 	}
 }
 
-// ReportVerdict leaves out the server's time, which is that of the frame.
+// reportVerdict leaves out the server's time, which is that of the frame.
 func reportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	*m = lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,

@@ -35,8 +35,8 @@ type authenticator struct {
 func (a *authenticator) Open() bool { return a.keyring == nil }
 
 // authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
-// certificate, whose tenant it must not leave, and which must be good where it says who its holder is. The error is an *auth.Error or ErrNoCertificate; beside it stands whose credential it was, as far
-// as that is certain.
+// certificate, but only for the tenant of the certificate, if that names one; and a certificate that names its holder must be good, token or not. The
+// error is an *auth.Error or refusal.ErrNoCertificate; beside it stands whose credential it was, as far as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
 	if a.Open() {
 		return everyone, nil

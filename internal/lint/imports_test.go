@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	// Nothing hand-written is below gen, so nothing of ours can be needed there.
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
-	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
+	// The process puts the parts of the edge together, and serves what has no package of its own.
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
 	// Who may come in is decided without a word of the wire, so that every listener can ask.
 	"coordinator/auth": {"lease", "store"},
@@ -44,7 +44,8 @@ var arrows = map[string][]string{
 		"coordinator/quota", "coordinator/refusal", anyModule,
 	},
 	// What somebody uses is counted without a word of what it is.
-	"coordinator/quota":  {},
+	"coordinator/quota": {},
+	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// What is read and written is decided without knowing who asks, and without a call that waits.
 	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/grpc", "google.golang.org/protobuf"},
