@@ -161,6 +161,7 @@ func openError(dir string, err error) error {
 		tooLong *runner.LineTooLongError
 		input   *runner.InputError
 		written *runner.ManifestError
+		foreign *runner.ForeignError
 		stopped *interruptedError
 	)
 	switch {
@@ -172,6 +173,8 @@ func openError(dir string, err error) error {
 		return fail(exitUsage, "", "%v", input)
 	case errors.As(err, &written):
 		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory", "%v", written)
+	case errors.As(err, &foreign):
+		return fail(exitCannotStart, "name an empty directory, or one in which lessor run was before", "%v", foreign)
 	case errors.As(err, &changed):
 		return fail(exitFailed, "name another directory, or say --force to throw that run away", "%v", changed)
 	case errors.As(err, &inUse):

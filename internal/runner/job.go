@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,15 +37,25 @@ func (e *ChangedError) Error() string {
 	return fmt.Sprintf("data directory %s holds another run; %s", e.Dir, strings.Join(e.Changes, "; "))
 }
 
+// ForeignError means that the data directory has something in the place of what a run keeps there, and no run left it.
+type ForeignError struct{ Dir, Name string }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("data directory %s is not that of a run, and has its own %q", e.Dir, e.Name)
+}
+
 // Open takes the data directory dir for a run with these options over the lines of input, which is read to its end. A
 // run that is there already is resumed if it is the same; else the error is a *ChangedError, or, with force, it is thrown
-// away. Other errors are *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's cause and
-// those of the file system.
+// away. Nothing is thrown away that no run left there. Other errors are *ForeignError, *InUseError, *ManifestError,
+// *LineTooLongError, *InputError, ctx's cause and those of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	j := &Job{dir: dir}
+	if err := j.checkOurs(); err != nil {
+		return nil, err
+	}
 	lock, err := lockDir(dir, j.path("lock"))
 	if err != nil {
 		return nil, err
@@ -53,6 +65,33 @@ func Open(ctx context.Context, dir string, opts Options, input io.Reader, force 
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
+}
+
+// replaceable is what begin removes: all that a run leaves but its input, the manifest first.
+var replaceable = []string{"run.json", "cursor", "store", "spool", "socket"}
+
+// checkOurs refuses a directory with somebody's own files in the places of a run's. The lock is looked at last, and an empty one is no
+// such file: another process may just have made it, and makes it before all others.
+func (j *Job) checkOurs() error {
+	found := ""
+	for _, name := range append(slices.Clone(replaceable), "input", "input.arrived", "lock") {
+		if _, err := os.Lstat(j.path(name)); err == nil {
+			found = name
+			break
+		}
+	}
+	if found == "" {
+		return nil
+	}
+	lock, err := os.ReadFile(j.path("lock"))
+	if err == nil && (bytes.HasPrefix(lock, []byte(mark)) || found == "lock" && len(lock) == 0) {
+		return nil
+	}
+	known, err := readManifest(j.path("run.json")) // of a run whose lock has no mark yet
+	if known != nil || err != nil {
+		return err
+	}
+	return &ForeignError{Dir: j.dir, Name: found}
 }
 
 func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force bool) error {
@@ -100,7 +139,7 @@ func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) 
 
 // begin makes a new run. The manifest goes first and comes last, so that a crash in between leaves no run.
 func (j *Job) begin(opts Options, in Input, arrived string) error {
-	for _, name := range []string{"run.json", "cursor", "store", "spool", "socket"} {
+	for _, name := range replaceable {
 		if err := os.RemoveAll(j.path(name)); err != nil {
 			return err
 		}

@@ -105,6 +105,57 @@ func TestARunIsInUseByOneProcess(t *testing.T) {
 	}
 }
 
+// A directory that is somebody's own may have files of the same names as a run: none is touched, not by force either.
+func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
+	for _, name := range []string{"store", "spool", "cursor", "socket", "input", "input.arrived", "lock"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			own := filepath.Join(dir, name)
+			if err := os.WriteFile(own, []byte("1234\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // what the first refusal leaves makes no run of it
+				_, err := open(dir, "a\n", optionsOfTest, true)
+				var foreign *ForeignError
+				if !errors.As(err, &foreign) || foreign.Name != name {
+					t.Errorf("got %v", err)
+				}
+			}
+			if text, err := os.ReadFile(own); err != nil || string(text) != "1234\n" {
+				t.Errorf("it is %q now, %v", text, err)
+			}
+			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+				t.Errorf("the directory has %v, %v", names, err)
+			}
+		})
+	}
+}
+
+// Other files are nobody's business, and a lock without the mark is that of a run that an earlier version began.
+func TestADirectoryWithOtherFilesIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "out"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := mustOpen(t, dir, "a\n", optionsOfTest, false)
+	if err := os.WriteFile(first.path("lock"), []byte("1234\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	if j := mustOpen(t, dir, "a\n", optionsOfTest, false); !j.Resumed {
+		t.Error("the run was not resumed")
+	}
+}
+
+// A process that died between making the lock and writing it leaves an empty one.
+func TestAnEmptyLockIsNobodys(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir, "a\n", optionsOfTest, false)
+}
+
 // A crash before the manifest was there leaves no run, whatever else it leaves.
 func TestARunWithoutManifestBeginsAnew(t *testing.T) {
 	dir := t.TempDir()

@@ -22,6 +22,9 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by pid %s", e.Dir, e.PID)
 }
 
+// mark begins the lock file of a run, and tells its data directory from any other that has files of the same names.
+const mark = "lessor run, pid "
+
 // lockDir holds the file at path locked until it is closed; the lock also ends with the process.
 func lockDir(dir, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -33,10 +36,7 @@ func lockDir(dir, path string) (*os.File, error) {
 		return nil, errors.Join(&InUseError{Dir: dir, PID: ownerOf(path)}, f.Close())
 	}
 	if err == nil {
-		err = f.Truncate(0)
-	}
-	if err == nil {
-		_, err = f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+		err = sign(f)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -44,7 +44,19 @@ func lockDir(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
+// sign writes the mark over what an earlier process wrote, and cuts off the rest only then: a crash never takes the mark away.
+func sign(f *os.File) error {
+	line := mark + strconv.Itoa(os.Getpid()) + "\n"
+	if _, err := f.WriteString(line); err != nil {
+		return err
+	}
+	if err := f.Truncate(int64(len(line))); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
 func ownerOf(path string) string {
 	data, _ := os.ReadFile(path) // it is only for the message
-	return strings.TrimSpace(string(data))
+	return strings.TrimSpace(strings.TrimPrefix(string(data), mark))
 }
