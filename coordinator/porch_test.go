@@ -2,6 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +18,9 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/porch"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // mostStrangers is how many calls of one address without a good credential are under way, and strangersTime for how long (package porch).
@@ -133,4 +139,47 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+}
+
+// X5: the connections of both listeners count together.
+func TestBothListenersCountTogether(t *testing.T) {
+	t.Attr("rules", "X5")
+	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: porch.Connections{Most: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listeners [2]net.Listener
+	for i := range listeners {
+		if listeners[i], err = new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- co.Serve(ctx, listeners[0], listeners[1]) }()
+	connect := func(lis net.Listener) net.Conn {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", lis.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	in := connect(listeners[1])
+	if _, err := io.WriteString(in, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("the first connection: %v", err)
+	}
+	out := connect(listeners[0])
+	if _, err := out.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("one too many reads %v, want the end", err)
+	}
+	stop()
+	if err := errors.Join(in.Close(), out.Close(), <-served); err != nil {
+		t.Error(err)
+	}
 }
