@@ -31,16 +31,32 @@ type meta struct {
 
 const noFreePage = 1<<64 - 1
 
-// newestMeta looks for meta pages where bbolt does: at 0, and at every page size that it knows.
+// newestMeta looks for the two meta pages where bbolt does. The first tells the size of a page, and so where the second is; where it is torn, the second is looked for at every page size that bbolt
+// knows, the smallest first: what lies behind it may be made of what others have stored, and look like a meta page.
 func newestMeta(file []byte) (newest meta, found bool) {
+	if first, ok := parseMeta(file); ok {
+		second, ok := metaAt(file, first.pageSize)
+		if ok && second.tx > first.tx {
+			return second, true
+		}
+		return first, true
+	}
 	const minPage, maxPage = 1 << 10, 16 << 20
-	for at := uint64(0); at <= maxPage && at < uint64(len(file)); at = max(2*at, minPage) {
-		m, ok := parseMeta(file[at:])
-		if ok && (at == 0 || at == m.pageSize) && (!found || m.tx > newest.tx) {
-			newest, found = m, true
+	for size := uint64(minPage); size <= maxPage; size *= 2 {
+		if m, ok := metaAt(file, size); ok {
+			return m, true
 		}
 	}
-	return newest, found
+	return meta{}, false
+}
+
+// metaAt reads the second meta page of a file with pages of that size.
+func metaAt(file []byte, size uint64) (m meta, ok bool) {
+	if size >= uint64(len(file)) {
+		return meta{}, false
+	}
+	m, ok = parseMeta(file[size:])
+	return m, ok && m.pageSize == size
 }
 
 // Meta data behind the header of its page: magic, version, page size and flags (4 bytes each), then root and sequence of the root bucket, free list, pages,

@@ -135,3 +135,35 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 		}
 	}
 }
+
+// What looks like a meta page and lies in a value, where that of a file with larger pages would be, is none: who submits a task could else have the next start refuse the store.
+func TestMetaPageInAValue(t *testing.T) {
+	const at = 1 << 20 // one of the places where meta pages are looked for
+	value := make([]byte, 2*at)
+	commit := func() (content []byte) {
+		dir := filled(t)
+		s := mustOpen(t, dir)
+		var b store.Batch
+		b.PutSealed(store.Spec, []byte("k"), 1, value)
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return read(t, dir)
+	}
+	copy(value, "it begins here")
+	from := bytes.Index(commit(), value[:16])
+	forged := value[at-from:]
+	order.PutUint64(forged, 1)
+	fields := forged[headerSize:][:metaSize]
+	copy(fields, commit()[headerSize:][:fixedSize])
+	order.PutUint32(fields[8:], at)
+	order.PutUint64(fields[txAt:], 1_000_000)
+	order.PutUint64(fields[sumAt:], metaSum(fields))
+	content := commit()
+	if _, ok := parseMeta(content[at:]); !ok {
+		t.Fatal("the value does not lie where it was meant to")
+	}
+	if err := checkData(content); err != nil {
+		t.Error(err)
+	}
+}
