@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -32,6 +33,9 @@ Examples:
 }
 
 func (c auditListCmd) Run(a *app) error {
+	if c.Since.After(time.Now()) {
+		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
+	}
 	return c.with(func(cl *client) error {
 		list := newListing(a, "TIME", "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{

@@ -47,12 +47,20 @@ Examples:
 }
 
 func (c tokenCreateCmd) Run(a *app) error {
+	var out *secretFile
+	if c.Out != "" { // a token that can not be written is not issued
+		var err error
+		if out, err = newSecretFile(c.Out); err != nil {
+			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
+		}
+		defer out.drop()
+	}
 	made, err := c.create(a)
 	if err != nil {
 		return err
 	}
-	if c.Out != "" {
-		if err := writeSecret(c.Out, made.GetToken()+"\n"); err != nil {
+	if out != nil {
+		if err := out.write(made.GetToken() + "\n"); err != nil {
 			return fail(exitCannotStart, "the token is lost; revoke it", "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
 		}
 		made.Token = ""
@@ -88,20 +96,31 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 	return made, err
 }
 
-// writeSecret replaces a file, which its owner alone can read, in one step, so that who reads it again and again finds either secret whole.
-func writeSecret(file, secret string) error {
-	temp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".new-*")
-	if err != nil {
+// secretFile will replace a file, which its owner alone can read, in one step, so that who reads it again and again finds either secret whole.
+type secretFile struct {
+	path string
+	temp *os.File
+}
+
+func newSecretFile(path string) (*secretFile, error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	return &secretFile{path, temp}, err
+}
+
+func (f *secretFile) write(secret string) error {
+	if _, err := f.temp.WriteString(secret); err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // gone, if all went well
-	if _, err := temp.WriteString(secret); err != nil {
+	if err := f.temp.Close(); err != nil {
 		return err
 	}
-	if err := temp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), file)
+	return os.Rename(f.temp.Name(), f.path)
+}
+
+// drop removes what was not written.
+func (f *secretFile) drop() {
+	_ = f.temp.Close()
+	_ = os.Remove(f.temp.Name())
 }
 
 // tokenListCmd is lessor token list.
