@@ -44,7 +44,7 @@ func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Req
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
-// keeper writes in turn with the engine, and tells the audit what the change is about.
+// keeper writes with the commits of the engine, and tells the audit what the change is about.
 func keeper(e *engine.Engine) auth.Keeper {
 	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
 		if a := engine.EntryOf(ctx); a != nil {

@@ -75,7 +75,7 @@ func (e *Engine) audit(a records.Audit) {
 	e.batch.audits = append(e.batch.audits, &a)
 }
 
-// Keep commits records that are no business of the engine, in turn with what it commits itself: a store is written by one goroutine. It
+// Keep commits records that are no business of the engine, with what it commits itself: nobody else writes to a store that is served. It
 // returns once they are durable (A6), whatever becomes of the caller meanwhile; ErrStopped and ErrOverloaded mean that nothing was kept.
 // put must not block.
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Caps of a batch. About 1,000 tasks share a flush best; beyond, a commit takes longer for nothing.
+// Caps of a batch, and of a commit of several. About 1,000 tasks share a flush best; beyond, a commit takes longer for nothing.
 const (
 	maxBatchOps     = 1000
 	maxBatchBytes   = 8 << 20

@@ -17,7 +17,7 @@
 // # Goroutines
 //
 //	name       owns                                  woken by                          stops
-//	loop       all maps and indexes of Engine        inbox, timers, end of a commit    when Run's context ends, or the store fails
+//	loop       all maps and indexes of Engine        inbox, timers, the committer      when Run's context ends, or the store fails
 //	committer  two that take turns: batches under    the loop's hand-over              when the loop closes its channel
 //	           commit; callbacks
 //	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop waits for them
@@ -40,4 +40,21 @@
 // lines. The lines, the parked tasks and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
 // memory. A line is read ahead beside the loop (ahead.go); when a head runs dry all the same, the loop waits for the commits under way and reads
 // on. Memory and start time do not grow with the backlog.
+//
+// # Where things are
+//
+//	api.go events.go                           what the edge may ask for; what observers are told
+//	engine.go                                  start, loop and stop
+//	clock.go wall*.go due.go alarm.go          the clocks, the loop's own standstill (A8), what is to be done at an instant
+//	inbox.go lanes.go                          calls on their way to the loop, tenant by tenant in turn
+//	calls.go unary.go session.go refuse.go     the calls of producers and workers
+//	queues.go sweep.go explain*.go audit.go    the calls of operators, and the trace that they leave
+//	view.go apply.go batch.go                  a step, and where its changes go
+//	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads of them
+//	head.go ahead.go timeline.go               heads of indexes on disk, and how they are read on
+//	match.go flow.go pool.go                   whose turn it is, and for which task
+//	taker.go credit.go backlog.go presence.go  who takes work: its room, what it has not read yet, whether it is there
+//	keyed.go affinity.go crowd.go              concurrency keys, affinity keys, the quota of tasks
+//	committer.go                               batches become durable
+//	hub.go feed.go                             watchers, and what running attempts say
 package engine

@@ -192,7 +192,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// wakeable is the inbox, unless the batch is full: then only the end of a commit goes on.
+// wakeable is the inbox, unless the batch is full: then only the committer wakes the loop.
 func (e *Engine) wakeable() <-chan struct{} {
 	if e.batch.full() {
 		return nil
@@ -202,11 +202,11 @@ func (e *Engine) wakeable() <-chan struct{} {
 
 func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
 
-// round takes what came in, then what is due, then hands out work, and starts a commit if none is under way.
+// round takes what came in, then what is due, then hands out work, and hands the batch over where the committer wants one.
 func (e *Engine) round() {
 	e.submitBatch()
 	if e.batch.full() {
-		return // nobody is heard until the commit under way ends; then look makes it good
+		return // nobody is heard until the committer takes the batch; then look makes it good
 	}
 	e.stalled = false
 	e.look()
@@ -229,7 +229,7 @@ func (e *Engine) round() {
 	e.submitBatch()
 }
 
-// sleep is how long nothing is due. While the batch is full, it can not be done anyway.
+// sleep is how long nothing is due. While the batch is full, what is due can not be done anyway.
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
@@ -278,7 +278,7 @@ func (e *Engine) submitBatch() {
 	e.inflight = append(e.inflight, b)
 	e.batch = newBatch(b.number+1, &e.blanks)
 	e.wanted = false
-	e.committer.work <- b // which is empty
+	e.committer.work <- b // never waits: the committer has taken the one before
 }
 
 // durable takes note that batches were committed and told.

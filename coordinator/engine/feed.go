@@ -55,7 +55,7 @@ func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
 	}
 }
 
-// Size is about how many bytes the news has; Lease is the lease that it is about.
+// Size is about how many bytes the news has.
 func (n *Fed) Size() int { return n.feed.Size() }
 
 // Lease is the lease that the news is about.

@@ -158,8 +158,8 @@ func (e *Engine) invalidate() {
 	}
 }
 
-// refillTimers is how many timers are read on at once.
-const refillTimers = timerHead / 2
+// timersPart is how many timers are read at once.
+const timersPart = timerHead / 2
 
 // refillTimers reads on in the timers of tasks at rest.
 func (e *Engine) refillTimers(tl *timeline) {
@@ -169,7 +169,7 @@ func (e *Engine) refillTimers(tl *timeline) {
 	e.set.read(func(r store.Reader) error {
 		after := store.TimerKey{Clock: tl.clock, Due: tl.rest.bound.due, Task: tl.rest.bound.task}
 		return records.Timers(r, after, func(k store.TimerKey) bool {
-			more = len(keys) == refillTimers
+			more = len(keys) == timersPart
 			if !more {
 				keys = append(keys, timerKey{k.Due, k.Task})
 			}

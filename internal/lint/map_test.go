@@ -13,7 +13,7 @@ var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 // that is not there.
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{
-		"coordinator", "coordinator/convert", "coordinator/gate", "coordinator/porch", "coordinator/refusal", "coordinator/session",
+		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/porch", "coordinator/refusal", "coordinator/session",
 	} {
 		t.Run(dir, func(t *testing.T) { checkMap(t, dir) })
 	}
