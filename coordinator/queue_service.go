@@ -133,12 +133,11 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	case !found:
 		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
-	who := gate.Identify(ctx)
 	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
 		if t.Spec.Queue != name || t.Lease != nil || t.Rest.Final() {
 			return nil, false
 		}
-		return lease.Delete{Tenant: who.Tenant, Task: t.ID, By: who.Subject}, false
+		return lease.Delete{Tenant: space.Tenant, Task: t.ID}, false
 	}
 	result, err := s.sweep(ctx, list, sw)
 	if err != nil {

@@ -51,9 +51,9 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 
 // BatchDeleteTasks removes tasks.
 func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchDeleteTasksRequest) (*lessorv1.BatchDeleteTasksResponse, error) {
-	who := gate.Identify(ctx)
+	tenant := gate.Identify(ctx).Tenant
 	result, err := s.bulk(ctx, s.fields(), "delete", req, func(t *lease.Task) lease.Command {
-		return lease.Delete{Tenant: who.Tenant, Task: t.ID, Force: req.GetForce(), By: who.Subject}
+		return lease.Delete{Tenant: tenant, Task: t.ID, Force: req.GetForce()}
 	})
 	if err != nil {
 		return nil, refusal.Status(err)

@@ -157,8 +157,8 @@ type Grant struct {
 // Unpark puts a parked task back in its line. The caller does so when the task's concurrency key may have room again.
 type Unpark struct{ Task TaskID }
 
-// LoseResource gives a READY task up whose pinned worker has been gone for too long (W12). Of a task that does not wait, or is pinned to another
-// worker, nothing becomes.
+// LoseResource gives up a READY task whose pinned worker has been gone for too long (W12). A task that does not wait, or is pinned to another
+// worker, stays as it is.
 type LoseResource struct {
 	Task   TaskID
 	Worker string
@@ -202,7 +202,6 @@ type Delete struct {
 	Tenant string
 	Task   TaskID
 	Force  bool
-	By     string
 }
 
 // Adopt makes a kept discarded result the outcome of a task that is not leased and whose round has none (V15).

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -231,15 +230,6 @@ func ParseTimerKey(key []byte) (TimerKey, error) {
 		Due:   int64(binary.BigEndian.Uint64(key[1:]) ^ 1<<63),
 		Task:  taskID(key[dueEnd:]),
 	}, nil
-}
-
-// DueBy returns the range of Timer that holds the timers of one clock that are due at now, now included.
-func DueBy(clock Clock, now int64) (from, to []byte) {
-	from = []byte{byte(clock)}
-	if now == math.MaxInt64 {
-		return from, PrefixEnd(from)
-	}
-	return from, TimerKey{Clock: clock, Due: now + 1}.Append(nil)
 }
 
 // PrefixEnd returns the first key behind all keys that begin with prefix, for the end of a scan; nil, the end of the

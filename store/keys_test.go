@@ -156,28 +156,6 @@ func TestTimerKeys(t *testing.T) {
 	}
 }
 
-// A3: what is due at now, equality included, is in the range; what is due later or on the other clock is not.
-func TestDueBy(t *testing.T) {
-	t.Attr("rules", "A3")
-	last := lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64}
-	for _, now := range []int64{math.MinInt64, -1, 0, 1, 1 << 40, math.MaxInt64 - 1, math.MaxInt64} {
-		from, to := store.DueBy(store.ServingClock, now)
-		in := func(k store.TimerKey) bool {
-			key := k.Append(nil)
-			return bytes.Compare(key, from) >= 0 && bytes.Compare(key, to) < 0
-		}
-		if !in(store.ServingTimer(lease.Instant(now), last)) || !in(store.ServingTimer(math.MinInt64, lease.TaskID{})) {
-			t.Errorf("at %d: a timer that is due is not in the range", now)
-		}
-		if now < math.MaxInt64 && in(store.ServingTimer(lease.Instant(now+1), lease.TaskID{})) {
-			t.Errorf("at %d: a timer that is not yet due is in the range", now)
-		}
-		if in(store.WallTimer(lease.Wall(now), last)) || in(store.WallTimer(math.MinInt64, lease.TaskID{})) {
-			t.Errorf("at %d: a timer of the other clock is in the range", now)
-		}
-	}
-}
-
 func TestTenantKeys(t *testing.T) {
 	key := store.AppendTenantKey(nil, "acme", "default")
 	tenant, workspace, err := store.ParseTenantKey(store.Space, key)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
@@ -366,6 +365,3 @@ func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, err
 	}
 	return answer, refusal
 }
-
-// Stopped reports whether err means that the engine has ended.
-func Stopped(err error) bool { return errors.Is(err, ErrStopped) || errors.Is(err, ErrStore) }

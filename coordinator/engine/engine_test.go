@@ -320,7 +320,7 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			r.Errorf("Run returned %v", err)
 		}
-		if _, err := r.Say(r.Context(), home.Tenant, nil); !Stopped(err) {
+		if _, err := r.Say(r.Context(), home.Tenant, nil); !errors.Is(err, ErrStore) {
 			r.Errorf("after the end: %v", err)
 		}
 	})

@@ -286,7 +286,7 @@ func (l *life) retry() {
 }
 
 func (l *life) remove() {
-	l.may(l.Delete(context.Background(), lease.Delete{Tenant: home.Tenant, Task: l.some(), Force: true, By: "ann"}))
+	l.may(l.Delete(context.Background(), lease.Delete{Tenant: home.Tenant, Task: l.some(), Force: true}))
 }
 
 func (l *life) adopt() {
