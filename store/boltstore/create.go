@@ -11,10 +11,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// createIfMissing makes an empty store of the newest format at path. A file that bbolt was still laying out when the
+// createIfMissing makes an empty store of the newest format at path, and the directory for it. A file that bbolt was still laying out when the
 // power failed can not be opened again, so the store gets its name when it is complete and on the disk.
 func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	temp, err := createTemp(path, migrations)
@@ -60,6 +63,25 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// makeDir makes a directory, and those above it that are missing, each with a durable name: a sync of what lies in it promises nothing about that. One that is there may be of a process that was killed
+// before it came so far; where its parent can not be read, it is of somebody else.
+func makeDir(dir string) error {
+	parent := filepath.Dir(dir)
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		_ = syncDir(parent)
+		return nil
+	}
+	if parent != dir {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 // syncDir makes the names in dir durable.

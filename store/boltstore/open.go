@@ -72,7 +72,7 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 		return nil, err
 	}
 	path := filepath.Join(dir, fileName)
-	if err := makeStore(dir, path, migrations); err != nil {
+	if err := createIfMissing(path, migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	var o opening
@@ -119,20 +119,15 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// makeStore makes what is missing of dir and the file in it.
-func makeStore(dir, path string, migrations store.Migrations) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return createIfMissing(path, migrations)
-}
-
 // settle does what only the owner of the file may do.
 func (s *Store) settle(dir string, migrations store.Migrations, o *opening) error {
 	if err := own(dir); err != nil {
 		return err
 	}
 	if err := removeTemps(dir); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil { // who gave the store its name may have been killed before that was durable
 		return err
 	}
 	if err := s.requireSums(); err != nil {

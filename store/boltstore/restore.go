@@ -19,7 +19,7 @@ import (
 //
 // Errors are those of Open, *store.NotEmptyError, and those of prepare. dir is left empty then.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return err
 	}
 	lock, err := lockDir(dir)

@@ -16,23 +16,11 @@ import (
 // TestOrder: a commit asks the system for just what the images are built by: to make the file larger and to sync that, if it must; to write pages and one meta page, and to
 // sync them; and only then to note that, to acknowledge it (A6), and to write anything of the next one, which has begun meanwhile. The first one after a start syncs its pages before it writes the meta page. A version of bbolt that does otherwise makes these tests worth nothing.
 func TestOrder(t *testing.T) {
-	dir, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	dir := t.TempDir()
 	if err := open(t, dir).Close(); err != nil { // making the store is not what is looked at
 		t.Fatal(err)
 	}
-	under := harness.StraceInto(t, log, "pwrite64,ftruncate,fsync,fdatasync,write")
-	p := harness.Start(t, harness.Command{
-		Path: under[0], Args: append(under[1:], harness.Self(t)), Env: []string{modeEnv + "=commit " + dir},
-	})
-	<-p.Ended()
-	if code := p.Wait(); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, p.Stderr())
-	}
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := calls(string(text))
+	calls := calls(commitUnderStrace(t, dir, "pwrite64,ftruncate,fsync,fdatasync,write"))
 	if !regexp.MustCompile(`^S+N(TS)?P+DMDN((TS)?P+MDN)+D$`).MatchString(strings.ReplaceAll(calls, "A", "")) { // an open and a close around the commits
 		t.Errorf("calls to the system: %s", calls)
 	}
@@ -51,6 +39,48 @@ func TestOrder(t *testing.T) {
 	t.Logf("%d commits, %d of which made the file larger", commits, grown)
 	if commits != 60 || grown == 0 {
 		t.Errorf("%d commits, %d of which made the file larger; want 60, and some", commits, grown)
+	}
+}
+
+// commitUnderStrace commits to the store in dir, and returns what was asked of the system under these names.
+func commitUnderStrace(t *testing.T, dir, names string) (log string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "log")
+	under := harness.StraceInto(t, file, names)
+	p := harness.Start(t, harness.Command{
+		Path: under[0], Args: append(under[1:], harness.Self(t)), Env: []string{modeEnv + "=commit " + dir},
+	})
+	<-p.Ended()
+	if code := p.Wait(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, p.Stderr())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestNamesAreDurable: before anything is acknowledged, all names that lead to the store are durable: those of the directories that were made for it, and its own, also where the process that gave it was
+// killed right after that. A sync of the file promises nothing about its names (A6).
+func TestNamesAreDurable(t *testing.T) {
+	outside := t.TempDir()
+	made := filepath.Join(outside, "made")
+	dir := filepath.Join(made, "data")
+	acknowledged := `write\(1<`
+	synced := func(dir string) string { return `fsync\(\d+<` + regexp.QuoteMeta(dir) + `>[ )]` }
+	for _, start := range []struct {
+		name string
+		want []string // in this order
+	}{
+		{"the first", []string{synced(outside), synced(made), "linkat", synced(dir), acknowledged}},
+		{"the next", []string{synced(dir), acknowledged}},
+	} {
+		log := commitUnderStrace(t, dir, "linkat,fsync,write")
+		upToTheFirst, _, _ := strings.Cut(log, "write(1<")
+		if want := strings.Join(start.want, "(?s:.*)"); !regexp.MustCompile(want).MatchString(upToTheFirst + "write(1<") {
+			t.Errorf("%s start: want %s in\n%s", start.name, want, upToTheFirst)
+		}
 	}
 }
 
