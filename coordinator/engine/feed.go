@@ -159,7 +159,8 @@ func (h *hub) absorb(b *batch) {
 		return
 	}
 	for _, c := range b.changes {
-		if said := h.recent[c.id]; said != nil && c.New != nil && !holds(c.New, said.Attempt) {
+		// It ends with this batch, and not with one before that was not told yet.
+		if said := h.recent[c.id]; said != nil && c.New != nil && holds(c.Old, said.Attempt) && !holds(c.New, said.Attempt) {
 			b.last = append(b.last, lastWords{c.id, said})
 		}
 	}

@@ -54,6 +54,27 @@ func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
 	return f
 }
 
+// Last words are kept as they were when the attempt ended, also where the task changes again before that is told, and output was forgotten meanwhile that is too much for memory.
+func TestLastWordsAreKeptOnce(t *testing.T) {
+	h := newHub()
+	id := lease.TaskID{Space: 1, Seq: 1}
+	leased := &lease.Task{ID: id, Lease: &lease.Lease{Attempt: 1}}
+	waits, goneOn := &lease.Task{ID: id}, &lease.Task{ID: id}
+	said := &Feed{Chunks: []lease.Chunk{{Text: "the last words"}}}
+	ends := &batch{feeds: []Fed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
+	h.absorb(ends)
+	if len(ends.last) != 1 || len(ends.last[0].said.Chunks) != 1 {
+		t.Fatalf("the last words are %+v", ends.last)
+	}
+	flood := &batch{feeds: []Fed{{feed: &Feed{Chunks: []lease.Chunk{{Text: strings.Repeat("x", recentOfAll)}}}, id: lease.TaskID{Space: 1, Seq: 2}, attempt: 1}}}
+	h.absorb(flood)
+	later := &batch{changes: []*change{{id: id, Change: lease.Change{Old: waits, New: goneOn}}}}
+	h.absorb(later)
+	if len(later.last) != 0 {
+		t.Errorf("the next batch writes over them: %+v", later.last[0].said)
+	}
+}
+
 // What an attempt said is not shown as the next one's, even where one commit ends the one and begins the other.
 func TestFeedStaysWithItsAttempt(t *testing.T) {
 	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
