@@ -15,12 +15,12 @@ import (
 type benchCmd struct {
 	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator that runs there, instead of own ones."`
 	Tenant    string        `shared:"" default:"default" placeholder:"NAME" help:"With --addr: tenant of the credential."`
-	Producers []int         `default:"64" placeholder:"N,..." help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
+	Producers []int         `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
 	Payload   int           `default:"256" placeholder:"BYTES" help:"Payload of a task, 0 to 1,048,576."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
-	Backlog   []int         `default:"100000" placeholder:"N,..." help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 leaves that out."`
+	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 leaves that out."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
 	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in a repetition, 1ms to 1m."`
 	Dir       string        `type:"bytes" placeholder:"DIR" help:"Where temporary data is kept, on the disk to measure; the system's directory for it by default."`

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -21,7 +22,7 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" bare:"" help:"Run a coordinator."`
 	Submit  submitCmd  `cmd:"" help:"Submit a task."`
 	Task    taskCmd    `cmd:"" help:"Look at tasks and change them."`
-	Queue   queueCmd   `cmd:"" help:"Look at queues."`
+	Queue   queueCmd   `cmd:"" help:"Look at queues, and set, pause and purge them."`
 	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
 	Token   tokenCmd   `cmd:"" help:"Issue credentials and take them back."`
 	Key     keyCmd     `cmd:"" help:"Look at the keys that sign tokens, and rotate them."`
@@ -74,12 +75,32 @@ func dispatch(args []string, a *app) (err error) {
 	if err != nil {
 		return fmt.Errorf("building the grammar: %w", err)
 	}
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(asFlag(args))
 	if err != nil {
 		return usageOf(err)
 	}
 	a.json = grammar.JSON
 	return command.Run(a)
+}
+
+// asFlag makes "help COMMAND" of other programs "COMMAND --help".
+func asFlag(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// flagGroup has --help show a command's own flags first: there are few of them, and many that all commands or all clients have.
+func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
+	_, ofAll := parent.(*kong.Application)
+	switch {
+	case flag.Tag.Has("shared"):
+		return &kong.Group{Key: "connection", Title: "Which coordinator, and who asks:"}
+	case ofAll:
+		return &kong.Group{Key: "all", Title: "Flags of every command:"}
+	}
+	return nil
 }
 
 // flagHelp adds the default where a placeholder stands in its place.
@@ -98,6 +119,7 @@ func options(s streams) []kong.Option {
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ValueFormatter(flagHelp),
+		kong.AutoGroup(flagGroup),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		config.Environment("LESSOR"),
 	)

@@ -16,7 +16,7 @@ type credentials struct {
 	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Others on the machine see a command line: the environment and --token-file are better places."`
 	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes."`
 	InsecureToken bool   `shared:"" help:"Send the token off this machine although the connection has no TLS."`
-	TLS           bool   `shared:"" name:"tls" help:"Talk TLS, and trust the authorities of the system. The flags below imply it."`
+	TLS           bool   `shared:"" name:"tls" help:"Talk TLS, and trust the authorities of the system. --tls-ca, --tls-cert and --tls-key imply it."`
 	TLSCA         string `shared:"" name:"tls-ca" type:"bytes" placeholder:"FILE" help:"Trust these authorities instead."`
 	TLSCert       string `shared:"" name:"tls-cert" type:"bytes" placeholder:"FILE" help:"Client certificate to show."`
 	TLSKey        string `shared:"" name:"tls-key" type:"bytes" placeholder:"FILE" help:"Its key."`

@@ -17,8 +17,8 @@ func (taskAdoptCmd) Help() string {
 task, which is COMPLETED then. No worker may hold the task, and it must not have an outcome yet.
 
 Examples:
-  lessor task get 3f2a --discarded 1 | less
-  lessor task adopt 3f2a --attempt 1`
+  lessor task get t0000200000000001 --discarded 1 | less
+  lessor task adopt t0000200000000001 --attempt 1`
 }
 
 func (c taskAdoptCmd) Run(a *app) error {

@@ -21,7 +21,7 @@ func (taskCancelCmd) Help() string {
 cancel grace is over. Cancelling again gives the same answer.
 
 Examples:
-  lessor task cancel 3f2a --reason "wrong input"
+  lessor task cancel t0000200000000001 --reason "wrong input"
   lessor task cancel --run-id nightly --label team=blue`
 }
 
@@ -58,7 +58,7 @@ round waits for nothing: also a task that was cancelled before its run_at.
 Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped.
 
 Examples:
-  lessor task retry 3f2a
+  lessor task retry t0000200000000001
   lessor task retry --queue mail --state FAILED`
 }
 
@@ -93,7 +93,7 @@ func (taskDeleteCmd) Help() string {
 	return `Without --force a task that a worker holds is refused.
 
 Examples:
-  lessor task delete 3f2a
+  lessor task delete t0000200000000001
   lessor task delete --queue mail --state COMPLETED,CANCELLED --yes`
 }
 

@@ -23,7 +23,7 @@ func (taskExplainCmd) Help() string {
 was said under its leases and refused, with by how much it came too late.
 
 Example:
-  lessor task explain 3f2a`
+  lessor task explain t0000200000000001`
 }
 
 func (c taskExplainCmd) Run(a *app) error {

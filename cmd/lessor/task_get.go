@@ -23,9 +23,9 @@ type taskGetCmd struct {
 // Help is shown below the flags.
 func (taskGetCmd) Help() string {
 	return `Examples:
-  lessor task get 3f2a
-  lessor task get 3f2a --output > result.bin
-  lessor task get 3f2a --json | jq .task.state`
+  lessor task get t0000200000000001
+  lessor task get t0000200000000001 --output > result.bin
+  lessor task get t0000200000000001 --json | jq .task.state`
 }
 
 func (c taskGetCmd) Run(a *app) error {

@@ -22,7 +22,7 @@ func (taskWatchCmd) Help() string {
 	return `Prints what has happened, then what happens: state changes, progress and what the attempt prints.
 
 Examples:
-  lessor task watch 3f2a
+  lessor task watch t0000200000000001
   lessor task watch --run-id nightly --json | jq -r .task_state`
 }
 
