@@ -101,7 +101,7 @@ func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 		if s.peer == nil {
 			return &RefusedError{
 				Code: codeDenied, Message: fmt.Sprintf("the credentials are of tenant %q, the worker is of %q", t, s.w.cfg.Tenant),
-				Remediation: "set the worker's tenant to that of its credentials",
+				Remediation: "set the worker's tenant (--tenant, Config.Tenant) to that of its credentials",
 			}
 		}
 		return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)

@@ -37,7 +37,7 @@ func (c auditListCmd) Run(a *app) error {
 		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
 	}
 	return c.with(func(cl *client) error {
-		list := newListing(a, "TIME", "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
+		list := newListing(a, "AT", "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}

@@ -46,7 +46,7 @@ type taken struct {
 }
 
 func (t taken) String() string {
-	return fmt.Sprintf("%s: %s, %d tasks, epoch %d, taken at %s, sha256 %s", t.File, bytesText(t.Bytes), t.Tasks, t.Epoch,
+	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, bytesText(t.Bytes), counted(t.Tasks, "task"), t.Epoch,
 		t.TakenAt.Format(time.RFC3339), t.SHA256)
 }
 

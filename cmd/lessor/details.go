@@ -21,7 +21,10 @@ func (d details) add(name, value string) {
 	}
 	label := name + ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
-		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, printable(line)) // Flush tells
+		if line != "" { // an empty line of a text is no missing value
+			line = printable(line)
+		}
+		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, line) // Flush tells
 		label = ""
 	}
 }

@@ -37,7 +37,11 @@ type restored struct {
 }
 
 func (r restored) String() string {
-	return fmt.Sprintf("%s: %d tasks, epoch %d; %d leases of the backup end at the first start", r.Data, r.Tasks, r.Epoch, r.Leases)
+	ending := "no lease of the backup was open"
+	if r.Leases > 0 {
+		ending = "the first start ends " + counted(r.Leases, "open lease") + " of the backup"
+	}
+	return fmt.Sprintf("%s: %s, epoch %d; %s", r.Data, counted(r.Tasks, "task"), r.Epoch, ending)
 }
 
 func (c restoreCmd) Run(a *app) error {

@@ -164,8 +164,12 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	}
 	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.safe() {
 		_ = lis.Close()
+		risk := "everybody who reaches it could read and change every task"
+		if c.Access.asks() {
+			risk = "without TLS, tokens and tasks would go over the network in clear"
+		}
 		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or say --insecure where the network is trusted",
-			"%s is not a loopback address: everybody who reaches it could read and change every task", addr)
+			"%s is not a loopback address: %s", addr, risk)
 	}
 	return lis, nil
 }

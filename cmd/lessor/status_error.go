@@ -26,13 +26,13 @@ func explainStatus(err error) *failure {
 	case codes.InvalidArgument:
 		return fail(exitUsage, "", "%s", violations(s))
 	case codes.NotFound:
-		return fail(exitNotFound, "", "%s", s.Message())
+		return fail(exitNotFound, missingHint(s), "%s", s.Message())
 	case codes.AlreadyExists:
 		return fail(exitFailed, existsHint(s), "%s", s.Message())
 	case codes.Unauthenticated:
-		return fail(exitFailed, "show a good one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with \"lessor token create\"", "%s", s.Message())
+		return fail(exitFailed, hintCredential, "%s", s.Message())
 	case codes.PermissionDenied:
-		return fail(exitFailed, "use a credential of such a role", "%s", s.Message())
+		return fail(exitFailed, "use a credential that may do it", "%s", s.Message())
 	case codes.Unavailable:
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
@@ -55,14 +55,36 @@ func explainStatus(err error) *failure {
 	return fail(exitFailed, "", "%s", s.Message())
 }
 
-// quotaUsedUp tells what a quota refuses from overload.
-func quotaUsedUp(s *status.Status) bool {
+const hintCredential = `show a good one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
+
+// missingHint says where the names are of what is there.
+func missingHint(s *status.Status) string {
+	switch reasonOf(s) {
+	case "TASK_NOT_FOUND":
+		return `"lessor task list" shows the tasks of a workspace; what has ended goes after its retention`
+	case "QUEUE_NOT_FOUND":
+		return `"lessor queue list" shows the queues of a workspace; a queue is there from its first task or update on`
+	case "WORKER_NOT_FOUND":
+		return `"lessor worker list" shows who is connected`
+	case "AUTH_NOT_FOUND":
+		return `"lessor token list" shows the tokens`
+	}
+	return ""
+}
+
+// reasonOf is the coordinator's word for an error; empty where the error is not its own.
+func reasonOf(s *status.Status) string {
 	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && strings.HasPrefix(info.GetReason(), "QUOTA_") {
-			return true
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
 		}
 	}
-	return false
+	return ""
+}
+
+// quotaUsedUp tells what a quota refuses from overload.
+func quotaUsedUp(s *status.Status) bool {
+	return strings.HasPrefix(reasonOf(s), "QUOTA_")
 }
 
 // violations lists the bad fields, one a line.

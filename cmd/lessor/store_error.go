@@ -39,6 +39,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
+	case errors.Is(err, syscall.ENOTDIR):
+		return fail(exitCannotStart, "name a directory; one that is missing is made", "data directory %s is not a directory, or lies below a file", dir)
 	case errors.Is(err, syscall.ENOSPC):
 		return fail(exitCannotStart, "make room on its disk", "no room on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):

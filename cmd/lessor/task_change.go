@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -113,9 +115,19 @@ func (c taskDeleteCmd) Run(a *app) error {
 		}
 		return changeEach(a, c.TaskID, func(ctx context.Context, id string) (proto.Message, string, error) {
 			answer, err := cl.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: c.Force})
-			return answer, id + "\tDELETED", err
+			return answer, id + "\tDELETED", withForce(err)
 		})
 	})
+}
+
+// withForce says how to delete a task that a worker holds, which is the one state in which a task is not deleted.
+func withForce(err error) error {
+	if status.Code(err) != codes.FailedPrecondition {
+		return err
+	}
+	f := *explain(err)
+	f.hint = "--force revokes the lease and deletes it"
+	return &f
 }
 
 func stateLine(t *lessorv1.Task) string {

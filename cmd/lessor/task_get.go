@@ -53,7 +53,11 @@ func (c taskGetCmd) Run(a *app) error {
 // writeOutput refuses to write nothing where the output is not there yet, or lies elsewhere.
 func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-		return fail(exitFailed, "", "%s is %s; it has no output", t.GetTaskId(), short(t.GetState(), "TASK_STATE_"))
+		hint := fmt.Sprintf("\"lessor task watch %s\" waits for its end", t.GetTaskId())
+		if t.GetFinishedAt() != nil {
+			hint = fmt.Sprintf("\"lessor task explain %s\" tells why", t.GetTaskId())
+		}
+		return fail(exitFailed, hint, "%s is %s; it has no output", t.GetTaskId(), short(t.GetState(), "TASK_STATE_"))
 	}
 	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
 }
@@ -236,8 +240,11 @@ func why(e *lessorv1.HistoryEvent) string {
 	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
 		parts = append(parts, short(r, "REASON_"))
 	}
-	if e.GetDetail() != "" {
-		parts = append(parts, e.GetDetail())
+	if d := e.GetDetail(); d != "" {
+		if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
+			d = "session " + d // its id is all that is told of a grant
+		}
+		parts = append(parts, d)
 	}
 	return strings.Join(parts, ": ")
 }

@@ -16,7 +16,11 @@ type unfinished struct {
 
 // newFile begins a file. One that is there already is refused before anything is done, unless by force.
 func newFile(name string, force bool) (*unfinished, error) {
-	if _, err := os.Lstat(name); err == nil && !force {
+	there, err := os.Lstat(name)
+	switch {
+	case err == nil && there.IsDir():
+		return nil, fail(exitCannotStart, "name a file, in it or elsewhere", "%s is a directory", name)
+	case err == nil && !force:
 		return nil, existsError(name)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // for its owner alone
@@ -31,7 +35,7 @@ func existsError(name string) error {
 }
 
 func writeError(name string, err error) error {
-	return fail(exitCannotStart, "nothing has that name now that had not before", "cannot write %s: %v", name, err)
+	return fail(exitCannotStart, "nothing was changed there; its directory must be there and writable, and have room", "cannot write %s: %v", name, err)
 }
 
 // Write adds to the file.

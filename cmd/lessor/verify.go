@@ -56,7 +56,16 @@ type verdict struct {
 }
 
 func (v verdict) String() string {
-	return fmt.Sprintf("%d findings: format %d, epoch %d, %d records, %d tasks, %d live leases", v.Findings, v.Format, v.Epoch, v.Records, v.Tasks, v.Leases)
+	return fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"), v.Format, v.Epoch,
+		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
+}
+
+// counted is a number of things of that name.
+func counted(n uint64, name string) string {
+	if n != 1 {
+		name += "s"
+	}
+	return fmt.Sprintf("%d %s", n, name)
 }
 
 func (c verifyCmd) Run(a *app) error {

@@ -41,7 +41,7 @@ func (c workerDrainCmd) Run(a *app) error {
 			answer, err := cl.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, Deadline: c.Deadline.timestamp(), Undo: c.Undo,
 			})
-			return answer, workersLine(name, stateOfAll(answer.GetWorkers()), answer.GetWorkers()), noWorker(err)
+			return answer, workersLine(name, stateOfAll(answer.GetWorkers()), answer.GetWorkers()), err
 		})
 	})
 }
@@ -74,7 +74,7 @@ func (c workerKickCmd) Run(a *app) error {
 			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter), Requeue: c.Requeue,
 			})
-			return answer, workersLine(name, "KICKED", answer.GetWorkers()), noWorker(err)
+			return answer, workersLine(name, "KICKED", answer.GetWorkers()), err
 		})
 	})
 }

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -37,7 +34,7 @@ func (c workerGetCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		answer, err := cl.admin.GetWorker(a.ctx, &lessorv1.GetWorkerRequest{WorkerId: c.Name, SessionId: c.Session})
 		if err != nil {
-			return about(c.Name, noWorker(err))
+			return about(c.Name, err)
 		}
 		if a.json {
 			return printJSON(a.out, answer)
@@ -54,16 +51,6 @@ func (c workerGetCmd) Run(a *app) error {
 		}
 		return nil
 	})
-}
-
-// noWorker adds where to look for a worker that was not found.
-func noWorker(err error) error {
-	if status.Code(err) != codes.NotFound {
-		return err
-	}
-	f := *explain(err)
-	f.hint = `"lessor worker list" shows who is connected`
-	return &f
 }
 
 func printWorker(w io.Writer, m *lessorv1.Worker) error {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/lessor-dev/lessor/internal/execworker"
@@ -149,7 +150,11 @@ func workerError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		return fail(exitFailed, refused.Remediation, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
+		hint := refused.Remediation
+		if hint == "" && strings.HasPrefix(refused.Code, "E.AUTH.") {
+			hint = hintCredential
+		}
+		return fail(exitFailed, hint, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
 	case errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered):
 		return nil
 	}
