@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -194,6 +195,36 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 		}
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// A10: a call for work whose time is over is told of a commit that failed before its answer, for it waits for nothing else any more.
+func TestFailedCommitAnswersCallsForWork(t *testing.T) {
+	t.Attr("rules", "A10")
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		d := new(busyDisk).become(r)
+		told := make(chan error, 1)
+		go func() {
+			_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: time.Second})
+			told <- err
+		}()
+		synctest.Wait()
+		submits(r, 1)
+		time.Sleep(time.Second)
+		synctest.Wait() // its answer is in line behind the commit
+		d.next <- errors.New("EIO")
+		if err := <-r.done; !errors.Is(err, ErrStore) {
+			t.Errorf("Run returned %v", err)
+		}
+		synctest.Wait()
+		if len(told) != 1 {
+			t.Fatal("the call waits for ever")
+		}
+		if err := <-told; !errors.Is(err, ErrStore) {
+			t.Errorf("the call got %v, want ErrStore", err)
 		}
 	})
 }

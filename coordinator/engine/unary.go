@@ -12,15 +12,19 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
 	got := make(chan []Granted, 1)
-	failed := make(chan error, 1)
-	err := e.inbox.put(r.Space.Tenant, op{
-		run: func() { e.call(t, r, func(g []Granted) { got <- g }) },
-		after: func(err error) {
-			if err != nil {
-				failed <- err
-			}
-		},
-	})
+	failed := make(chan error, 2) // what began it, and what answers it
+	fail := func(err error) {
+		if err != nil {
+			failed <- err
+		}
+	}
+	reply := func(g []Granted, err error) {
+		if err == nil {
+			got <- g
+		}
+		fail(err)
+	}
+	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.call(t, r, reply) }, after: fail})
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +48,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 }
 
 // call begins a unary request. A repeat of one whose leases are live gets the same again.
-func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted)) {
+func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	e.callers[t] = reply
 	for _, id := range e.requests[requestKey{r.Space.Tenant, r.Worker, r.Request}] {
 		t.granted = append(t.granted, e.granted(e.set.task(id)))
@@ -77,11 +81,7 @@ func (e *Engine) hangUp(t *taker) {
 		e.unhold(id) // a slot of a request is not given back to it
 	}
 	granted := t.granted
-	e.batch.ops = append(e.batch.ops, op{after: func(err error) {
-		if err == nil {
-			reply(granted)
-		}
-	}})
+	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
 }
 
 // answerCallers answers the unary requests that have got something.
