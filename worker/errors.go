@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -116,10 +117,10 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// joinReason writes "what: REASON_X: detail", leaving out what is empty.
+// joinReason writes "what: X: detail" for REASON_X, as people see it everywhere else, leaving out what is empty.
 func joinReason(what string, reason lessorv1.Reason, detail string) string {
 	if reason != lessorv1.Reason_REASON_UNSPECIFIED {
-		what += ": " + reason.String()
+		what += ": " + strings.TrimPrefix(reason.String(), "REASON_")
 	}
 	if detail != "" {
 		what += ": " + detail

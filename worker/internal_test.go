@@ -309,9 +309,9 @@ func TestSteeringNil(t *testing.T) {
 // Errors read well in a log.
 func TestErrorTexts(t *testing.T) {
 	for want, err := range map[string]error{
-		"lease lost: REASON_SUPERSEDED: attempt 2":         &StopError{ErrLeaseLost, lessorv1.Reason_REASON_SUPERSEDED, "attempt 2"},
+		"lease lost: SUPERSEDED: attempt 2":                &StopError{ErrLeaseLost, lessorv1.Reason_REASON_SUPERSEDED, "attempt 2"},
 		"worker is draining: bye":                          &StopError{ErrDraining, 0, "bye"},
-		"rejected: REASON_INVALID_REQUEST":                 &RejectedError{Reason: lessorv1.Reason_REASON_INVALID_REQUEST},
+		"rejected: INVALID_REQUEST":                        &RejectedError{Reason: lessorv1.Reason_REASON_INVALID_REQUEST},
 		"session refused: E.SESSION.DENIED: no (ask them)": &RefusedError{"E.SESSION.DENIED", "no", "ask them"},
 		"panic: x": &PanicError{Value: "x"},
 	} {

@@ -262,6 +262,6 @@ func (s *session) drain(d *lessorv1.Drain, now time.Time) {
 		span := max(d.GetDeadline().AsTime().Sub(now), 0)
 		patience = min(patience, span-min(s.w.cfg.StopTimeout, span/2))
 	}
-	reason := "the coordinator asked: " + d.GetReason()
+	reason := strings.TrimSuffix("the coordinator asked: "+d.GetReason(), ": ") // who drained it may have given none
 	s.w.beginDrain(reason, patience, fmt.Errorf("%w: %s", ErrDraining, reason))
 }

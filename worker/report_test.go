@@ -219,7 +219,7 @@ func TestResultTooLarge(t *testing.T) {
 		f, _ := s.outcome()
 		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_RESULT_TOO_LARGE))
 		f, report := s.outcome()
-		checkUnreportable(t, report, "REASON_RESULT_TOO_LARGE")
+		checkUnreportable(t, report, "rejected: RESULT_TOO_LARGE")
 		s.commit(f)
 
 		size <- 5 << 20

@@ -90,9 +90,13 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work of queue %q", t.Spec.Queue)
 		f.Remedy = "a worker connects for this queue"
 	case a.taking == 0:
+		kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
+		if t.Spec.Type == "" {
+			kind, remedy = "tasks without a type", "a worker connects that handles every type"
+		}
 		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("no worker that asks for work of queue %q handles type %q; there %s", t.Spec.Queue, t.Spec.Type, are(a.attending))
-		f.Remedy = "a worker connects that handles the type"
+			fmt.Sprintf("no worker that asks for work of queue %q handles %s; there %s", t.Spec.Queue, kind, are(a.attending))
+		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
 			fmt.Sprintf("none of the workers that handle its type has all that it requires; the nearest of %d lacks %s", a.taking, strings.Join(a.lacks, ", "))

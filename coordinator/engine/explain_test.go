@@ -23,6 +23,9 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		{name: "no worker for its type", spec: lease.Spec{Type: "rare"}, code: lease.FoundNoWorkerForType, words: `"rare"`, setup: func(r *rig) {
 			r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"common"}}, 1)
 		}},
+		{name: "no worker for tasks without a type", code: lease.FoundNoWorkerForType, words: "handles tasks without a type", setup: func(r *rig) {
+			r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"common"}}, 1)
+		}},
 		{name: "workers are busy", code: lease.FoundWorkersBusy, words: "there is 1", setup: func(r *rig) {
 			r.submit(work())
 			r.join("i", 1)
