@@ -57,8 +57,8 @@ func ParseNameKey(ks Keyspace, key []byte) (space uint32, name string, err error
 	return binary.BigEndian.Uint32(key), string(key[spaceSize:]), nil
 }
 
-// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure and Checkpoint. It is also what the keys
-// of the task's attempts begin with.
+// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint and Feedback. It is also what
+// the keys of the task's attempts begin with.
 func AppendTaskKey(dst []byte, id lease.TaskID) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, id.Space), id.Seq)
 }

@@ -1,4 +1,3 @@
-// Package boltstore keeps a store.Store in one bbolt file, one bucket for each keyspace. How a commit becomes durable is told in flush.go, what a start looks at in opening.go.
 package boltstore
 
 import (
@@ -90,7 +89,7 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	if failed := s.failed.Load(); failed != nil {
 		return failed
 	}
-	tx, err := s.begin()
+	tx, err := s.beginRead()
 	if err != nil {
 		return err
 	}
@@ -122,10 +121,11 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 	if failed := s.failed.Load(); failed != nil {
 		return nil, failed
 	}
-	return s.begin()
+	return s.beginRead()
 }
 
-func (s *Store) begin() (*bbolt.Tx, error) {
+// beginRead reads the newest state, durable or not.
+func (s *Store) beginRead() (*bbolt.Tx, error) {
 	tx, err := s.db.Begin(false)
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return nil, store.ErrClosed
@@ -150,7 +150,7 @@ func (s *Store) Stats() store.Stats {
 
 // used is where the last page ends that was ever written. The file is longer: it grows by 16 MiB.
 func (s *Store) used() (size int64) {
-	tx, err := s.begin()
+	tx, err := s.beginRead()
 	if err != nil {
 		return math.MaxInt64 // of a store that is closed nothing is known to be free
 	}

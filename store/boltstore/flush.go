@@ -11,7 +11,7 @@ import "os"
 // The first commit after Open still has two flushes. In a copy that Snapshot wrote, it may be written over the meta page of the newest; and where a commit was taken back, the next has its
 // number, by which the sums would know old pages from new ones.
 
-// flushOnce begins to do so, in a store that is of the newest format. Its notes go to file.
+// flushOnce has each commit take one flush, from the second on, in a store that is of the newest format. Its notes go to file.
 func (s *Store) flushOnce(file *os.File) { s.notes = file }
 
 // note says in the file that the last commit is durable. It is on the disk with the next flush, or when the kernel sees fit; without it a damaged page of that commit would be taken for

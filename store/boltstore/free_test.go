@@ -49,7 +49,7 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	listed := map[bool]int{}
 	for range 40 {
 		if rnd.IntN(4) == 0 {
-			tx, err := s.begin()
+			tx, err := s.beginRead()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestListWithPagesThatWereRead(t *testing.T) {
 		}
 	}
 	change(s, 1)
-	tx, err := s.begin()
+	tx, err := s.beginRead()
 	if err != nil {
 		t.Fatal(err)
 	}

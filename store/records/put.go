@@ -1,0 +1,110 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Put adds to b all that c changes. A submit writes the spec, which is not written again, a renewal the lease alone, a grant the lease and the
+// index.
+func Put(b *store.Batch, c *lease.Change) {
+	id := idOf(c)
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	putIndex(b, c.Old, c.New)
+	switch {
+	case c.New == nil:
+		remove(b, key, c)
+	case c.Old == nil:
+		put(b, store.Spec, key, c.New, withPayload)
+		putKey(b, c)
+		if host := MountedKey(c.New); host != nil {
+			b.Put(store.Mounted, host, nil)
+		}
+	case c.Row:
+		put(b, store.Task, key, c.New, taskFields)
+	}
+	if c.New != nil {
+		putLease(b, key, c)
+		putBlobs(b, key, c)
+	}
+	for i := range c.Ledger {
+		done := &c.Ledger[i]
+		put(b, store.Ledger, store.AppendAttemptKey(nil, id, done.Attempt), done, committedFields)
+	}
+}
+
+func idOf(c *lease.Change) lease.TaskID {
+	if c.New != nil {
+		return c.New.ID
+	}
+	return c.Old.ID
+}
+
+func putLease(b *store.Batch, key []byte, c *lease.Change) {
+	had := c.Old != nil && c.Old.Lease != nil
+	switch l := c.New.Lease; {
+	case l != nil && (!had || l != c.Old.Lease):
+		put(b, store.Lease, key, l, leaseFields)
+	case l == nil && had:
+		b.Delete(store.Lease, key)
+	}
+}
+
+func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
+	if c.Result != nil && !omitted(c) {
+		put(b, store.Output, key, c.Result, resultFields)
+	}
+	if c.Failure != nil {
+		put(b, store.Failure, key, c.Failure, failureFields)
+	}
+	if c.Checkpoint != nil {
+		b.PutSealed(store.Checkpoint, key, version, c.Checkpoint)
+	}
+	id := c.New.ID
+	for _, k := range c.Kept {
+		put(b, store.Discarded, store.AppendAttemptKey(nil, id, k.Attempt), k.Result, resultFields)
+	}
+	for _, attempt := range c.Dropped {
+		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
+	}
+}
+
+// omitted reports whether a result carries nothing, and the outcome tells as much: it has no record then. Many handlers return nothing, and a record
+// that says so would be one of six changes that the grant and the end of their task cost.
+func omitted(c *lease.Change) bool {
+	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.Bare()
+}
+
+// remove deletes a task, and no record that it does not have: each delete is a search. Its ledger stays for a while (A10); the timer of that is part
+// of the index.
+func remove(b *store.Batch, key []byte, c *lease.Change) {
+	t := c.Old
+	b.Delete(store.Spec, key)
+	b.Delete(store.Task, key) // nothing in the task tells whether it has ever changed; most have that are removed
+	if t.Lease != nil {
+		b.Delete(store.Lease, key)
+	}
+	if t.Rest == lease.Completed {
+		b.Delete(store.Output, key)
+	}
+	if t.HasFailure {
+		b.Delete(store.Failure, key)
+	}
+	if t.HasCheckpoint {
+		b.Delete(store.Checkpoint, key)
+	}
+	b.Delete(store.Feedback, key) // nothing in the task tells whether there is one
+	for i := range t.Discarded {
+		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
+	}
+	if t.Spec.IdempotencyKey != "" {
+		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
+	}
+	if host := MountedKey(t); host != nil {
+		b.Delete(store.Mounted, host)
+	}
+	if c.ForgetAt != 0 {
+		b.Put(store.Timer, store.ServingTimer(c.ForgetAt, t.ID).Append(nil), nil)
+	}
+}

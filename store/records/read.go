@@ -1,0 +1,139 @@
+package records
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// Task reads the newest committed version of a task, its payload left out; nil where there is none.
+func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	return task(r, id, key, r.Get(store.Spec, key))
+}
+
+func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error) {
+	t, err := resting(r, id, key, spec, withoutPayload)
+	if t == nil {
+		return nil, err
+	}
+	if t.Lease, err = read(r, store.Lease, key, leaseFields); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Resting is Task for one that is known to have no lease, so that none is looked for. It comes with its payload, if that is small.
+func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
+	var space [16]byte
+	key := store.AppendTaskKey(space[:0], id)
+	return resting(r, id, key, r.Get(store.Spec, key), withSmallPayload)
+}
+
+// resting reads a task that was submitted with spec, nil where none was. What has changed since takes the place of how the task was then.
+func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
+	changed := r.Get(store.Task, key)
+	switch {
+	case spec == nil && changed == nil:
+		return nil, nil
+	case spec == nil:
+		return nil, corrupt(store.Spec, key, "a task has no spec")
+	}
+	t := &lease.Task{ID: id, Spec: new(lease.Spec)}
+	if err := decode(store.Spec, key, spec, t, fields); err != nil {
+		return nil, err
+	}
+	switch {
+	case changed == nil && tellsState(spec[0]): // its version, see store.Seal
+		return t, nil
+	case changed == nil:
+		return nil, corrupt(store.Task, key, "a task has no state")
+	}
+	if err := decode(store.Task, key, changed, t, taskFields); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// readSpec reads into t what was submitted, if there is any.
+func readSpec(r store.Reader, key []byte, t *lease.Task, fields func(*codec, *lease.Task)) (found bool, err error) {
+	value := r.Get(store.Spec, key)
+	if value == nil {
+		return false, nil
+	}
+	t.Spec = new(lease.Spec)
+	return true, decode(store.Spec, key, value, t, fields)
+}
+
+// Payload reads the payload of a task; nil where there is no task, empty where it has none.
+func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
+	var t lease.Task
+	found, err := readSpec(r, store.AppendTaskKey(nil, id), &t, withPayload)
+	if err != nil || !found {
+		return nil, err
+	}
+	return t.Spec.Payload, nil
+}
+
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.
+func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
+	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, spec []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Spec, key)
+		if err != nil {
+			return false, err
+		}
+		t, err := task(r, id, key, spec)
+		if err != nil {
+			return false, err
+		}
+		return fn(t), nil
+	})
+}
+
+// TaskIDs is Tasks for those who need no more than the ids.
+func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) bool) error {
+	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Spec, key)
+		return err == nil && fn(id), err
+	})
+}
+
+// Leases calls fn with every task that has a live lease.
+func Leases(r store.Reader, fn func(*lease.Task) error) error {
+	return scan(r, store.Lease, nil, nil, func(key, _ []byte) (bool, error) {
+		id, err := store.ParseTaskKey(store.Lease, key)
+		if err != nil {
+			return false, err
+		}
+		t, err := indexed(r, id, store.Lease, key, "a lease has no task")
+		if err != nil {
+			return false, err
+		}
+		return true, fn(t)
+	})
+}
+
+// indexed is the task that a key of another keyspace names, which must be there.
+func indexed(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
+	t, err := Task(r, id)
+	if err == nil && t == nil {
+		err = corrupt(ks, key, missing)
+	}
+	return t, err
+}
+
+// scan is Reader.Scan with a callback that may fail.
+func scan(r store.Reader, ks store.Keyspace, from, to []byte, fn func(key, value []byte) (bool, error)) error {
+	var failed error
+	err := r.Scan(ks, from, to, func(key, value []byte) bool {
+		var more bool
+		more, failed = fn(key, value)
+		return more && failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
