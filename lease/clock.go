@@ -51,6 +51,9 @@ func (w Wall) Time() time.Time {
 	return time.Unix(0, int64(w)).UTC()
 }
 
+// clockTime is how times are told to people.
+const clockTime = "2006-01-02T15:04:05.000Z"
+
 // Add returns w + d, held at the end of the range.
 func (w Wall) Add(d time.Duration) Wall { return Wall(Instant(w).Add(d)) }
 

@@ -294,8 +294,6 @@ func (t *Task) limits(now Now) (all []Finding) {
 	return all
 }
 
-const clockTime = "2006-01-02T15:04:05.000Z"
-
 // story tells what the holder of a lease did, and how it ended.
 func (e *Ended) story() string {
 	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))

@@ -37,7 +37,7 @@ func (s *step) retry(c Retry) error {
 		deadline = c.Deadline
 	}
 	if deadline != 0 && deadline <= s.now.Wall {
-		return bad("deadline", "%s has passed; a later one is required", deadline.Time().Format("2006-01-02T15:04:05.000Z"))
+		return bad("deadline", "%s has passed; a later one is required", deadline.Time().Format(clockTime))
 	}
 	if err := t.Spec.gone(s.now.Wall); err != nil {
 		return err

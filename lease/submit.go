@@ -17,7 +17,7 @@ func (s *step) submit(c Submit) {
 			seen[spec.IdempotencyKey] = i
 		}
 		if spec.Deadline != 0 && spec.Deadline <= s.now.Wall {
-			s.refuseSpec(i, bad("deadline", "%s has passed", spec.Deadline.Time().Format("2006-01-02T15:04:05.000Z")))
+			s.refuseSpec(i, bad("deadline", "%s has passed", spec.Deadline.Time().Format(clockTime)))
 			return
 		}
 		t := s.create(c, s.withPolicy(c.Space, spec))

@@ -99,7 +99,7 @@ func (e Ended) String() string {
 		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or deadline passed",
 		Revoked: "the lease was taken back",
 	}
-	return words[e.Cause] + " at " + e.At.Time().Format("2006-01-02T15:04:05.000Z")
+	return words[e.Cause] + " at " + e.At.Time().Format(clockTime)
 }
 
 // CancelRequest is a cancel that was asked and still stands.
