@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/lessor-dev/lessor/internal/durable"
 )
 
 // unfinished is a file that gets its name when all of it is on the disk, in one step. Until then it has one that says what it is.
@@ -69,7 +71,7 @@ func (u *unfinished) rename() (err error) {
 	} else {
 		err = os.Link(u.Name(), u.name)
 	}
-	return errors.Join(err, syncDir(filepath.Dir(u.name)))
+	return errors.Join(err, durable.SyncDir(filepath.Dir(u.name)))
 }
 
 // discard removes what has no name yet; kept files stay.
@@ -79,12 +81,4 @@ func (u *unfinished) discard() error {
 		return err
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
