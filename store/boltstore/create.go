@@ -66,7 +66,7 @@ func exists(path string) bool {
 }
 
 // makeDir makes a directory, and those above it that are missing, each with a durable name: a sync of what lies in it promises nothing about that. One that is there may be of a process that was killed
-// before it came so far; where its parent can not be read, it is of somebody else.
+// before it came so far. Where the parent may not be read, nobody but its owner can do that.
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -81,7 +81,10 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
+	if err := syncDir(parent); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 // syncDir makes the names in dir durable.

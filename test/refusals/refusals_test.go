@@ -4,6 +4,7 @@ package refusals
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,5 +86,34 @@ func TestNoPermission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refused(t, harness.Command{Args: args, User: stranger}, "no permission")
 		})
+	}
+}
+
+// A directory is made also where the one above it may be written and not read, so that its name can not be synced.
+func TestParentThatMayNotBeRead(t *testing.T) {
+	base := t.TempDir()
+	parent := filepath.Join(base, "parent")
+	if err := errors.Join(os.Mkdir(parent, 0o700), os.Chmod(base, 0o711), os.Chmod(filepath.Dir(base), 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	stranger := harness.Stranger(t, parent)
+	if stranger != nil {
+		if err := os.Chown(parent, int(stranger.Uid), int(stranger.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(parent, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan string, 1)
+	p := harness.Start(t, harness.Command{
+		Args: serve(filepath.Join(parent, "data")), User: stranger, Stdout: harness.Lines(func(line string) { serving <- line }),
+	})
+	select {
+	case <-serving:
+	case <-p.Ended():
+	}
+	if code := p.Stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, p.Stderr())
 	}
 }
