@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // Codes of refusals.
@@ -151,7 +152,8 @@ func without(text string, said map[string]kind) string {
 		case canTell(name):
 			text = strings.ReplaceAll(text, name, whole)
 		case name != "":
-			text = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllString(text, whole)
+			alone := regexp.MustCompile(`(^|[^-\w])` + name + `($|[^-\w])`) // not the end of a token, which may be -4 by chance
+			text = alone.ReplaceAllString(text, "${1}"+whole+"${2}")
 		}
 	}
 	return text
@@ -170,3 +172,14 @@ func leaked(text string, of names, said map[string]kind) string {
 
 // canTell leaves out the short numbers, which may stand for anything.
 func canTell(name string) bool { return len(name) >= len(acme) }
+
+// A short number is replaced where it stands alone, and not in a name that was drawn by chance.
+func TestWithout(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"after":4}`: `{"after":<sequence>}`, "4": "<sequence>", "1-4": "1-4", `"lst_AQAA-4"`: `"lst_AQAA-4"`, "4-x": "4-x", "14": "14",
+	} {
+		if got := without(text, map[string]kind{"4": "sequence"}); got != want {
+			t.Errorf("without(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
