@@ -47,9 +47,10 @@
 //	a run            run.go (one session after another), drain.go (the end), states.go, backoff.go, refusal.go
 //	a session        session.go (open, close), reader.go, writer.go, collect.go (what goes out), link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
+//	the line         transit.go (how long a frame was under way), repeat.go (calls that a quota refused), token.go
 //	places           slots.go (concurrency), flight.go (single flight), recent.go (leases that came before)
 //	for watchers     feedback.go (progress, output), gauges.go (of the worker and its machine), log.go
-//	limits.go, convert.go
+//	values           limits.go (what may be said), convert.go (to the wire)
 //
 // The goroutines:
 //

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // catchSignals lets a command end in order: the first signal to stop ends ctx, the second ends now. Commands that only
@@ -21,20 +22,35 @@ func (a *app) catchSignals() (release func()) {
 	// Caught, a broken pipe is an error of the write, after which there is an orderly end.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)
-	go func() {
-		for _, cancel := range []context.CancelCauseFunc{softly, hardly} {
-			select {
-			case sig := <-received:
-				cancel(&interruptedError{signal: sig})
-			case <-done:
-				return
-			}
-		}
-	}()
+	go heed(received, done, softly, hardly)
 	return func() {
 		signal.Stop(received)
 		signal.Stop(brokenPipe)
 		close(done)
+	}
+}
+
+// echo is how long after a signal the same one may come again and count as one: timeout sends it to its command, and at once to the group that the command is in.
+const echo = 100 * time.Millisecond
+
+// heed ends the one context with the first signal, the other one with the second.
+func heed(received <-chan os.Signal, done <-chan struct{}, softly, hardly context.CancelCauseFunc) {
+	var first os.Signal
+	var at time.Time
+	for {
+		select {
+		case sig := <-received:
+			switch {
+			case first == nil:
+				first, at = sig, time.Now()
+				softly(&interruptedError{signal: sig})
+			case sig != first || time.Since(at) >= echo:
+				hardly(&interruptedError{signal: sig})
+				return
+			}
+		case <-done:
+			return
+		}
 	}
 }
 

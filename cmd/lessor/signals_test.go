@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The first signal stops in order, the second at once; but one that comes twice in a moment, as from timeout, is one.
+func TestSignals(t *testing.T) {
+	type sent struct {
+		after  time.Duration
+		signal syscall.Signal
+	}
+	for name, c := range map[string]struct {
+		sent []sent
+		hard bool
+	}{
+		"one":                    {[]sent{{0, syscall.SIGTERM}}, false},
+		"one that comes twice":   {[]sent{{0, syscall.SIGTERM}, {echo - 1, syscall.SIGTERM}}, false},
+		"the same again":         {[]sent{{0, syscall.SIGTERM}, {echo, syscall.SIGTERM}}, true},
+		"twice, and again":       {[]sent{{0, syscall.SIGINT}, {0, syscall.SIGINT}, {echo, syscall.SIGINT}}, true},
+		"another one, right now": {[]sent{{0, syscall.SIGHUP}, {0, syscall.SIGTERM}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				soft, softly := context.WithCancelCause(t.Context())
+				hard, hardly := context.WithCancelCause(t.Context())
+				received, done := make(chan os.Signal), make(chan struct{})
+				go heed(received, done, softly, hardly)
+				for _, s := range c.sent {
+					time.Sleep(s.after)
+					received <- s.signal
+				}
+				synctest.Wait()
+				if soft.Err() == nil || (hard.Err() != nil) != c.hard {
+					t.Errorf("in order: %v, at once: %v", context.Cause(soft), context.Cause(hard))
+				}
+				close(done)
+			})
+		})
+	}
+}
