@@ -46,6 +46,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 		{"of a test that did not end", begin, "A", "no test that passed declares A2"},
 		{"not required", end("skip", "skip"), "", ""},
 		{"of a test that failed", end("fail", "fail"), "", "failed: p TestTwo/part, p TestTwo"},
+		{"of a test that took its process along", begin + `{"Action":"fail","Package":"github.com/lessor-dev/lessor/p"}`, "", "failed: p TestTwo/part, p"},
 		{"a package that does not build", begin + `{"Action":"build-fail","ImportPath":"x/y"}`, "", "failed: x/y"},
 		{"an unknown rule", strings.ReplaceAll(end("pass", "pass"), "other", "rules"), "", "there is no rule Z9; it is declared by p TestOne"},
 		{"something else", "ok  \tp\t0.1s\n", "", "not the output of go test -json"},

@@ -14,7 +14,7 @@ type tests struct {
 	declared map[string][]string // names of the tests that declared a rule
 	void     map[string]bool     // names of tests that do not count: skipped, in part skipped, or failed
 	passed   map[string]bool
-	failed   []string          // tests and packages
+	failed   []string          // tests and packages; tests that did not end in a package that failed, too
 	output   map[string][]byte // of those that failed, and of those that have not ended
 }
 
@@ -68,8 +68,22 @@ func (t *tests) take(e *event) {
 		delete(t.output, name)
 	case "fail", "build-fail":
 		t.discount(e)
+		if e.Test == "" {
+			t.failed = append(t.failed, t.unended(name)...)
+		}
 		t.failed = append(t.failed, name)
 	}
+}
+
+// unended are the tests of a package that has ended, which have not: one of them took the process along.
+func (t *tests) unended(pkg string) (names []string) {
+	for name := range t.output {
+		if strings.HasPrefix(name, pkg+" ") && !slices.Contains(t.failed, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (t *tests) declare(e *event) {
