@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 
@@ -66,12 +67,11 @@ func exists(path string) bool {
 }
 
 // makeDir makes a directory, and those above it that are missing, each with a durable name: a sync of what lies in it promises nothing about that. One that is there may be of a process that was killed
-// before it came so far. Where the parent may not be read, nobody but its owner can do that.
+// before it came so far.
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		_ = syncDir(parent)
-		return nil
+		return syncAbove(parent)
 	}
 	if parent != dir {
 		if err := makeDir(parent); err != nil {
@@ -81,10 +81,16 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := syncDir(parent); !errors.Is(err, fs.ErrPermission) {
-		return err
+	return syncAbove(parent)
+}
+
+// syncAbove is syncDir for a directory that may be somebody else's: where it can not be read, or nothing can be written to it, nobody but its owner can do that.
+func syncAbove(dir string) error {
+	err := syncDir(dir)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // syncDir makes the names in dir durable.
