@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -47,20 +45,24 @@ Examples:
 }
 
 func (c tokenCreateCmd) Run(a *app) error {
-	var out *secretFile
+	var out *unfinished
 	if c.Out != "" { // a token that can not be written is not issued
 		var err error
-		if out, err = newSecretFile(c.Out); err != nil {
+		if out, err = newFile(c.Out, true); err != nil {
 			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
 		}
-		defer out.drop()
+		defer func() { _ = out.discard() }() // gone, if all went well
 	}
 	made, err := c.create(a)
 	if err != nil {
 		return err
 	}
 	if out != nil {
-		if err := out.write(made.GetToken() + "\n"); err != nil {
+		_, err := out.Write([]byte(made.GetToken() + "\n"))
+		if err == nil {
+			err = out.keep()
+		}
+		if err != nil {
 			return fail(exitCannotStart, "the token is lost; revoke it", "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
 		}
 		made.Token = ""
@@ -94,33 +96,6 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 		return err
 	})
 	return made, err
-}
-
-// secretFile will replace a file, which its owner alone can read, in one step, so that who reads it again and again finds either secret whole.
-type secretFile struct {
-	path string
-	temp *os.File
-}
-
-func newSecretFile(path string) (*secretFile, error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
-	return &secretFile{path, temp}, err
-}
-
-func (f *secretFile) write(secret string) error {
-	if _, err := f.temp.WriteString(secret); err != nil {
-		return err
-	}
-	if err := f.temp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.temp.Name(), f.path)
-}
-
-// drop removes what was not written.
-func (f *secretFile) drop() {
-	_ = f.temp.Close()
-	_ = os.Remove(f.temp.Name())
 }
 
 // tokenListCmd is lessor token list.
