@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,7 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/worker"
 )
@@ -69,6 +74,60 @@ func TestUnreachableIsSaid(t *testing.T) {
 			t.Errorf("Run = %v", err)
 		}
 	})
+}
+
+// One side that talks TLS and one that does not never come together; the log says so, for all that is heard of it is a connection that ends.
+func TestTLSOnOneSideIsSaid(t *testing.T) {
+	for name, test := range map[string]struct {
+		creds credentials.TransportCredentials
+		peer  func(net.Conn)
+		want  string
+	}{
+		"there": {insecure.NewCredentials(), func(c net.Conn) { _ = tls.Server(c, &tls.Config{}).Handshake() }, "does the coordinator want TLS"},
+		"here":  {credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}), func(c net.Conn) { _ = http2.NewFramer(c, c).WriteSettings() }, "the coordinator talks no TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				listener := bufconn.Listen(1 << 16)
+				defer func() { _ = listener.Close() }()
+				go func() {
+					for {
+						peer, err := listener.Accept()
+						if err != nil {
+							return
+						}
+						test.peer(peer)
+						time.Sleep(time.Millisecond) // as over a network, where what was written before the end arrives
+						_ = peer.Close()
+					}
+				}()
+				conn, err := worker.Dial("passthrough:///localhost", grpc.WithTransportCredentials(test.creds), grpc.WithContextDialer(
+					func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				log := &journal{}
+				w, err := worker.New(conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.HandleDefault(echo)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- w.Run(ctx) }()
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if line := lineWith(log.String(), "no connection to the coordinator: "); !strings.Contains(line, test.want) {
+					t.Errorf("%q is missing in %q", test.want, line)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+		})
+	}
 }
 
 // A task that failed and a handler that panicked are in the worker's log.

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -22,6 +23,18 @@ var (
 	errClosed        = errors.New("the coordinator closed the session")
 	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
 )
+
+// noConnection is errNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
+// no reconnect can cure and gRPC does not say.
+func noConnection(reason string) error {
+	switch {
+	case strings.Contains(reason, "does not look like a TLS handshake"):
+		return fmt.Errorf("%w: %s (the coordinator talks no TLS, which this worker wants)", errNoConnection, reason)
+	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
+		return fmt.Errorf("%w: %s (does the coordinator want TLS? this worker talks none; lessor worker run has --tls and --tls-ca)", errNoConnection, reason)
+	}
+	return fmt.Errorf("%w: %s", errNoConnection, reason)
+}
 
 // frameError is an error frame that ends the session.
 type frameError struct{ frame *lessorv1.Error }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -114,7 +113,7 @@ func (s *session) connect(patience time.Duration) (err error) {
 	s.stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
 		grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
 	if errors.Is(context.Cause(s.ctx), errNoConnection) {
-		return fmt.Errorf("%w: %s", errNoConnection, strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
+		return noConnection(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
 	}
 	return err
 }
