@@ -175,7 +175,7 @@ func (a *attempt) call() {
 
 // finish turns what the handler returned into the attempt's one report, or discards it where the lease is lost (K2).
 func (w *Worker) finish(a *attempt, output []byte, err error) {
-	outcome := a.outcome(output, err)
+	outcome, err := a.outcome(output, err)
 	w.lock()
 	defer w.unlock()
 	if a.lease.left(time.Now()) <= 0 {

@@ -35,6 +35,7 @@ func TestOutcomes(t *testing.T) {
 		{"outer wins", worker.Permanent(worker.RetryAfter(time.Minute, boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom"}, &no},
 		{"stack", worker.WithStack("at line 7", worker.Permanent(boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: "at line 7"}, &no},
 		{"end of a long stack", worker.WithStack(strings.Repeat("x", 64<<10)+"end", boom), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: strings.Repeat("x", 64<<10-3) + "end"}, nil},
+		{"no such category", worker.WithCategory(99, worker.Permanent(boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom"}, &no},
 		{"bad UTF-8", errors.New("a\xffb"), &lessorv1.TaskError{Category: worker.UserCode, Message: "a\uFFFDb"}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -103,6 +104,35 @@ func TestPanicIsAFailure(t *testing.T) {
 }
 
 func panicHere() { panic("ouch") }
+
+// badError is an error whose methods fail, as those of a nil pointer do.
+type badError struct{ message string }
+
+func (e *badError) Error() string { return e.message }
+
+func (e *badError) Is(error) bool { return e.message != "" }
+
+// An error whose own methods panic is a failure like a handler that panics, returned or thrown, and takes nothing else along.
+func TestBadErrorIsAFailure(t *testing.T) {
+	for name, h := range map[string]worker.Handler{
+		"returned": func(context.Context, *worker.Task) ([]byte, error) { return nil, (*badError)(nil) },
+		"wrapped":  func(context.Context, *worker.Task) ([]byte, error) { return nil, worker.Permanent((*badError)(nil)) },
+		"thrown":   func(context.Context, *worker.Task) ([]byte, error) { panic((*badError)(nil)) },
+		"twice":    func(context.Context, *worker.Task) ([]byte, error) { return nil, worstError{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := failureOf(t, h)
+			if got.GetCategory() != worker.UserCode || !strings.HasPrefix(got.GetMessage(), "panic: ") || got.GetStackTrace() == "" {
+				t.Errorf("error = %v", got)
+			}
+		})
+	}
+}
+
+// worstError panics with an error that panics.
+type worstError struct{}
+
+func (worstError) Error() string { panic((*badError)(nil)) }
 
 // failureOf runs one task and returns the error that is reported.
 func failureOf(t *testing.T, h worker.Handler) (failure *lessorv1.TaskError) {

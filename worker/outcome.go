@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -48,8 +50,21 @@ func stamp(t *timestamppb.Timestamp, now time.Time) *timestamppb.Timestamp {
 	return t
 }
 
-// outcome is the one report that follows from what the handler returned and how its context ended.
-func (a *attempt) outcome(output []byte, err error) *report {
+// outcome is the one report that follows from what the handler returned and how its context ended, and the error in it. The
+// methods of an error are code of the handler's too: those of a nil pointer, returned by mistake, panic as a rule.
+func (a *attempt) outcome(output []byte, err error) (r *report, told error) {
+	defer func() {
+		if value := recover(); value != nil {
+			// As text: the value's own methods may be no better.
+			text := fmt.Sprintf("in the methods of the handler's error, which is a %T: %v", err, value)
+			told = &PanicError{Value: text, Stack: debug.Stack()}
+			r = a.outcomeOf(nil, told)
+		}
+	}()
+	return a.outcomeOf(output, err), err
+}
+
+func (a *attempt) outcomeOf(output []byte, err error) *report {
 	if err == nil {
 		return a.complete(output)
 	}

@@ -57,11 +57,14 @@ func RetryAfter(d time.Duration, err error) error {
 	return &steerError{error: err, retryable: &retryable, retryAfter: max(d, 0)}
 }
 
-// WithCategory says what kind of failure err is. It goes together with Permanent and RetryAfter; where two of them
-// disagree the outer one wins. WithCategory(c, nil) is nil.
+// WithCategory says what kind of failure err is; one that is none of the categories above counts as UserCode. It goes
+// together with Permanent and RetryAfter; where two of them disagree the outer one wins. WithCategory(c, nil) is nil.
 func WithCategory(c Category, err error) error {
 	if err == nil {
 		return nil
+	}
+	if _, known := lessorv1.ErrorCategory_name[int32(c)]; !known {
+		c = UserCode // the coordinator would refuse the whole report
 	}
 	return &steerError{error: err, category: c}
 }
