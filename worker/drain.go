@@ -3,6 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -17,6 +19,19 @@ type drainState struct {
 	timers []*time.Timer
 	// result is what Run returns.
 	result []error
+}
+
+// told reports whether Run returns such an error already: each new stream is told of a drain that goes on.
+func (d *drainState) told(result error) bool {
+	return slices.ContainsFunc(d.result, func(err error) bool { return err.Error() == result.Error() })
+}
+
+// span is first and then next, neither of them negative, or the longest span there is: a DrainTimeout may stand for ever.
+func span(first, next time.Duration) time.Duration {
+	if both := first + next; both >= 0 {
+		return both
+	}
+	return math.MaxInt64
 }
 
 // beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes.
@@ -34,14 +49,14 @@ func (w *Worker) askDrain(reason string, patience time.Duration, result error) {
 	w.lock()
 	defer w.unlock()
 	d := &w.mu.drain
-	if result != nil {
+	if result != nil && !d.told(result) {
 		d.result = append(d.result, result)
 	}
 	if until := time.Now().Add(patience); !d.asked || until.Before(d.until) {
 		d.until = until
 		d.timers = append(d.timers,
 			time.AfterFunc(patience, w.stopAll),
-			time.AfterFunc(patience+w.cfg.StopTimeout, w.abandon))
+			time.AfterFunc(span(patience, w.cfg.StopTimeout), w.abandon))
 	}
 	if d.asked {
 		return

@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +113,34 @@ func TestErrorsAfterDrain(t *testing.T) {
 	}
 }
 
+// However long a drain may take, it ends no handler before (W10).
+func TestDrainForEver(t *testing.T) {
+	t.Attr("rules", "W10")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{DrainTimeout: math.MaxInt64, StopTimeout: math.MaxInt64}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-time.After(20 * time.Second):
+				return nil, nil
+			}
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		r.stop()
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
 // A handler that ignores even that is left behind, in bounded time and with an error; what it returns is discarded.
 func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,6 +228,32 @@ func TestDrainByCoordinator(t *testing.T) {
 		}
 		if cause := <-causes; !errors.Is(cause, worker.ErrDraining) {
 			t.Errorf("cause = %v, want %v", cause, worker.ErrDraining)
+		}
+	})
+}
+
+// A coordinator tells of a drain on each stream; Run tells of it once.
+func TestDrainIsToldAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		drain := func() {
+			s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{Reason: "upgrade"}}})
+			s.next("drain", isDrain)
+		}
+		drain()
+		s.finish(errBroken)
+		s = c.accept()
+		drain()
+		close(release)
+		f, _ := s.outcome()
+		s.commit(f)
+		if err := r.done(); !errors.Is(err, worker.ErrDraining) || strings.Count(err.Error(), "upgrade") != 1 {
+			t.Errorf("Run = %q, want one word of the upgrade", err)
 		}
 	})
 }
