@@ -48,6 +48,26 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
+// A worker says on each stream what it was made with, whatever became since of the maps and slices that it was made of.
+func TestCapabilitiesAreTheWorkersOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		cfg := worker.Config{
+			Runtimes: []string{"python3.12"}, Features: []string{"gpu"},
+			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 80},
+		}
+		r := c.run(cfg, echo)
+		s := c.accept()
+		want := proto.CloneOf(s.register.GetRegister().GetCapabilities())
+		cfg.Runtimes[0], cfg.Features[0], cfg.Labels["zone"], cfg.Resources["vram_gb"] = "go", "tpu", "c", 8
+		s.finish(errBroken)
+		if got := c.accept().register.GetRegister().GetCapabilities(); !proto.Equal(got, want) {
+			t.Errorf("capabilities = %v, want %v", got, want)
+		}
+		r.shutdown()
+	})
+}
+
 // W4: the capacity changes in mid-stream, and a new stream is told the newest.
 func TestCapacityChanges(t *testing.T) {
 	t.Attr("rules", "W2 W4")

@@ -95,6 +95,9 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	if err := validateQueues(queues); err != nil {
 		return nil, err
 	}
+	// They are sent with each new stream: what the caller does with its own meanwhile is not meant.
+	cfg.Runtimes, cfg.Features = slices.Clone(cfg.Runtimes), slices.Clone(cfg.Features)
+	cfg.Labels, cfg.Resources = maps.Clone(cfg.Labels), maps.Clone(cfg.Resources)
 	w := &Worker{
 		cfg:      cfg,
 		queues:   slices.Clone(queues),
