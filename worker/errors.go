@@ -76,7 +76,8 @@ func (e *RejectedError) Error() string {
 	return joinReason("rejected", e.Reason, e.Detail)
 }
 
-// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help.
+// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help. What a proxy or the
+// source of credentials refuses counts as well, as long as no coordinator has accepted the worker.
 type RefusedError struct {
 	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
 	Code string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,19 +62,13 @@ func TestResetRetryAfter(t *testing.T) {
 
 // A refusal that no repeat can cure ends Run, and says so with the coordinator's code.
 func TestRefusalEndsRun(t *testing.T) {
-	denied, err := status.New(codes.PermissionDenied, "wrong tenant").WithDetails(&errdetails.ErrorInfo{
-		Reason: "SESSION_DENIED", Domain: "lessor", Metadata: map[string]string{"code": "E.SESSION.DENIED"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, test := range []struct {
 		name   string
 		refuse func(*stream) error
 		code   string
 	}{
 		{"status", func(*stream) error { return status.Error(codes.Unauthenticated, "no token") }, "Unauthenticated"},
-		{"status with a code", func(*stream) error { return denied.Err() }, "E.SESSION.DENIED"},
+		{"status with a code", func(*stream) error { return coordinatorStatus(codes.PermissionDenied, "SESSION_DENIED") }, "E.SESSION.DENIED"},
 		{"error frame", func(s *stream) error { return s.deny(1) }, "E.SESSION.DENIED"},
 		{"another tenant's credentials", (*stream).ofAnotherTenant, "E.SESSION.DENIED"},
 		{"error frame on register", func(s *stream) error { return s.deny(2) }, "E.SESSION.DENIED"},
@@ -87,6 +82,51 @@ func TestRefusalEndsRun(t *testing.T) {
 				if !errors.As(err, &refused) || refused.Code != test.code {
 					t.Errorf("Run = %v, want a refusal with code %s", err, test.code)
 				}
+			})
+		})
+	}
+}
+
+// coordinatorStatus is a status as a coordinator makes it (S4).
+func coordinatorStatus(code codes.Code, reason string) error {
+	st, err := status.New(code, "no").WithDetails(&errdetails.ErrorInfo{
+		Reason: reason, Domain: "lessor", Metadata: map[string]string{"code": "E." + strings.Replace(reason, "_", ".", 1)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return st.Err()
+}
+
+// What stands between, or a source of credentials, can not end a worker that a coordinator has accepted before: its tasks go on,
+// and are reported once the way is free again.
+func TestRefusalOfAProxyEndsNothing(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument} {
+		t.Run(code.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+					time.Sleep(10 * time.Second)
+					return nil, context.Cause(ctx)
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				refused := time.Now()
+				c.refuse = func(s *stream) error {
+					if time.Since(refused) > 20*time.Second {
+						c.refuse = nil
+					}
+					return status.Error(code, "no route")
+				}
+				s.finish(errBroken)
+				s = c.accept()
+				f, report := s.outcome()
+				if report.GetComplete() == nil {
+					t.Errorf("report = %v, want a complete", report)
+				}
+				s.commit(f)
+				r.shutdown()
 			})
 		})
 	}
@@ -144,7 +184,7 @@ func TestRefusalStopsHandlers(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
-		c.refuse = func(*stream) error { return status.Error(codes.Unauthenticated, "revoked") }
+		c.refuse = func(*stream) error { return coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN") }
 		s.finish(errBroken)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) {
 			t.Errorf("cause = %v, want %v", cause, worker.ErrLeaseLost)

@@ -55,19 +55,22 @@ func (e *resetError) Error() string {
 // refusal tells an end that no reconnect can cure from one that it can; nil for the latter. Only the opening of a session
 // can be refused for good. One that was established and then ended is opened again, perhaps with renewed credentials,
 // and the opening tells.
-func refusal(err error, established bool) *RefusedError {
+func refusal(err error, established, known bool) *RefusedError {
 	var e *frameError
 	if errors.As(err, &e) {
 		return refusalOfFrame(e.frame)
 	}
 	if st, ok := status.FromError(err); ok && !established {
-		return refusalOfStatus(st)
+		return refusalOfStatus(st, known)
 	}
 	return nil
 }
 
 // codeDenied: whoever speaks is not whom the stream is bound to.
 const codeDenied = "E.SESSION.DENIED"
+
+// errorDomain is the domain of what a coordinator itself says with a status.
+const errorDomain = "lessor"
 
 // codeInternal: nothing was decided, and a repeat helps.
 const codeInternal = "E.INTERNAL"
@@ -80,14 +83,21 @@ func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}
 }
 
-func refusalOfStatus(st *status.Status) *RefusedError {
+// refusalOfStatus: once a coordinator is known, only its own words count, which carry its domain (S4). Without, the status is
+// of what stands between, such as a proxy that has no route for the moment, or of a source of credentials that has
+// none to give; before, it is how a wrong address or a missing token is told.
+func refusalOfStatus(st *status.Status, known bool) *RefusedError {
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
 	default:
 		return nil
 	}
+	info := detail[*errdetails.ErrorInfo](st)
+	if known && info.GetDomain() != errorDomain {
+		return nil
+	}
 	refused := &RefusedError{Code: st.Code().String(), Message: st.Message()}
-	if info := detail[*errdetails.ErrorInfo](st); info.GetMetadata()["code"] != "" {
+	if info.GetMetadata()["code"] != "" {
 		refused.Code = info.GetMetadata()["code"]
 	}
 	return refused

@@ -199,7 +199,7 @@ func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
-	s.heard = now
+	s.heard, s.w.mu.known = now, true
 	s.transit.answered(asked, now, f.GetTs())
 	s.acceptedLocked(f, now)
 }
@@ -276,7 +276,7 @@ func (s *session) close(err error) error {
 	if s.resuming && !s.established && tokenRefused(err) {
 		return err
 	}
-	if refused := refusal(err, s.established); refused != nil {
+	if refused := refusal(err, s.established, s.w.mu.known); refused != nil {
 		return refused
 	}
 	return err

@@ -67,6 +67,8 @@ type Worker struct {
 
 		state State
 		begun bool
+		// known: a coordinator has accepted the worker before.
+		known bool
 		// attempts holds, by lease id, what is held or reporting.
 		attempts map[string]*attempt
 		recent   recentLeases
