@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -19,7 +21,8 @@ type taskWatchCmd struct {
 
 // Help is shown below the flags.
 func (taskWatchCmd) Help() string {
-	return `Prints what has happened, then what happens: state changes, progress and what the attempt prints.
+	return `Prints what has happened, then what happens: state changes, progress and what the attempt prints. The time of a state change is the
+coordinator's; of anything else it is when it came here. Lines of a run have the id of the task behind the time.
 
 Examples:
   lessor task watch t0000200000000001
@@ -45,20 +48,29 @@ func (c taskWatchCmd) Run(a *app) error {
 			case err != nil:
 				return about(c.TaskID, err)
 			}
-			if err := printEvent(a, event); err != nil {
+			if err := c.printEvent(a, event); err != nil {
 				return err
 			}
 		}
 	})
 }
 
-func printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
+func (c taskWatchCmd) printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
 	if a.json {
 		return printJSON(a.out, e)
 	}
+	at := e.GetHistory().GetAt()
+	if at == nil {
+		at = timestamppb.Now()
+	}
+	lead := []string{clock(at)}
+	if c.RunID != "" {
+		lead = append(lead, e.GetTaskId())
+	}
+	lead = append(lead, short(e.GetTaskState(), "TASK_STATE_"))
 	text := strings.TrimRight(eventText(e), "\n")
 	for line := range strings.SplitSeq(text, "\n") {
-		if _, err := fmt.Fprintf(a.out, "%s\t%s\t%s\n", e.GetTaskId(), short(e.GetTaskState(), "TASK_STATE_"), printable(line)); err != nil {
+		if _, err := fmt.Fprintf(a.out, "%s\t%s\n", strings.Join(lead, "\t"), printable(line)); err != nil {
 			return err
 		}
 	}
