@@ -37,7 +37,7 @@ func (c auditListCmd) Run(a *app) error {
 		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
 	}
 	return c.with(func(cl *client) error {
-		list := newListing(a, "AT", "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
+		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}
@@ -63,5 +63,5 @@ func auditCells(e *lessorv1.AuditEvent) []string {
 	if n := max(e.GetTasks(), e.GetTimes()); n > 0 {
 		count = fmt.Sprint(n)
 	}
-	return []string{clock(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), count, clipped(e.GetDetail())}
+	return []string{stamp(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), count, clipped(e.GetDetail())}
 }

@@ -90,6 +90,25 @@ func age(t *timestamppb.Timestamp) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// zoneNow is the zone in which a table shows times. Its head names it once, so it is the same for all rows, also those of the other half
+// of the year.
+func zoneNow() *time.Location {
+	return time.FixedZone(time.Now().Zone())
+}
+
+// inZone heads a column of times.
+func inZone(head string) string { return head + " (" + zoneNow().String() + ")" }
+
+// stamp is a point in time in a table.
+func stamp(t *timestamppb.Timestamp) string {
+	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04:05.000")
+}
+
+// minute is a point in time in a table where seconds do not matter.
+func minute(t *timestamppb.Timestamp) string {
+	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04")
+}
+
 // clock is a point in time for people, empty where there is none.
 func clock(t *timestamppb.Timestamp) string {
 	if t == nil {

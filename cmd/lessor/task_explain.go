@@ -130,10 +130,10 @@ func printRefusals(w io.Writer, refusals []*lessorv1.Refusal) error {
 	if _, err := io.WriteString(w, "\nrefused\n"); err != nil {
 		return err
 	}
-	rows := newTable(w, "AT", "WHAT", "ATTEMPT", "WORKER", "LATE BY", "WHY")
+	rows := newTable(w, inZone("AT"), "WHAT", "ATTEMPT", "WORKER", "LATE BY", "WHY")
 	for _, r := range refusals {
 		rows.row(
-			clock(r.GetAt()),
+			stamp(r.GetAt()),
 			short(r.GetKind(), "REFUSED_KIND_"),
 			fmt.Sprint(r.GetAttempt()),
 			r.GetWorkerId(),

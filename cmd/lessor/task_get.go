@@ -204,7 +204,7 @@ func printHistory(w io.Writer, t *lessorv1.Task) error {
 	if _, err := io.WriteString(w, head); err != nil {
 		return err
 	}
-	rows := newTable(w, "AT", "EVENT", "STATE", "ATTEMPT", "BY", "WHY")
+	rows := newTable(w, inZone("AT"), "EVENT", "STATE", "ATTEMPT", "BY", "WHY")
 	for _, e := range t.GetHistory() {
 		rows.row(historyCells(e)...)
 	}
@@ -213,7 +213,7 @@ func printHistory(w io.Writer, t *lessorv1.Task) error {
 
 func historyCells(e *lessorv1.HistoryEvent) []string {
 	return []string{
-		clock(e.GetAt()),
+		stamp(e.GetAt()),
 		eventName(e),
 		short(e.GetTaskState(), "TASK_STATE_"),
 		fmt.Sprint(e.GetAttempt()),
@@ -240,10 +240,8 @@ func why(e *lessorv1.HistoryEvent) string {
 	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
 		parts = append(parts, short(r, "REASON_"))
 	}
-	if d := e.GetDetail(); d != "" {
-		if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
-			d = "session " + d // its id is all that is told of a grant
-		}
+	// The detail of a grant is the id of a session, for which there is --json.
+	if d := e.GetDetail(); d != "" && e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
 		parts = append(parts, d)
 	}
 	return strings.Join(parts, ": ")

@@ -105,7 +105,7 @@ type tokenListCmd struct {
 
 func (c tokenListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
-		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", "BY", "EXPIRES", "KEY")
+		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", inZone("EXPIRES"), "BY")
 		req := &lessorv1.ListTokensRequest{}
 		for {
 			page, err := cl.auth.ListTokens(a.ctx, req)
@@ -131,7 +131,7 @@ func (c tokenListCmd) Run(a *app) error {
 // tokenCells shows a token, which ends with its key at the latest.
 func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Time) []string {
 	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate, of which nothing is known but that it was revoked
-		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), t.GetIssuedBy(), "", ""}
+		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), "", t.GetIssuedBy()}
 	}
 	ends := t.GetExpiresAt()
 	at := slices.IndexFunc(keys, func(k *lessorv1.SigningKey) bool { return k.GetKeyId() == t.GetKeyId() })
@@ -148,7 +148,7 @@ func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Tim
 		state = "key retired"
 	}
 	return []string{
-		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), t.GetIssuedBy(), clock(ends), t.GetKeyId(),
+		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(),
 	}
 }
 

@@ -24,17 +24,17 @@ func TestTheListOfTokensKnowsWhichKeysRetire(t *testing.T) {
 		token       *lessorv1.TokenInfo
 		state, ends string
 	}{
-		"good":            {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour)}, "good", clock(at(time.Hour))},
-		"key outlives it": {&lessorv1.TokenInfo{KeyId: "outlives", ExpiresAt: at(time.Minute)}, "good", clock(at(time.Minute))},
-		"key will retire": {&lessorv1.TokenInfo{KeyId: "retires", ExpiresAt: at(time.Hour)}, "good", clock(at(time.Minute))},
-		"key has retired": {&lessorv1.TokenInfo{KeyId: "retired", ExpiresAt: at(time.Hour)}, "key retired", clock(at(-time.Minute))},
-		"key is gone":     {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(time.Hour)}, "key retired", clock(at(time.Hour))},
-		"expired":         {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(-time.Hour)}, "expired", clock(at(-time.Hour))},
-		"revoked":         {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour), RevokedAt: at(0)}, "revoked", clock(at(time.Hour))},
+		"good":            {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour)}, "good", minute(at(time.Hour))},
+		"key outlives it": {&lessorv1.TokenInfo{KeyId: "outlives", ExpiresAt: at(time.Minute)}, "good", minute(at(time.Minute))},
+		"key will retire": {&lessorv1.TokenInfo{KeyId: "retires", ExpiresAt: at(time.Hour)}, "good", minute(at(time.Minute))},
+		"key has retired": {&lessorv1.TokenInfo{KeyId: "retired", ExpiresAt: at(time.Hour)}, "key retired", minute(at(-time.Minute))},
+		"key is gone":     {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(time.Hour)}, "key retired", minute(at(time.Hour))},
+		"expired":         {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(-time.Hour)}, "expired", minute(at(-time.Hour))},
+		"revoked":         {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour), RevokedAt: at(0)}, "revoked", minute(at(time.Hour))},
 	} {
 		c.token.Role = lessorv1.Role_ROLE_WORKER
-		if got := tokenCells(c.token, keys, now); got[3] != c.state || got[6] != c.ends {
-			t.Errorf("%s: %s until %s, want %s until %s", name, got[3], got[6], c.state, c.ends)
+		if got := tokenCells(c.token, keys, now); got[3] != c.state || got[5] != c.ends {
+			t.Errorf("%s: %s until %s, want %s until %s", name, got[3], got[5], c.state, c.ends)
 		}
 	}
 	certificate := tokenCells(&lessorv1.TokenInfo{TokenId: "cert-1", RevokedAt: at(0)}, keys, now)

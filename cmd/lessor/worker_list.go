@@ -24,7 +24,7 @@ type workerListCmd struct {
 
 func (c workerListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
-		list := newListing(a, "WORKER", "STATE", "HEALTH", "LEASES", "SLOTS", "QUEUES", "HOST", "CONNECTED", "SEEN", "SESSION")
+		list := newListing(a, "WORKER", "STATE", "HEALTH", "LEASES", "SLOTS", "QUEUES", "CONNECTED", "SEEN")
 		req := &lessorv1.ListWorkersRequest{Queue: c.Queue}
 		for {
 			page, err := cl.admin.ListWorkers(a.ctx, req)
@@ -51,9 +51,7 @@ func workerCells(w *lessorv1.Worker) []string {
 		fmt.Sprint(w.GetLeases()),
 		fmt.Sprint(w.GetCapabilities().GetConcurrency().GetMaxParallel()),
 		strings.Join(w.GetQueues(), ","),
-		w.GetInfo().GetHostname(),
 		age(w.GetConnectedAt()),
 		age(w.GetLastSeenAt()),
-		w.GetSessionId(),
 	}
 }
