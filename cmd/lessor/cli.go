@@ -80,6 +80,7 @@ func dispatch(args []string, a *app) (err error) {
 		return usageOf(err)
 	}
 	a.json = grammar.JSON
+	chooseToken(command)
 	return command.Run(a)
 }
 

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"net"
 
+	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
 	grpccreds "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/internal/certs"
+	"github.com/lessor-dev/lessor/internal/config"
 	"github.com/lessor-dev/lessor/worker"
 )
 
@@ -41,6 +45,9 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	if token == nil || err != nil {
 		return options, err
 	}
+	if _, err := token.GetRequestMetadata(context.Background()); err != nil {
+		return nil, fail(exitUsage, `"lessor token create --out FILE" writes one`, "%s", status.Convert(err).Message())
+	}
 	token.PlainText = c.InsecureToken || onThisMachine(addr)
 	if !c.overTLS() && !token.PlainText {
 		return nil, fail(exitUsage, "use --tls or --tls-ca, or say --insecure-token where the network is trusted",
@@ -49,11 +56,34 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
 }
 
+// chooseToken forgets the one of --token and --token-file that was said in a lesser place than the other: of two ways to say one thing the
+// command line wins over the environment, too, and that over the file.
+func chooseToken(ctx *kong.Context) {
+	var token, file *kong.Flag
+	for _, flag := range ctx.Flags() {
+		switch flag.Name {
+		case "token":
+			token = flag
+		case "token-file":
+			file = flag
+		}
+	}
+	if token == nil || file == nil || token.Target.String() == "" || file.Target.String() == "" {
+		return
+	}
+	switch a, b := config.PlaceOf(ctx, token), config.PlaceOf(ctx, file); {
+	case a < b:
+		file.Target.SetString("")
+	case b < a:
+		token.Target.SetString("")
+	}
+}
+
 // token is nil where there is none.
 func (c credentials) token() (*worker.Token, error) {
 	switch {
 	case c.Token != "" && c.TokenFile != "":
-		return nil, fail(exitUsage, "", "--token and --token-file are both set, one of them perhaps by the environment")
+		return nil, fail(exitUsage, "", "--token and --token-file are both set, on the command line, by the environment or in the configuration file")
 	case c.Token != "":
 		return worker.StaticToken(c.Token), nil
 	case c.TokenFile != "":

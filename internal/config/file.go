@@ -126,10 +126,10 @@ func nameOf(path []string) string {
 
 func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Error {
 	name := join(path)
-	if g.sections[name] {
+	flags := g.flags[name]
+	if g.sections[name] && (flags == nil || value.Kind == yaml.MappingNode) { // "token" is a flag and a group of commands
 		return g.read(value, path, given)
 	}
-	flags := g.flags[name]
 	if flags == nil {
 		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name)}
 	}

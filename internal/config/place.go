@@ -1,0 +1,38 @@
+package config
+
+import (
+	"os"
+
+	"github.com/alecthomas/kong"
+)
+
+// Place is where a flag has its value from. The lesser one wins.
+type Place int
+
+// The places, as docs/configuration.md lists them.
+const (
+	CommandLine Place = iota
+	Variable
+	InFile
+	Default
+)
+
+// PlaceOf is the place of a flag after the parse.
+func PlaceOf(ctx *kong.Context, flag *kong.Flag) Place {
+	resolved := false
+	for _, step := range ctx.Path {
+		if step.Flag == flag && !step.Resolved {
+			return CommandLine
+		}
+		resolved = resolved || step.Flag == flag
+	}
+	for _, env := range flag.Tag.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return Variable
+		}
+	}
+	if resolved {
+		return InFile
+	}
+	return Default
+}
