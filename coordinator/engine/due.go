@@ -7,20 +7,27 @@ import (
 )
 
 // look reads the clocks. Where the loop itself stood still since it last did, it heard nobody in that time: live leases get it back
-// before anything else is decided (A8).
+// before anything else is decided (A8). The time of a commit that takes long they get back as it passes: what is said meanwhile is judged
+// before it ends.
 func (e *Engine) look() {
 	before := e.now.Serving
 	e.now = e.clock.now()
-	gap := e.now.Serving.Sub(before)
-	if gap < standstill || e.set.live == 0 {
-		return
+	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
+		e.stalled = true
+		e.giveBack(gap)
 	}
-	e.stalled = true
-	e.giveBack(gap)
+	if len(e.inflight) > 0 {
+		if _, left := e.waited(e.inflight[0]); left >= SlowCommit {
+			e.giveBack(left)
+		}
+	}
 }
 
 // giveBack extends the live leases by a stall.
 func (e *Engine) giveBack(d time.Duration) {
+	if e.set.live == 0 {
+		return
+	}
 	e.lost += d
 	for id, h := range e.set.tasks {
 		if h.task != nil && h.task.Lease != nil {
@@ -35,8 +42,15 @@ func (e *Engine) lagging() bool {
 	if len(e.inflight) == 0 {
 		return false
 	}
-	since, _ := e.silent(e.inflight[0])
-	return e.now.Serving.Sub(since) >= SlowCommit
+	lasted, _ := e.waited(e.inflight[0])
+	return lasted >= SlowCommit
+}
+
+// waited is for how long a batch has held back what it is to tell, and how much of that the leases did not get back yet.
+func (e *Engine) waited(b *batch) (lasted, left time.Duration) {
+	since, lost := e.silent(b)
+	lasted = e.now.Serving.Sub(since)
+	return lasted, lasted - (e.lost - lost)
 }
 
 // silent is since when nothing was told, with the stalls before: since a batch was handed over, or since the commit before, for which it may have waited.
@@ -47,13 +61,12 @@ func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 	return b.serving, b.lost
 }
 
-// afterCommit gives leases back the time of a commit that took long, as far as the loop did not stand still itself: meanwhile nobody heard
-// of grants and renewals, so that nobody could acknowledge them (A8).
+// afterCommit gives leases back what is left of the time of a commit that took long: meanwhile nobody heard of grants and renewals, so that nobody
+// could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.look()
-	since, lost := e.silent(b)
-	if d := e.now.Serving.Sub(since) - (e.lost - lost); d >= SlowCommit && e.set.live > 0 {
-		e.giveBack(d)
+	if lasted, left := e.waited(b); lasted >= SlowCommit && left > 0 {
+		e.giveBack(left)
 	}
 	e.toldAt, e.toldLost = e.now.Serving, e.lost
 }

@@ -222,6 +222,33 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 	})
 }
 
+// A8: what is said while a commit takes long is judged by leases that have got its time back so far: a worker whose renewal waits for the commit may end its
+// task meanwhile.
+func TestSlowCommitIsGivenBackWhileItLasts(t *testing.T) {
+	t.Attr("rules", "A8")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.HeartbeatTimeout = 2 * time.Second
+		r.submit(spec)
+		g := r.lease(1, 0)[0]
+		gate := make(chan struct{})
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			<-gate
+			apply()
+			return nil
+		})
+		answers := make(chan lease.Answer, 2)
+		go func() { answers <- r.say(lease.KindStart, g) }()
+		time.Sleep(spec.HeartbeatTimeout + time.Second)
+		go func() { answers <- r.say(lease.KindComplete, g) }()
+		synctest.Wait()
+		close(gate)
+		for range 2 {
+			r.want(<-answers, lease.VerdictCommitted, lease.None)
+		}
+	})
+}
+
 // A8: so is one that waits for a commit before it that takes long, too.
 func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
 	t.Attr("rules", "A8")
