@@ -64,7 +64,7 @@ func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
 // discard keeps the first result that comes under a lease after its end, so that hours of work are not thrown away unseen (V15). It tells
 // what it did in words; empty where there was nothing to keep.
 func (s *step) discard(r *Report, k Ticket, a Answer) string {
-	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.keeps(k.Attempt) {
+	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.task.Keeps(k.Attempt) {
 		return ""
 	}
 	result := r.result()
@@ -100,10 +100,10 @@ func (s *step) holderOf(attempt uint32) string {
 	return ""
 }
 
-// keeps reports whether a result of the attempt is kept.
-func (s *step) keeps(attempt uint32) bool {
-	for i := range s.task.Discarded {
-		if s.task.Discarded[i].Attempt == attempt {
+// Keeps reports whether a discarded result of the attempt is kept.
+func (t *Task) Keeps(attempt uint32) bool {
+	for i := range t.Discarded {
+		if t.Discarded[i].Attempt == attempt {
 			return true
 		}
 	}
@@ -141,7 +141,7 @@ func (s *step) adopt(c Adopt) error {
 	if n := len(t.Discarded); attempt == 0 && n > 0 {
 		attempt = t.Discarded[n-1].Attempt
 	}
-	if s.keeps(attempt) {
+	if t.Keeps(attempt) {
 		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
 	if s.change.Result == nil {

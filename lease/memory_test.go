@@ -107,7 +107,9 @@ func (m *memory) apply(changes []lease.Change) {
 			m.kept[attemptKey{id, k.Attempt}] = k.Result
 		}
 		for _, attempt := range c.Dropped {
-			delete(m.kept, attemptKey{id, attempt})
+			if !c.New.Keeps(attempt) {
+				delete(m.kept, attemptKey{id, attempt})
+			}
 		}
 		switch {
 		case c.New == nil:

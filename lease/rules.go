@@ -71,7 +71,8 @@ type Change struct {
 	Result     *Result
 	Failure    *Failure
 	Checkpoint []byte
-	// Kept are discarded results to store by their attempts; then those of the attempts in Dropped go (V15).
+	// Kept are discarded results to store by their attempts; then those of the attempts in Dropped go that New does not keep (V15): one may be
+	// said again.
 	Kept    []Kept
 	Dropped []uint32
 	// Key is the idempotency digest to keep for a new task that has a key.

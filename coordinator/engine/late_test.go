@@ -79,6 +79,35 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 	})
 }
 
+// V15: a result that made room for newer ones, and is said again in the same batch, is kept as the task tells.
+func TestResultSaidAgainIsKept(t *testing.T) {
+	t.Attr("rules", "V15")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retry.MaxLosses = 100
+		id := r.submit(spec)[0].ID
+		var reports []*lease.Report
+		for range lease.MaxDiscarded + 1 {
+			g := r.lease(1, time.Hour)[0]
+			r.say(lease.KindStart, g)
+			time.Sleep(lease.DefaultHeartbeatTimeout)
+			reports = append(reports, &lease.Report{Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID})
+		}
+		if _, err := r.Say(r.Context(), home.Tenant, append(reports, reports[0])); err != nil {
+			r.Fatal(err)
+		}
+		r.restart(Config{}) // which looks through the store, too
+		for _, d := range r.version(id).Discarded {
+			if r.kept(id, d.Attempt) == nil {
+				r.Errorf("the task tells of a result of attempt %d, which is not there", d.Attempt)
+			}
+		}
+		if d := r.version(id).Discarded; d[len(d)-1].Attempt != 1 {
+			r.Errorf("the newest result is of attempt %d, want 1", d[len(d)-1].Attempt)
+		}
+	})
+}
+
 // T10: a worker that repeats a refused report without end adds one entry to the history, and one commit to the store.
 func TestRepeatedRefusalIsRecordedOnce(t *testing.T) {
 	t.Attr("rules", "T10")

@@ -66,6 +66,9 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 		put(b, store.Discarded, store.AppendAttemptKey(nil, id, k.Attempt), k.Result, resultFields)
 	}
 	for _, attempt := range c.Dropped {
+		if c.New.Keeps(attempt) { // it was said again
+			continue
+		}
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
 	}
 }

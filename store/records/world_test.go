@@ -141,7 +141,9 @@ func (w *world) apply(c *lease.Change) {
 		w.discarded[attempt{id, k.Attempt}] = k.Result
 	}
 	for _, number := range c.Dropped {
-		delete(w.discarded, attempt{id, number})
+		if !c.New.Keeps(number) {
+			delete(w.discarded, attempt{id, number})
+		}
 	}
 	if c.Failure != nil {
 		w.failures[id] = c.Failure
