@@ -87,6 +87,7 @@ type Engine struct {
 	orphaned  map[lease.TaskID]string            // the same by task
 	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
 	callers   map[*taker]func([]Granted, error)  // unary requests that wait
+	asking    map[requestKey]*taker              // those of them that have an id
 	served    []*taker                           // those of them that have got something
 	stirred   *lanes[*queue]                     // queues to be matched, by tenant
 	nudged    map[*keyed]struct{}                // concurrency keys that may have room
@@ -134,7 +135,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
-		callers: map[*taker]func([]Granted, error){}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
+		callers: map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		aheads: map[*ahead]struct{}{},
 	}

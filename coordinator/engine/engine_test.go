@@ -272,6 +272,43 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 	})
 }
 
+// S2: a request that is repeated while it waits is answered where it was made last, once; the call before, of which nobody may be left, is granted nothing.
+func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
+	t.Attr("rules", "S2")
+	run(t, func(r *rig) {
+		req := LeaseRequest{
+			Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Request: "r1", Wait: time.Minute,
+		}
+		call := func() <-chan []Granted {
+			got := make(chan []Granted, 1)
+			go func() {
+				g, err := r.Lease(r.Context(), req)
+				if err != nil {
+					r.Error(err)
+				}
+				got <- g
+			}()
+			synctest.Wait()
+			return got
+		}
+		first, second := call(), call()
+		r.submit(many(2)...)
+		if g := <-first; len(g) != 0 {
+			r.Errorf("the first call is granted %d tasks, want none", len(g))
+		}
+		granted := <-second
+		if len(granted) != 1 {
+			r.Fatalf("the repeat is granted %d tasks, want 1", len(granted))
+		}
+		if again := <-call(); len(again) != 1 || again[0].LeaseID != granted[0].LeaseID {
+			r.Errorf("a later repeat is granted %+v, want the same lease", again)
+		}
+		if n := inside(r, func() int { return len(r.callers) + len(r.asking) }); n != 0 {
+			r.Errorf("%d calls are remembered that have been answered", n)
+		}
+	})
+}
+
 // W5: what was granted to a caller that is gone before the hand-over is requeued at once.
 func TestCallerGoneBeforeHandOver(t *testing.T) {
 	t.Attr("rules", "W5")

@@ -47,13 +47,10 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	}
 }
 
-// call begins a unary request. A repeat of one whose leases are live gets the same again.
+// call begins a unary request.
 func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	e.callers[t] = reply
-	for _, id := range e.requests[requestKey{r.Space.Tenant, r.Worker, r.Request}] {
-		t.granted = append(t.granted, e.granted(e.set.task(id)))
-	}
-	if len(t.granted) > 0 {
+	if e.repeat(t); len(t.granted) > 0 {
 		e.served = append(e.served, t)
 		return
 	}
@@ -68,20 +65,48 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	}
 }
 
+// repeat gives a request that was made before the leases that it was granted, where they are live. If it still waits, it waits here from now on: the caller
+// has given the earlier call up, and would not hear what that is granted.
+func (e *Engine) repeat(t *taker) {
+	if t.request == "" {
+		return
+	}
+	k := t.requestKey()
+	if before := e.asking[k]; before != nil {
+		e.hangUp(before)
+	}
+	e.asking[k] = t
+	for _, id := range e.requests[k] {
+		t.granted = append(t.granted, e.granted(e.set.task(id)))
+	}
+}
+
+func (t *taker) requestKey() requestKey {
+	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
+}
+
 // hangUp answers a unary request with what it has.
 func (e *Engine) hangUp(t *taker) {
 	reply := e.callers[t]
 	if reply == nil { // answered before
 		return
 	}
-	delete(e.callers, t)
-	e.unattend(t, t.queues)
-	e.vanish(t)
+	e.doneWaiting(t)
 	for id := range t.leases {
 		e.unhold(id) // a slot of a request is not given back to it
 	}
 	granted := t.granted
 	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
+}
+
+// doneWaiting ends the wait of a unary request.
+func (e *Engine) doneWaiting(t *taker) {
+	delete(e.callers, t)
+	if k := t.requestKey(); e.asking[k] == t {
+		delete(e.asking, k)
+	}
+	e.unattend(t, t.queues)
+	e.vanish(t)
 }
 
 // answerCallers answers the unary requests that have got something.
@@ -96,9 +121,7 @@ func (e *Engine) answerCallers() {
 // abandon takes back what was granted to a caller who is gone before the hand-over (W5).
 func (e *Engine) abandon(t *taker) {
 	if !t.left {
-		delete(e.callers, t)
-		e.unattend(t, t.queues)
-		e.vanish(t)
+		e.doneWaiting(t)
 	}
 	for id, attempt := range t.leases {
 		e.unhold(id)

@@ -37,7 +37,8 @@ type LeaseRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// What the worker can do. Absent: every type.
 	Capabilities *Capabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// A repeat with the same request_id returns the same live assignments. Optional; at most 256 bytes.
+	// A repeat with the same request_id returns the same live assignments. While the request waits, a repeat takes the place of the call before, which is
+	// answered without any. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
