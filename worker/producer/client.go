@@ -40,7 +40,16 @@ type call struct {
 	spec  *lessorv1.TaskSpec
 	size  int
 	again int        // how often it was sent again since it was refused for a while
+	doubt bool       // a stream was lost with it: it may have been made
 	reply chan reply // holds one
+}
+
+// answer ends a call. What refuses the repeat of one that was lost with its stream says nothing of the first, unless it is about the spec.
+func (c *call) answer(r reply) {
+	if code := status.Code(r.err); c.doubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
+		r.err = unknown(r.err)
+	}
+	c.reply <- r
 }
 
 type reply struct {
@@ -109,7 +118,7 @@ func (c *Client) Close() error {
 	c.stop()
 	<-c.done
 	for _, one := range c.take(0) {
-		one.reply <- reply{err: errClosed}
+		one.answer(reply{err: errClosed})
 	}
 	return nil
 }

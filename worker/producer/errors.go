@@ -11,6 +11,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// unknown is an error for calls that were under way when err came: nobody knows whether their tasks were made. Codes that say so already stay.
+func unknown(err error) error {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return err
+	}
+	return status.Errorf(codes.Unavailable, "nobody knows whether the task was made: %v", status.Convert(err).Message())
+}
+
 // replyOf turns a result into what Submit returns.
 func replyOf(r *lessorv1.SubmitResult) reply {
 	if r.GetError() == nil {

@@ -75,7 +75,13 @@ func (s *sender) lose(err error) {
 		return
 	}
 	s.stream.close()
+	if s.stream.useful { // it was let in: what ended it, such as a token that ran out, refuses none of the frames under way
+		err = unknown(err)
+	}
 	for frame := range s.stream.unanswered {
+		for _, one := range frame {
+			one.doubt = one.doubt || repeatable(err)
+		}
 		s.giveBack(frame, err)
 	}
 	if s.stream.useful {
@@ -95,7 +101,7 @@ func (s *sender) giveBack(frame []*call, err error) {
 		if s.client.later(one, err) { // the stream was refused before anything was read of it
 			continue
 		}
-		one.reply <- reply{err: err}
+		one.answer(reply{err: err})
 	}
 	if len(again) > 0 {
 		s.client.putBack(again)
@@ -192,13 +198,13 @@ func (s *stream) receive() {
 		if len(frame) != len(res.GetResults()) {
 			s.err = status.Errorf(codes.Internal, "an answer has %d results, the frame has %d specs", len(res.GetResults()), len(frame))
 			for _, one := range frame {
-				one.reply <- reply{err: s.err}
+				one.answer(reply{err: s.err})
 			}
 			return
 		}
 		for i, one := range frame {
 			if r := replyOf(res.GetResults()[i]); !s.later(one, r.err) {
-				one.reply <- r
+				one.answer(r)
 			}
 		}
 		s.useful = true

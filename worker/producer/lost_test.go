@@ -1,0 +1,103 @@
+package producer_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker/producer"
+)
+
+// scripted is a coordinator that takes a number of frames of each stream and then ends it, with the next frame under way.
+type scripted struct {
+	lessorv1.UnimplementedTaskServiceServer
+	frames []int // of each stream
+	end    error
+}
+
+func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	frames := s.frames[0]
+	s.frames = s.frames[1:]
+	for range frames {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		res := &lessorv1.SubmitStreamResponse{}
+		for _, spec := range req.GetTasks() {
+			res.Results = append(res.Results, &lessorv1.SubmitResult{TaskId: spec.GetTaskKey(), Created: true})
+		}
+		if err := stream.Send(res); err != nil {
+			return err
+		}
+	}
+	if _, err := stream.Recv(); err != nil {
+		return nil //nolint:nilerr // the client has gone
+	}
+	return s.end
+}
+
+// serveScript runs a test against a scripted coordinator, in a bubble.
+func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.ClientConn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		lis := bufconn.Listen(1 << 20)
+		server := grpc.NewServer()
+		lessorv1.RegisterTaskServiceServer(server, s)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(lis) }()
+		conn, err := grpc.NewClient("passthrough:///scripted", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, conn)
+		_ = conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// T1: a stream that ends with a frame under way, as when its token has run out, refuses nothing: a spec with a key is sent again, and of one without
+// nobody knows. What refuses the repeat does not say more. Only a stream that never was of use can be refused itself.
+func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
+	t.Attr("rules", "T1")
+	ended := status.Error(codes.Unauthenticated, "the token has run out")
+	for name, test := range map[string]struct {
+		frames []int
+		first  bool // it is the first frame of the client
+		key    string
+		want   codes.Code
+	}{
+		"without a key":     {[]int{1, 1}, false, "", codes.Unavailable},
+		"with a key":        {[]int{1, 1}, false, "k", codes.OK},
+		"repeat is refused": {[]int{1, 0}, false, "k", codes.Unavailable},
+		"refused at once":   {[]int{0}, true, "k", codes.Unauthenticated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serveScript(t, &scripted{frames: test.frames, end: ended}, func(t *testing.T, conn *grpc.ClientConn) {
+				p := producer.New(conn)
+				defer func() { _ = p.Close() }()
+				if !test.first {
+					if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: test.key})
+				if status.Code(err) != test.want {
+					t.Errorf("Submit = %v, want %v", err, test.want)
+				}
+			})
+		})
+	}
+}
