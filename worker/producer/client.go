@@ -37,11 +37,11 @@ type Client struct {
 // call is one Submit under way.
 type call struct {
 	ctx   context.Context //nolint:containedctx // a call that has ended is not sent any more
-	spec  *lessorv1.TaskSpec
-	size  int
-	again int        // how often it was sent again since it was refused for a while
-	doubt bool       // a stream was lost with it: it may have been made
-	reply chan reply // holds one
+	spec  []byte          // as it goes into a frame: the message itself is the caller's again once Submit has returned, though it may be on its way
+	keyed bool            // it has an idempotency_key
+	again int             // how often it was sent again since it was refused for a while
+	doubt bool            // a stream was lost with it: it may have been made
+	reply chan reply      // holds one
 }
 
 // answer ends a call. What refuses the repeat of one that was lost with its stream says nothing of the first, unless it is about the spec.
@@ -69,10 +69,11 @@ func New(conn grpc.ClientConnInterface) *Client {
 // error is a status, with the code and field that SubmitTask would have given; see the package comment for which of them mean that the
 // outcome is unknown. The spec must not be changed until Submit has returned.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
-	one := &call{ctx: ctx, spec: spec, reply: make(chan reply, 1)}
-	if err := one.check(); err != nil {
+	raw, err := encode(spec)
+	if err != nil {
 		return nil, err
 	}
+	one := &call{ctx: ctx, spec: raw, keyed: spec.GetIdempotencyKey() != "", reply: make(chan reply, 1)}
 	if !c.put(one) {
 		return nil, errClosed
 	}
@@ -96,16 +97,16 @@ func (c *call) last() (*lessorv1.SubmitResult, error) {
 	}
 }
 
-// check refuses a spec that would take the others of its frame with it.
-func (c *call) check() error {
-	raw, err := proto.Marshal(c.spec)
+// encode writes a spec, and refuses one that would take the others of its frame with it.
+func encode(spec *lessorv1.TaskSpec) ([]byte, error) {
+	raw, err := proto.Marshal(spec)
 	if err != nil { // a string that is no UTF-8
-		return status.Errorf(codes.InvalidArgument, "task: %v", err)
+		return nil, status.Errorf(codes.InvalidArgument, "task: %v", err)
 	}
-	if c.size = len(raw); c.size > maxMessage {
-		return status.Errorf(codes.InvalidArgument, "task: has %d bytes; the limit is %d", c.size, maxMessage)
+	if len(raw) > maxMessage {
+		return nil, status.Errorf(codes.InvalidArgument, "task: has %d bytes; the limit is %d", len(raw), maxMessage)
 	}
-	return nil
+	return raw, nil
 }
 
 var errClosed = status.Error(codes.Canceled, "the producer is closed")
@@ -167,13 +168,13 @@ func (c *Client) take(n int) (frame []*call) {
 	defer c.mu.Unlock()
 	used, bytes := 0, 0
 	for _, one := range c.waiting {
-		if n > 0 && (len(frame) == n || len(frame) > 0 && bytes+one.size > maxBytes) {
+		if n > 0 && (len(frame) == n || len(frame) > 0 && bytes+len(one.spec) > maxBytes) {
 			break
 		}
 		used++
 		if one.ctx.Err() == nil {
 			frame = append(frame, one)
-			bytes += one.size
+			bytes += len(one.spec)
 		}
 	}
 	left := copy(c.waiting, c.waiting[used:])

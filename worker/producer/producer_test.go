@@ -172,6 +172,39 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	})
 }
 
+// slow opens no stream before open is closed.
+type slow struct {
+	grpc.ClientConnInterface
+	open chan struct{}
+}
+
+func (c *slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	<-c.open
+	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+// A spec is the caller's again when Submit has returned, though it is only sent then: what is made is what was submitted.
+func TestSpecIsTheCallersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		conn := &slow{c.Conn(), make(chan struct{})}
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		spec := &lessorv1.TaskSpec{Queue: "q", TaskKey: "one", IdempotencyKey: "one"}
+		if _, err := p.Submit(ctx, spec); status.Code(err) != codes.DeadlineExceeded {
+			t.Fatalf("Submit = %v, want DEADLINE_EXCEEDED", err)
+		}
+		spec.TaskKey = "two"
+		close(conn.open)
+		result, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", TaskKey: "one", IdempotencyKey: "one"})
+		if err != nil || result.GetCreated() {
+			t.Errorf("the repeat = %v, %v, want the first task", result, err)
+		}
+	})
+}
+
 // A caller who has gone gets his own error at once; the others go on. Nothing is taken after Close.
 func TestCallersAndCloseEndAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -94,7 +95,7 @@ func (s *sender) lose(err error) {
 func (s *sender) giveBack(frame []*call, err error) {
 	var again []*call
 	for _, one := range frame {
-		if one.spec.GetIdempotencyKey() != "" && repeatable(err) {
+		if one.keyed && repeatable(err) {
 			again = append(again, one)
 			continue
 		}
@@ -170,12 +171,23 @@ func (s *stream) room() bool { return s == nil || len(s.unanswered) < cap(s.unan
 
 // send sends a frame. If that fails the receiver learns why.
 func (s *stream) send(frame []*call) {
-	req := &lessorv1.SubmitStreamRequest{Tasks: make([]*lessorv1.TaskSpec, len(frame))}
-	for i, one := range frame {
-		req.Tasks[i] = one.spec
-	}
 	s.unanswered <- frame // has room; before the answer can come
-	_ = s.frames.Send(req)
+	_ = s.frames.Send(requestOf(frame))
+}
+
+// tasksField is the number of SubmitStreamRequest.tasks.
+var tasksField = (&lessorv1.SubmitStreamRequest{}).ProtoReflect().Descriptor().Fields().ByName("tasks").Number()
+
+// requestOf makes a request of specs that are written already. What a message has as unknown fields is sent as it is: to the
+// coordinator they are its tasks.
+func requestOf(frame []*call) *lessorv1.SubmitStreamRequest {
+	var tasks []byte
+	for _, one := range frame {
+		tasks = protowire.AppendBytes(protowire.AppendTag(tasks, tasksField, protowire.BytesType), one.spec)
+	}
+	req := &lessorv1.SubmitStreamRequest{}
+	req.ProtoReflect().SetUnknown(tasks)
+	return req
 }
 
 // receive hands out answers until the stream ends.
