@@ -13,7 +13,7 @@ import (
 )
 
 // checkFile reads all pages of a file that are in use, and returns a *store.DamagedError if they are not a sound tree, or not all of the newest commit; a *store.TornError
-// where the commit before that is whole. bbolt looks at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover,
+// where the commit before that is whole; and a *store.NewerFormatError where either says that a newer version wrote it. bbolt looks at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover,
 // and a failed Open keeps the lock. The caller holds the lock.
 //
 // What it reads is on the disk: what a process wrote that was killed gets there first, and what the kernel takes for written is read anew.
@@ -28,8 +28,11 @@ func checkFile(file *os.File) (err error) {
 	}
 	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
 	problem := checkData(data)
-	if errors.As(problem, new(tornError)) {
+	switch {
+	case errors.As(problem, new(tornError)):
 		return &store.TornError{Path: file.Name(), Problem: problem.Error()}
+	case errors.As(problem, new(*store.NewerFormatError)):
+		return problem
 	}
 	return damaged(file.Name(), problem)
 }
@@ -68,7 +71,11 @@ func checkData(data []byte) error {
 		if problem == nil && c.kept != nil && c.broken == 0 {
 			return nil
 		}
-		if before := c.before(); before != nil && (problem != nil || c.kept == nil || c.broken > before.broken) {
+		before, newer := c.before()
+		if newer = cmp.Or(c.newer(), newer); newer != nil {
+			return newer
+		}
+		if before != nil && (problem != nil || c.kept == nil || c.broken > before.broken) {
 			return tornError{cmp.Or(problem, errHalf)}
 		}
 		return problem // none in a store from before there were sums, nor where a value was broken before

@@ -14,21 +14,25 @@ type tornError struct{ error }
 
 var errHalf = errors.New("a part of its last commit is missing")
 
-// before has checked the commit before the newest: it is whole, and the newest may have been cut off. Else it is nil. Commits are never written over pages of the one before, and
-// without sums nothing would tell.
-func (c *checker) before() *checker {
+// before has checked the commit before the newest: it is whole, and the newest may have been cut off. Else it is nil, with an error where a newer version wrote it. Commits are
+// never written over pages of the one before, and without sums nothing would tell.
+func (c *checker) before() (whole *checker, newer error) {
 	m, ok := parseMeta(c.data[c.other(c.data)*c.pageSize:])
 	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
-		return nil
+		return nil, nil
 	}
 	if c.noted() {
-		return nil
+		return nil, nil
 	}
 	before := &checker{meta: m, data: c.data}
-	if before.check() != nil || before.kept == nil || !flushedOnce(before.format) {
-		return nil
+	problem := before.check()
+	if newer = before.newer(); newer != nil {
+		return nil, newer
 	}
-	return before
+	if problem != nil || before.kept == nil || !flushedOnce(before.format) {
+		return nil, nil
+	}
+	return before, nil
 }
 
 // noted reports whether the newest commit was durable.
@@ -36,11 +40,11 @@ func (c *checker) noted() bool {
 	return bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx))
 }
 
-// flushedOnce reports whether commits to a store of that format are one flush, as far as this program knows.
+// flushedOnce reports whether commits to a store of that format are one flush.
 func flushedOnce(format []byte) bool {
 	const since = 5
 	n, err := store.ParseFormat(format)
-	return err == nil && n >= since && n <= store.Current().Format()
+	return err == nil && n >= since
 }
 
 // takeBack makes the commit before the newest the newest one, for good. It was found whole. The meta page of the newest becomes one of the commit before, with the root of the

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/storetest"
 )
@@ -27,10 +29,17 @@ type lastCommit struct {
 	after    string
 }
 
-func commitLast(t *testing.T) *lastCommit {
+func commitLast(t *testing.T) *lastCommit { return commitLastOf(t, store.Current()) }
+
+// commitLastOf is commitLast by a program of another version.
+func commitLastOf(t *testing.T, version store.Migrations) *lastCommit {
 	t.Helper()
 	dir := filled(t)
-	s := mustOpen(t, dir)
+	s, err := open(dir, Options{}.withDefaults(), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
 	commitSome(t, s, 1, 3)
 	c := &lastCommit{disk: watchDisk(t, s, dir), before: storetest.Listing(t, s)}
 	commitSome(t, s, 4, 1)
@@ -120,6 +129,47 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 	}
 	if len(pages) < 5 {
 		t.Errorf("%d pages", len(pages))
+	}
+}
+
+// A store of a newer version is called that, and not damaged, by a program that finds its last commit cut off, and is left as it is.
+func TestTornCommitOfNewerStore(t *testing.T) {
+	c := commitLastOf(t, upgrades)
+	for _, w := range c.pages() {
+		refusedAsNewer(t, c.without(w))
+	}
+}
+
+// What a newer version changed about the sums is no damage.
+func TestOtherSumsOfNewerStore(t *testing.T) {
+	dir := filled(t)
+	s, err := open(dir, Options{}.withDefaults(), upgrades)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error { // as with one keyspace more
+		bucket := tx.Bucket([]byte(sumsBucket))
+		return bucket.Put([]byte(sumsKey), append(bytes.Clone(bucket.Get([]byte(sumsKey))), make([]byte, 8)...))
+	})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	refusedAsNewer(t, read(t, dir))
+}
+
+func refusedAsNewer(t *testing.T, content []byte) {
+	t.Helper()
+	dir := dirWith(t, content)
+	_, err := Open(dir, Options{})
+	_, readOnly := OpenReadOnly(dir, Options{})
+	for _, err := range []error{err, readOnly} {
+		newer := new(store.NewerFormatError)
+		if !errors.As(err, &newer) || newer.Have != upgrades.Format() || newer.Want != store.Current().Format() {
+			t.Errorf("it is refused with %v, want a NewerFormatError of %d and %d", err, upgrades.Format(), store.Current().Format())
+		}
+	}
+	if !bytes.Equal(read(t, dir), content) {
+		t.Error("it was changed")
 	}
 }
 

@@ -46,6 +46,16 @@ func (t *tally) add(key, value []byte) {
 	}
 }
 
+// newer is the error of a store of a format that this program does not know, if the walk came as far as to read that. What seems wrong with one may be right by the rules of
+// its format: that is for a program to say that knows them.
+func (t *tally) newer() error {
+	have, err := store.ParseFormat(t.format)
+	if known := store.Current().Format(); err == nil && have > known {
+		return &store.NewerFormatError{Have: have, Want: known}
+	}
+	return nil
+}
+
 // compare tells what was lost since transaction tx, the newest, wrote the sums. In a copy that Snapshot wrote, the older meta page has the root of the newest one, and the sums
 // are those of the transaction after it. They are nowhere else: no transaction writes to pages of the one before.
 func (t *tally) compare(tx uint64) error {
