@@ -59,7 +59,7 @@ func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
 		a := &records.Audit{
 			Tenant: tenant, At: lease.WallOf(time.Now()), Subject: r.IssuedBy, Action: "CreateToken", Object: token, Outcome: records.Done,
-			Detail: fmt.Sprintf("role:%v subject:%q", r.Role, r.Subject),
+			Detail: fmt.Sprintf("role:%v subject:%q", roleProtos[r.Role], r.Subject),
 		}
 		err := st.View(func(rd store.Reader) (err error) {
 			a.Serving, err = records.ServingClock(rd)
