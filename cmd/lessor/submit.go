@@ -127,7 +127,7 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	return readPayload(f, name)
 }
 
-const largeHint = "store it elsewhere and submit its name"
+const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
 
 // readPayload reads everything up to what fits into a message; the exact limit is the coordinator's to say.
 func readPayload(r io.Reader, name string) ([]byte, error) {
@@ -136,15 +136,19 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 		return nil, fail(exitUsage, "", "payload: %v", err)
 	}
 	if len(data) > maxAnswer {
-		return nil, fail(exitUsage, largeHint, "payload: %s has more than %s", name, bytesText(maxAnswer))
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxAnswer))
 	}
 	return data, nil
 }
 
-// aboutPayload names the payload where a message was too large to be looked into.
+// aboutPayload says what to do about a payload that is too large, and names it where the whole message was, and was not looked into.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
 		return fail(exitUsage, largeHint, "task.payload: has %d bytes; a whole message may have %s", len(spec.GetPayload()), limit)
+	}
+	if f := explainStatus(err); f != nil && f.code == exitUsage && strings.Contains(f.text, "task.payload: has ") {
+		f.hint = largeHint
+		return f
 	}
 	return err
 }
