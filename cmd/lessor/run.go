@@ -13,6 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
 // runCmd is lessor run.
@@ -116,6 +117,9 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 	}
 	defer func() { _ = input.Close() }()
 	dir := c.Data
+	if dir != "" && boltstore.Holds(dir) {
+		return nil, fail(exitCannotStart, hintRunDir, "data directory %s is that of a coordinator", dir)
+	}
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lessor-run-"); err != nil {
 			return nil, fail(exitCannotStart, "name a directory with --data", "no temporary directory: %v", err)
@@ -153,6 +157,8 @@ func (c runCmd) options() runner.Options {
 	}
 }
 
+const hintRunDir = "name an empty directory, or one in which lessor run was before"
+
 // openError explains why a run cannot begin.
 func openError(dir string, err error) error {
 	var (
@@ -174,7 +180,7 @@ func openError(dir string, err error) error {
 	case errors.As(err, &written):
 		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory", "%v", written)
 	case errors.As(err, &foreign):
-		return fail(exitCannotStart, "name an empty directory, or one in which lessor run was before", "%v", foreign)
+		return fail(exitCannotStart, hintRunDir, "%v", foreign)
 	case errors.As(err, &changed):
 		return fail(exitFailed, "name another directory, or say --force to throw that run away", "%v", changed)
 	case errors.As(err, &inUse):

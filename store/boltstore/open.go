@@ -94,6 +94,12 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	return s, nil
 }
 
+// Holds reports whether dir is the directory of a store.
+func Holds(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, fileName))
+	return err == nil
+}
+
 // OpenReadOnly opens a store to look at it: that of a directory, or a file that Snapshot wrote. It is checked as by Open, and neither changed nor
 // upgraded; no process may have it open for more. A Commit fails. The errors are those of Open, *store.TornError where that would take a commit back, and fs.ErrNotExist where there
 // is no store.
