@@ -18,7 +18,7 @@ type benchCmd struct {
 	Producers []int         `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
-	Payload   int           `default:"256" placeholder:"BYTES" help:"Payload of a task, 0 to 1,048,576."`
+	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
 	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 leaves that out."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
@@ -101,7 +101,7 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 		return bench.Config{}, err
 	}
 	config.Command, config.Dir, config.Addr = []string{self, "serve"}, c.Dir, c.Addr
-	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, c.Payload
+	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, int(c.Payload)
 	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan
 	config.Profile, config.Version, config.Progress = c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
 	return config, nil

@@ -30,7 +30,7 @@ func mappers() []kong.Option {
 	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
 		options = append(options, kong.KindMapper(kind, number{own}))
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when](), reflect.TypeFor[*rate]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[time.Duration](), reflect.TypeFor[when](), reflect.TypeFor[*rate](), reflect.TypeFor[size](), reflect.TypeFor[mebibytes]()} {
 		options = append(options, kong.TypeMapper(t, number{own}))
 	}
 	return options
@@ -116,6 +116,10 @@ func nounOf(t reflect.Type) string {
 		return "a duration such as 90s or 1h30m"
 	case t == reflect.TypeFor[when]():
 		return "a time such as 2026-12-01T06:00:00Z or a span such as 10m"
+	case t == reflect.TypeFor[size]():
+		return "a size such as 65536, 512KiB, 1MiB or 2GB"
+	case t == reflect.TypeFor[mebibytes]():
+		return "a number of MiB, nor a size such as 512MiB or 2GB"
 	case t == reflect.TypeFor[*rate]():
 		return "a rate such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit"
 	case t.Kind() == reflect.Float64:

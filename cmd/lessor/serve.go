@@ -26,7 +26,7 @@ type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
 	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve HTTP: the API in plain JSON, /metrics, /healthz and /readyz; empty is nowhere."`
-	Reserve  int          `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Room that is kept on the disk of the store, in MiB. While no more than that is left, no tasks are taken in; when next to nothing is left, verdicts, cancels and expiries go on in it. 0 keeps none."`
+	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Room that is kept on the disk of the store, in MiB, or with a unit as 1GiB. While no more than that is left, no tasks are taken in; when next to nothing is left, verdicts, cancels and expiries go on in it. 0 keeps none."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
 	Insecure bool         `help:"Listen off loopback although there is no TLS."`
 	Access   accessFlags  `embed:""`
@@ -62,11 +62,11 @@ type backupFlags struct {
 
 // limits are the sizes that an operator may set (S7).
 type limits struct {
-	Payload    int `type:"positive" placeholder:"BYTES" help:"Largest payload (1 MiB)."`
-	Output     int `type:"positive" placeholder:"BYTES" help:"Largest output inside of a report (1 MiB)."`
-	Checkpoint int `type:"positive" placeholder:"BYTES" help:"Largest checkpoint (64 KiB)."`
-	Discarded  int `type:"positive" placeholder:"BYTES" help:"Largest discarded result that is kept (64 KiB)."`
-	Batch      int `type:"positive" placeholder:"N" help:"Most tasks of a batch (1000)."`
+	Payload    size `type:"positive" placeholder:"SIZE" help:"Largest payload (1MiB); in bytes, or as 512KiB, 1MiB or 2MB."`
+	Output     size `type:"positive" placeholder:"SIZE" help:"Largest output inside of a report (1MiB)."`
+	Checkpoint size `type:"positive" placeholder:"SIZE" help:"Largest checkpoint (64KiB)."`
+	Discarded  size `type:"positive" placeholder:"SIZE" help:"Largest discarded result that is kept (64KiB)."`
+	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks of a batch (1000)."`
 }
 
 func (c serveCmd) Run(a *app) error {
@@ -126,7 +126,8 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 		},
 		Backup: coordinator.Backup(c.Backup),
 		Limits: lease.Limits{
-			Payload: c.Limit.Payload, Output: c.Limit.Output, Checkpoint: c.Limit.Checkpoint, Discarded: c.Limit.Discarded, Batch: c.Limit.Batch,
+			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint), Discarded: int(c.Limit.Discarded),
+			Batch: c.Limit.Batch,
 		},
 		Connections: c.Max.connections(),
 	}

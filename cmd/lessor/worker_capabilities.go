@@ -9,7 +9,7 @@ type capabilities struct {
 	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at once."`
 	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at once, within --jobs. Repeatable."`
 	SingleFlight bool               `help:"Run at most one task of each concurrency key at a time in this worker."`
-	MaxBytes     int64              `type:"positive" placeholder:"BYTES" help:"Payloads and checkpoints of the tasks that are here at once; a larger task comes alone."`
+	MaxBytes     size               `type:"positive" placeholder:"SIZE" help:"Payloads and checkpoints of the tasks that are here at once, in bytes or as 64MiB; a larger task comes alone."`
 	Runtime      []string           `sep:"none" placeholder:"NAME" help:"Runtime that tasks may require. Repeatable."`
 	Feature      []string           `sep:"none" placeholder:"NAME" help:"Feature that tasks may require. Repeatable."`
 	Label        map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Label that tasks may require. Repeatable."`
@@ -21,7 +21,7 @@ func (c capabilities) apply(cfg *worker.Config) {
 	cfg.Concurrency = int(c.Jobs)
 	cfg.PerTypeLimits = c.TypeLimit
 	cfg.SingleFlight = c.SingleFlight
-	cfg.MaxBytes = c.MaxBytes
+	cfg.MaxBytes = int64(c.MaxBytes)
 	cfg.Runtimes, cfg.Features = c.Runtime, c.Feature
 	cfg.Labels, cfg.Resources = c.Label, c.Resource
 }

@@ -21,7 +21,7 @@ type workerRunCmd struct {
 	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"Tenant of the credential."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  int           `type:"positive" default:"1048576" placeholder:"BYTES" help:"Largest output that is reported as such; no more than the coordinator's --limit-output."`
+	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported as such, in bytes or as 512KiB; no more than the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
 	Capabilities capabilities  `embed:""`
 	Log          logging       `embed:"" prefix:"log-"`
@@ -102,7 +102,7 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 	handler, err := execworker.Config{
 		Command:     commandOf(c.Command),
 		Spool:       spool,
-		InlineLimit: c.InlineLimit,
+		InlineLimit: int(c.InlineLimit),
 		Kill:        a.now.Done(),
 	}.Handler()
 	if err != nil {

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"math"
+	"strconv"
+	"testing"
+)
+
+func TestASizeIsANumberWithOrWithoutAUnit(t *testing.T) {
+	for text, want := range map[string]int{
+		"0": 0, "65536": 65536, "7B": 7, "512KiB": 512 << 10, "1MiB": 1 << 20, "1 mib": 1 << 20, "3gib": 3 << 30, "2TiB": 2 << 40,
+		"5kB": 5000, "5MB": 5e6, "2GB": 2e9, "1TB": 1e12, "-1": -1, "-2KiB": -2048, strconv.Itoa(math.MaxInt): math.MaxInt,
+	} {
+		var s size
+		if err := s.UnmarshalText([]byte(text)); err != nil || int(s) != want {
+			t.Errorf("%q: got %d, %v, want %d", text, s, err, want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "1.5MiB", "1Mi", "1M", "KiB1", "1KiBB", "1 0", "9223372036854775808", "8388608TiB", "-8388609TiB", "x"} {
+		var s size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is %d", text, s)
+		}
+	}
+}
+
+// Room on the disk was always told in MiB, and a plain number still means that. With a unit there is no less kept than was said.
+func TestMebibytes(t *testing.T) {
+	for text, want := range map[string]mebibytes{"0": 0, "64": 64, "64MiB": 64, "1GiB": 1024, "1GB": 954, "1": 1, "1B": 1, "-1": -1} {
+		var m mebibytes
+		if err := m.UnmarshalText([]byte(text)); err != nil || m != want {
+			t.Errorf("%q: got %d, %v, want %d", text, m, err, want)
+		}
+	}
+}
