@@ -13,7 +13,7 @@ import (
 // rejectBurst is how many answers that are no use to a caller come at once (package quota).
 const rejectBurst = 1000
 
-// X5: reports that no worker says that obeys the protocol are answered at a pace, also those that can not be read; others' and good ones do not wait.
+// X5: reports that no worker says that obeys the protocol are answered at a pace, also those that cannot be read; others' and good ones do not wait.
 func TestRejectedReportsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {

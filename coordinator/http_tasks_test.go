@@ -239,7 +239,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	})
 }
 
-// A stream on which nothing happens says so soon; one that can not be resumed is refused.
+// A stream on which nothing happens says so soon; one that cannot be resumed is refused.
 func TestQuietEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serve(t, nil, func(t *testing.T, r *rig) {

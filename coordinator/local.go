@@ -75,7 +75,7 @@ func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string
 }
 
 func unimplemented(method string) error {
-	return status.Errorf(codes.Unimplemented, "%s can not be called from within", strings.TrimPrefix(method, "/"))
+	return status.Errorf(codes.Unimplemented, "%s cannot be called from within", strings.TrimPrefix(method, "/"))
 }
 
 // asStatus is err as it would arrive.

@@ -41,8 +41,8 @@ func (s *faultyStore) View(fn func(store.Reader) error) error {
 func TestFaultEndsItsStream(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, fault := range map[string]func() error{
-		"a store that can not be read": func() error { return errors.New("EIO") },
-		"a panic":                      func() error { panic("a bug") },
+		"a store that cannot be read": func() error { return errors.New("EIO") },
+		"a panic":                     func() error { panic("a bug") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := &faultyStore{Store: memstore.New()}
@@ -64,7 +64,7 @@ func TestFaultEndsItsStream(t *testing.T) {
 	}
 }
 
-// W14: an item that can not be judged says why, in its frame and order, and when to repeat it. The stream goes on.
+// W14: an item that cannot be judged says why, in its frame and order, and when to repeat it. The stream goes on.
 func TestItemsWithoutAVerdict(t *testing.T) {
 	t.Attr("rules", "W14 W3")
 	items := []*lessorv1.Report{started(&lessorv1.Assignment{LeaseId: "x"}), started(&lessorv1.Assignment{LeaseId: "y"})}

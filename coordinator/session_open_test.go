@@ -31,7 +31,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 	})
 }
 
-// Tenant and sender bind the stream, and a protocol that is not spoken can not be spoken on: each ends the session.
+// Tenant and sender bind the stream, and a protocol that is not spoken cannot be spoken on: each ends the session.
 func TestDenials(t *testing.T) {
 	greet := func(m *lessorv1.SessionRequest) { setPayload(m, hello("w")) }
 	for _, tt := range []struct {
@@ -115,7 +115,7 @@ func TestBadFieldsOfOpening(t *testing.T) {
 			func(_ *lessorv1.Handshake, m *lessorv1.Register) {
 				m.Capabilities.Resources = map[string]float64{"a": -1}
 			},
-			`register.capabilities.resources["a"]: is -1; it can not be negative`,
+			`register.capabilities.resources["a"]: is -1; it cannot be negative`,
 		},
 		{
 			func(_ *lessorv1.Handshake, m *lessorv1.Register) {
@@ -182,7 +182,7 @@ func TestBadFrames(t *testing.T) {
 				if err := tk.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused("", refusal.CodeInvalid, "can not be read")
+				tk.refused("", refusal.CodeInvalid, "cannot be read")
 				if !opened {
 					tk.shake()
 				}
@@ -193,7 +193,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// A frame over the message limit can not be skipped: the stream ends, and says why.
+// A frame over the message limit cannot be skipped: the stream ends, and says why.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)

@@ -83,7 +83,7 @@ func (tk *talker) gap(corr string, expected uint64) {
 	}
 }
 
-// W7: a frame that is refused has had its turn; so has one that can not be read, if its envelope can.
+// W7: a frame that is refused has had its turn; so has one that cannot be read, if its envelope can.
 func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -202,7 +202,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 	})
 }
 
-// W7: what is not there any more can not be sent again; the worker has to connect anew.
+// W7: what is not there any more cannot be sent again; the worker has to connect anew.
 func TestGapThatCanNotBeClosed(t *testing.T) {
 	t.Attr("rules", "W7")
 	for name, expected := range map[string]func(last uint64) uint64{

@@ -14,10 +14,10 @@ import (
 
 // Protobuf refuses invalid UTF-8 while it reads a message, before any handler sees it and without naming the field, and grpc-go answers
 // INTERNAL at once, as if it were our fault. It is the caller's. So the handlers of the services are wrapped and have requests read
-// without an error of grpc's: one that can not be read is INVALID_ARGUMENT with the field's path, and a report, Start or Heartbeat gets
+// without an error of grpc's: one that cannot be read is INVALID_ARGUMENT with the field's path, and a report, Start or Heartbeat gets
 // the verdict that the rules have for a bad field (V1).
 
-// reading is a request that is read, or the reason why it can not be.
+// reading is a request that is read, or the reason why it cannot be.
 type reading struct {
 	into any
 	bad  *lease.FieldError
@@ -34,7 +34,7 @@ func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch err := c.Codec.Unmarshal(data, r.into); {
 	case errors.As(err, &r.bad):
 	case err != nil:
-		r.bad = &lease.FieldError{Field: "request", Problem: "can not be read: " + err.Error()}
+		r.bad = &lease.FieldError{Field: "request", Problem: "cannot be read: " + err.Error()}
 	}
 	return nil
 }

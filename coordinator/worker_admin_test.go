@@ -177,7 +177,7 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 	})
 }
 
-// A worker that is not there is NOT_FOUND, for every call; what can not be asked is refused by the name of the field.
+// A worker that is not there is NOT_FOUND, for every call; what cannot be asked is refused by the name of the field.
 func TestWorkerCallsRefuse(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.work(t, "w", 1)

@@ -124,7 +124,7 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	}
 }
 
-// malformedReports are the verdicts on reports that can not be read.
+// malformedReports are the verdicts on reports that cannot be read.
 func malformedReports(e *edge) map[string]malformed {
 	return map[string]malformed{
 		"Start":     rejecting(e, convert.StartResponse),

@@ -192,7 +192,7 @@ func TestTaskHasTheGaugesOfItsResult(t *testing.T) {
 	})
 }
 
-// The answer fits into a message of the default size, whatever the tasks carry: a caller that can not read it would lose its leases.
+// The answer fits into a message of the default size, whatever the tasks carry: a caller that cannot read it would lose its leases.
 func TestLeaseFitsIntoAMessage(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for range 6 {

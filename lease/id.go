@@ -104,7 +104,7 @@ type Ticket struct {
 }
 
 // Authority issues lease ids and recognises its own (A7). A lease id is a ticket and a MAC over it and the tenant: it
-// can not be guessed, and "never issued" is told from "issued once" long after the attempt is forgotten.
+// cannot be guessed, and "never issued" is told from "issued once" long after the attempt is forgotten.
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
@@ -181,7 +181,7 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 // seal appends the MAC of a ticket and a tenant.
 func (h *mac) seal(ticket []byte, tenant string) []byte {
 	h.Reset()
-	h.Write(ticket) // of fixed length, so that ticket and tenant can not run into each other
+	h.Write(ticket) // of fixed length, so that ticket and tenant cannot run into each other
 	h.tenant = append(h.tenant[:0], tenant...)
 	h.Write(h.tenant)
 	return h.Sum(ticket)[:ticketLen+macLen]

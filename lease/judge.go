@@ -211,7 +211,7 @@ func (f *Failure) check(l Limits) *FieldError {
 	case len(f.Stack) > l.Stack:
 		return bad("error.stack_trace", "has %d bytes; the limit is %d", len(f.Stack), l.Stack)
 	case f.RetryAfter < 0:
-		return bad("error.retry_after", "is %v; it can not be negative", f.RetryAfter)
+		return bad("error.retry_after", "is %v; it cannot be negative", f.RetryAfter)
 	case len(f.Partial) > l.Checkpoint:
 		return bad("partial_progress", "has %d bytes; the limit is %d", len(f.Partial), l.Checkpoint)
 	}
@@ -235,7 +235,7 @@ func (r *Result) check(l Limits) *FieldError {
 			return err
 		}
 		if a.SizeBytes < 0 {
-			return bad(field+"size_bytes", "is %d; it can not be negative", a.SizeBytes)
+			return bad(field+"size_bytes", "is %d; it cannot be negative", a.SizeBytes)
 		}
 		if err := checkLabels(field+"metadata", a.Metadata, l.Labels, l); err != nil {
 			return err

@@ -56,7 +56,7 @@ func (s *Spec) firstExpiry() (first Wall) {
 	return first
 }
 
-// gone refuses a retry of a task whose resources have expired. The spec can not be changed, so that only a new task can name others.
+// gone refuses a retry of a task whose resources have expired. The spec cannot be changed, so that only a new task can name others.
 func (s *Spec) gone(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
 		return bad("resource_refs", "one of them expired at %s; submit a new task", first.Time().Format(clockTime))

@@ -180,7 +180,7 @@ func TestCapabilitiesLimits(t *testing.T) {
 		{Capabilities{Features: names(256)}, Capabilities{Features: names(257)}, "features: has 257 entries; the limit is 256"},
 		{Capabilities{Labels: table(256, "")}, Capabilities{Labels: table(257, "")}, "labels: has 257 entries; the limit is 256"},
 		{Capabilities{Resources: table(256, 0.0)}, Capabilities{Resources: table(257, 1.0)}, "resources: has 257 entries; the limit is 256"},
-		{Capabilities{Resources: table(1, 0.0)}, Capabilities{Resources: table(1, -1.0)}, `resources["n0"]: is -1; it can not be negative`},
+		{Capabilities{Resources: table(1, 0.0)}, Capabilities{Resources: table(1, -1.0)}, `resources["n0"]: is -1; it cannot be negative`},
 		{Capabilities{}, Capabilities{Resources: table(1, math.Inf(1))}, `resources["n0"]: is +Inf; it must be finite`},
 		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: is empty"},
 	} {

@@ -137,7 +137,7 @@ func TestReportCheck(t *testing.T) {
 		{failed(Failure{Message: strings.Repeat("m", 11)}), "error.message: has 11 bytes; the limit is 10"},
 		{failed(Failure{Stack: strings.Repeat("s", 11)}), "error.stack_trace: has 11 bytes; the limit is 10"},
 		{failed(Failure{Partial: make([]byte, 11)}), "partial_progress: has 11 bytes; the limit is 10"},
-		{failed(Failure{RetryAfter: -1}), "error.retry_after: is -1ns; it can not be negative"},
+		{failed(Failure{RetryAfter: -1}), "error.retry_after: is -1ns; it cannot be negative"},
 		{beat(10), ""},
 		{beat(11), "checkpoint: has 11 bytes; the limit is 10"},
 		{released(MaxDelay), ""},
@@ -146,7 +146,7 @@ func TestReportCheck(t *testing.T) {
 		{made(Artifact{ResourceID: "12345678", Metadata: map[string]string{"a": "", "b": ""}}), ""},
 		{made(Artifact{ResourceID: "a"}, Artifact{}), "artifacts[1].resource_id: is empty"},
 		{made(Artifact{ResourceID: "123456789"}), "artifacts[0].resource_id: has 9 bytes; the limit is 8"},
-		{made(Artifact{ResourceID: "a", SizeBytes: -1}), "artifacts[0].size_bytes: is -1; it can not be negative"},
+		{made(Artifact{ResourceID: "a", SizeBytes: -1}), "artifacts[0].size_bytes: is -1; it cannot be negative"},
 		{made(Artifact{ResourceID: "a", Metadata: map[string]string{"a": "", "b": "", "c": ""}}), "artifacts[0].metadata: has 3 entries; the limit is 2"},
 		{made(make([]Artifact, MaxArtifacts+1)...), "artifacts: has 65 entries; the limit is 64"},
 	} {

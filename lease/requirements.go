@@ -114,7 +114,7 @@ func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			return bad(field, "is %v; it must be finite", v)
 		case v < 0 && zero:
-			return bad(field, "is %v; it can not be negative", v)
+			return bad(field, "is %v; it cannot be negative", v)
 		case v <= 0 && !zero:
 			return bad(field, "is %v; it must be greater than 0", v)
 		}

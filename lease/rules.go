@@ -26,7 +26,7 @@ const (
 	Jitter              = 0.2             // T3: of a backoff, to either side
 )
 
-// View is what the rules may look at: tasks, and the indexes that can not be computed from one task.
+// View is what the rules may look at: tasks, and the indexes that cannot be computed from one task.
 type View interface {
 	// Task returns the newest version, or nil. It must not be changed.
 	Task(TaskID) *Task

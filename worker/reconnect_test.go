@@ -98,7 +98,7 @@ func coordinatorStatus(code codes.Code, reason string) error {
 	return st.Err()
 }
 
-// What stands between, or a source of credentials, can not end a worker that a coordinator has accepted before: its tasks go on,
+// What stands between, or a source of credentials, cannot end a worker that a coordinator has accepted before: its tasks go on,
 // and are reported once the way is free again.
 func TestRefusalOfAProxyEndsNothing(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument} {

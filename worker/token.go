@@ -37,7 +37,7 @@ type Token struct {
 func StaticToken(token string) *Token { return &Token{token: token} }
 
 // TokenFile is a token in a file, white space around it ignored. The file is looked at with each call and read again when it has changed, so
-// that a new token needs no restart. While it can not be read, the last token stays in use.
+// that a new token needs no restart. While it cannot be read, the last token stays in use.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
 // GetRequestMetadata is for gRPC. The error is UNAUTHENTICATED where there was never a token in the file.

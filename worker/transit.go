@@ -10,7 +10,7 @@ import (
 // that was set is believed again after that.
 const transitWindow = time.Minute
 
-// transit bounds how long a frame of the coordinator was under way, whatever its clock says: the answer to a question of ours can not have been sent
+// transit bounds how long a frame of the coordinator was under way, whatever its clock says: the answer to a question of ours cannot have been sent
 // before the question, which bounds how far the two clocks are apart. What is said of a frame holds as long as neither clock was set meanwhile,
 // so that it may raise a doubt, and must not decide.
 type transit struct {

@@ -56,7 +56,7 @@ func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
 	case c.Burst != 0 && (c.Rate == nil || *c.Rate == 0):
 		return nil, fail(exitUsage, hint, "--burst: means nothing without --rate")
 	case setsRetry && c.ResetRetry:
-		return nil, fail(exitUsage, hint, "--reset-retry: goes back to the default; it can not be used with the flags of a retry policy")
+		return nil, fail(exitUsage, hint, "--reset-retry: goes back to the default; it cannot be used with the flags of a retry policy")
 	case !setsRetry && !c.ResetRetry && !setsPause && c.MaxInflight == nil && c.Rate == nil && len(c.Weight) == 0:
 		return nil, fail(exitUsage, hint, "nothing to set")
 	}

@@ -62,7 +62,7 @@ func (c restoreCmd) Run(a *app) error {
 		return err
 	})
 	if f, broken := brokenStore(err); broken {
-		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s can not be restored: %s", c.File, f.Problem)
+		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s", c.File, f.Problem)
 	}
 	if err != nil {
 		return storeError(c.Data, err)

@@ -15,7 +15,7 @@ type taskSelection struct {
 func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) {
 	switch {
 	case len(s.TaskID) > 0 && (s.isSet() || s.All):
-		return nil, fail(exitUsage, "name tasks, or select them by their properties", "task ids can not be used with a filter or --all")
+		return nil, fail(exitUsage, "name tasks, or select them by their properties", "task ids cannot be used with a filter or --all")
 	case s.All && s.isSet():
 		return nil, fail(exitUsage, "leave --all out, or the conditions", "--all: means every task of the workspace, and so no condition")
 	case len(s.TaskID) > 0:

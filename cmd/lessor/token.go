@@ -46,7 +46,7 @@ Examples:
 
 func (c tokenCreateCmd) Run(a *app) error {
 	var out *unfinished
-	if c.Out != "" { // a token that can not be written is not issued
+	if c.Out != "" { // a token that cannot be written is not issued
 		var err error
 		if out, err = newFile(c.Out, true); err != nil {
 			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)

@@ -145,7 +145,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// X4: a refusal that can not be written at once is in the sum.
+// X4: a refusal that cannot be written at once is in the sum.
 func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	t.Attr("rules", "X4")
 	trails(t, func(d *desk, trail *Trail) {

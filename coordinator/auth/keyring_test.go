@@ -129,7 +129,7 @@ func TestChangedTokens(t *testing.T) {
 	}
 }
 
-// X1, X3: a revoked token is good no more, at once and after a start, and another tenant can not revoke it.
+// X1, X3: a revoked token is good no more, at once and after a start, and another tenant cannot revoke it.
 func TestRevoke(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3")
 	d := open(t, memstore.New(), "")
@@ -242,7 +242,7 @@ func TestFailedChangesDoNotHold(t *testing.T) {
 	}
 }
 
-// What can not be in a token is refused by the name of its field.
+// What cannot be in a token is refused by the name of its field.
 func TestBadRequests(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	for field, r := range map[string]auth.Request{

@@ -1,4 +1,4 @@
-// Package convert turns what is on the wire into the types of the rules and back. It holds no state and asks nobody: what it can not
+// Package convert turns what is on the wire into the types of the rules and back. It holds no state and asks nobody: what it cannot
 // read it refuses by the path of the field.
 //
 // # From the wire

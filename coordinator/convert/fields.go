@@ -76,7 +76,7 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 // longestSpan keeps a span within time.Duration; every limit is far below it.
 const longestSpan = math.MaxInt64 / int64(time.Second)
 
-// Span reads a duration that can not be negative; absent is 0.
+// Span reads a duration that cannot be negative; absent is 0.
 func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	switch {
 	case d == nil:
@@ -84,7 +84,7 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	case d.CheckValid() != nil || d.GetSeconds() >= longestSpan:
 		f.Fail(name, "is no valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
 	case d.GetSeconds() < 0 || d.GetNanos() < 0:
-		f.Fail(name, "is %v; it can not be negative", d.AsDuration())
+		f.Fail(name, "is %v; it cannot be negative", d.AsDuration())
 	}
 	return d.AsDuration()
 }
@@ -100,7 +100,7 @@ func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	case ts.CheckValid() != nil:
 		f.Fail(name, "is no valid timestamp: %d s and %d ns", ts.GetSeconds(), ts.GetNanos())
 	case ts.GetSeconds() < 0:
-		f.Fail(name, "is %s; it can not lie before 1970", ts.AsTime().Format(time.RFC3339))
+		f.Fail(name, "is %s; it cannot lie before 1970", ts.AsTime().Format(time.RFC3339))
 	case ts.GetSeconds() > latestSecond:
 		f.Fail(name, "is %s; the limit is %s", ts.AsTime().Format(time.RFC3339), time.Unix(latestSecond, 0).UTC().Format(time.RFC3339))
 	}

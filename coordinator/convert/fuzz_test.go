@@ -92,7 +92,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// Where a request can not be read since a string is no UTF-8, its field is named; that is so for every kind of request.
+// Where a request cannot be read since a string is no UTF-8, its field is named; that is so for every kind of request.
 func FuzzInvalidUTF8(f *testing.F) {
 	raw, _ := proto.Marshal(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"k": "v"}}})
 	f.Add(raw)

@@ -77,8 +77,8 @@ func spanCases() (all []specCase) {
 			specCase{d.name + " at its low end", set(d.field, durationpb.New(d.low)), "", ""},
 			specCase{d.name + " at its high end", set(d.field, durationpb.New(d.high)), "", ""},
 			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
-			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it can not be negative"},
-			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "can not be negative"},
+			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it cannot be negative"},
+			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "cannot be negative"},
 			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, "no valid duration"},
 			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "no valid duration"},
 			specCase{d.name + " of thousands of years", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, "no valid duration"},
@@ -102,7 +102,7 @@ var specTimes = []specCase{
 	{"timeout below two intervals", func(s *lessorv1.TaskSpec) {
 		s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(2*time.Second-1)
 	}, "heartbeat_timeout", "twice heartbeat_interval"},
-	{"interval negative", func(s *lessorv1.TaskSpec) { s.HeartbeatInterval = durationpb.New(-time.Second) }, "heartbeat_interval", "can not be negative"},
+	{"interval negative", func(s *lessorv1.TaskSpec) { s.HeartbeatInterval = durationpb.New(-time.Second) }, "heartbeat_interval", "cannot be negative"},
 }
 
 var specPolicies = []specCase{

@@ -107,7 +107,7 @@ func (e *Engine) reading(tl *timeline) int64 {
 	return int64(e.now.Wall)
 }
 
-// dropStale drops a timer that has done its work or that its task did not answer to, so that it can not fire for ever.
+// dropStale drops a timer that has done its work or that its task did not answer to, so that it cannot fire for ever.
 func (e *Engine) dropStale(k timerKey) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
 		if next, ok := tl.next(); ok && next == k && k.due <= e.reading(tl) {

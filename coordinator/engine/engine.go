@@ -229,7 +229,7 @@ func (e *Engine) round() {
 	e.submitBatch()
 }
 
-// sleep is how long nothing is due. While the batch is full, what is due can not be done anyway.
+// sleep is how long nothing is due. While the batch is full, what is due cannot be done anyway.
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick

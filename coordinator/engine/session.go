@@ -120,7 +120,7 @@ func (e *Engine) Heard(tenant, session string) error {
 	})
 }
 
-// withSession changes a session, if it is known, and returns when that is done: a stream can not flood the loop with such changes.
+// withSession changes a session, if it is known, and returns when that is done: a stream cannot flood the loop with such changes.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	done := make(chan error, 1)
 	err := e.inbox.insist(tenant, op{

@@ -131,7 +131,7 @@ func (s *blind) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A10, design 4: a store that can not be read stops the engine, and everyone who waits is told that there is no verdict.
+// A10, design 4: a store that cannot be read stops the engine, and everyone who waits is told that there is no verdict.
 func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {

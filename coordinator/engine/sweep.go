@@ -19,7 +19,7 @@ type Sweep struct {
 	Space Space
 	// After is the sequence after which the sweep begins, and Until the last that it looks at; 0: the newest task of now.
 	After, Until uint64
-	// Choose returns the command for a task; skip counts one that was meant and can not be, and nil passes over it.
+	// Choose returns the command for a task; skip counts one that was meant and cannot be, and nil passes over it.
 	Choose func(*lease.Task) (c lease.Command, skip bool)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wallAt is what the wall clock says after somebody set it: off by the duration in the file that LESSOR_FAULT_WALL names. A test can not
+// wallAt is what the wall clock says after somebody set it: off by the duration in the file that LESSOR_FAULT_WALL names. A test cannot
 // set the clock of the machine.
 func wallAt(t time.Time) lease.Wall {
 	path := os.Getenv("LESSOR_FAULT_WALL")

@@ -136,7 +136,7 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 	return id, d, ok
 }
 
-// read looks at the store from the loop. A store that can not be read, or whose records fail their checksum, must not be
+// read looks at the store from the loop. A store that cannot be read, or whose records fail their checksum, must not be
 // decided upon: corrupt is caught by the loop, which stops.
 func (w *workset) read(fn func(store.Reader) error) {
 	if err := w.st.View(fn); err != nil {

@@ -96,7 +96,7 @@ func (a *api) routes() map[string]handler {
 	}
 }
 
-// A pattern of the mux can not name a part of a segment, so that a verb is cut off its id here.
+// A pattern of the mux cannot name a part of a segment, so that a verb is cut off its id here.
 const (
 	verbMark    = "{task_id}:"
 	verbPattern = "POST /v1/tasks/{task_and_verb}"

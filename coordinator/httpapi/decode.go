@@ -56,7 +56,7 @@ func unread(err error) *problem {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return errSlow
 	}
-	return invalid("", "the body can not be read")
+	return invalid("", "the body cannot be read")
 }
 
 func tooLong(limit int64) *problem {

@@ -100,7 +100,7 @@ func checkRead(t *testing.T, body []byte, into any, s strictness) {
 	}
 	again, err := json.Marshal(into)
 	if err != nil {
-		t.Fatalf("%s: what was read can not be written: %v", body, err)
+		t.Fatalf("%s: what was read cannot be written: %v", body, err)
 	}
 	var read map[string]json.RawMessage
 	if err := json.Unmarshal(again, &read); err != nil {

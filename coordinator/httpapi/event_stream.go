@@ -60,7 +60,7 @@ func (s *eventStream) waits(d time.Duration, ending bool) {
 	s.clock.Lock()
 	defer s.clock.Unlock()
 	if !s.ending {
-		_ = s.control.SetWriteDeadline(time.Now().Add(d)) // one that can not do it does not wait
+		_ = s.control.SetWriteDeadline(time.Now().Add(d)) // one that cannot do it does not wait
 	}
 	s.ending = s.ending || ending
 }

@@ -98,7 +98,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 // patient lifts the limits on how long a request may take. Who is gone is noticed all the same.
 func patient(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // one that can not do it has no such limit
+	_ = control.SetReadDeadline(time.Time{}) // one that cannot do it has no such limit
 	_ = control.SetWriteDeadline(time.Time{})
 }
 

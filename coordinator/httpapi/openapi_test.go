@@ -80,7 +80,7 @@ var operations = map[string]operation{
 	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
-// mustSend are the fields of requests that can not be left out.
+// mustSend are the fields of requests that cannot be left out.
 var mustSend = map[string][]string{
 	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
 	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"},

@@ -112,7 +112,7 @@ func (p *problem) named() {
 	}
 }
 
-// rejected makes the verdict on a report of a body that can not be read (V1).
+// rejected makes the verdict on a report of a body that cannot be read (V1).
 func rejected(p *problem) *problem {
 	if p.status == kindInvalid.status {
 		p.judged("REJECTED", "INVALID_REQUEST")

@@ -17,7 +17,7 @@ import (
 // stranger could have any number of them kept, and half of each for ever.
 const (
 	mostStrangers    = 32  // calls of one address under way that will be refused; as many again that ask for health
-	mostAllStrangers = 256 // of all addresses; health is not counted in it, so that strangers can not make a coordinator look dead
+	mostAllStrangers = 256 // of all addresses; health is not counted in it, so that strangers cannot make a coordinator look dead
 	strangersTime    = 10 * time.Second
 )
 

@@ -85,7 +85,7 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	return goOn
 }
 
-// unnamed checks what the answers refer to. Of a frame that can not be read the envelope may still be known.
+// unnamed checks what the answers refer to. Of a frame that cannot be read the envelope may still be known.
 func (ss *Session) unnamed(f *Frame) (problem string) {
 	check := convert.Fields{Limits: ss.c.Limits}
 	check.Required("id", f.msg.GetId())
@@ -102,7 +102,7 @@ func (ss *Session) unnamed(f *Frame) (problem string) {
 	return check.Err.Error()
 }
 
-func unreadable(err error) string { return "the frame can not be read: " + err.Error() }
+func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
 // envelope checks what binds the stream: tenant and sender. It returns what is wrong.
 func (ss *Session) envelope(f *Frame) string {

@@ -55,7 +55,7 @@ func FuzzFrame(f *testing.F) {
 		}
 		b, err := codec.Marshal(got.msg)
 		if err != nil {
-			t.Fatalf("what was read can not be written: %v", err)
+			t.Fatalf("what was read cannot be written: %v", err)
 		}
 		known, again := &lessorv1.SessionRequest{}, &lessorv1.SessionRequest{}
 		discard := proto.UnmarshalOptions{DiscardUnknown: true}

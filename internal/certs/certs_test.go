@@ -212,7 +212,7 @@ func TestAuthorityThatIsTakenOut(t *testing.T) {
 	}
 }
 
-// What can not be used is refused at the start.
+// What cannot be used is refused at the start.
 func TestBadFiles(t *testing.T) {
 	dir := made(t)
 	good := in(dir, "client")

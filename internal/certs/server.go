@@ -17,7 +17,7 @@ type Files struct {
 	CA        string // authorities of the other side
 }
 
-// Server is the configuration of a listener. Its files are looked at with each connection: new ones take effect at once, and what can not be
+// Server is the configuration of a listener. Its files are looked at with each connection: new ones take effect at once, and what cannot be
 // read is logged and leaves the old ones in force. With Files.CA, certificates of clients are verified where they show one. The error is
 // that of the first look.
 func Server(files Files, log *slog.Logger) (*tls.Config, error) {

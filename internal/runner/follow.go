@@ -87,7 +87,7 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 // errTurn ends the last look of a run in order: the next line has not ended.
 var errTurn = errors.New("the next line has not ended")
 
-// finish prints what has ended and was not printed; in order, only as far as the lines before have ended. That it can not look is no
+// finish prints what has ended and was not printed; in order, only as far as the lines before have ended. That it cannot look is no
 // error of its own: the run ends for another reason.
 func (f *follower) finish(ctx context.Context, inOrder bool) error {
 	err := f.each(ctx, func(task *lessorv1.Task) error {

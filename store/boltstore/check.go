@@ -67,7 +67,7 @@ func checkData(data []byte) error {
 		if err != nil {
 			return err
 		}
-		problem := reading(c.check) // a sector that was being written may be one that can not be read
+		problem := reading(c.check) // a sector that was being written may be one that cannot be read
 		if problem == nil && c.kept != nil && c.broken == 0 {
 			return nil
 		}
@@ -82,12 +82,12 @@ func checkData(data []byte) error {
 	})
 }
 
-// reading runs what reads a mapped file: what the disk can not read is a fault of the memory map.
+// reading runs what reads a mapped file: what the disk cannot read is a fault of the memory map.
 func reading(check func() error) (problem error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			problem = fmt.Errorf("it can not be read: %v", fault)
+			problem = fmt.Errorf("it cannot be read: %v", fault)
 		}
 	}()
 	return check()

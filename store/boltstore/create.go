@@ -13,7 +13,7 @@ import (
 )
 
 // createIfMissing makes an empty store of the newest format at path, and the directory for it. A file that bbolt was still laying out when the
-// power failed can not be opened again, so the store gets its name when it is complete and on the disk.
+// power failed cannot be opened again, so the store gets its name when it is complete and on the disk.
 func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -84,7 +84,7 @@ func makeDir(dir string) error {
 	return syncAbove(parent)
 }
 
-// syncAbove is syncDir for a directory that may be somebody else's: where it can not be read, or nothing can be written to it, nobody but its owner can do that.
+// syncAbove is syncDir for a directory that may be somebody else's: where it cannot be read, or nothing can be written to it, nobody but its owner can do that.
 func syncAbove(dir string) error {
 	err := syncDir(dir)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A start that can not flush what an earlier process left takes the mark: the next one may find in memory what is not on the disk, and has to check it.
+// A start that cannot flush what an earlier process left takes the mark: the next one may find in memory what is not on the disk, and has to check it.
 func TestFailedFlushAtTheStartTakesTheMark(t *testing.T) {
 	dir := marking(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), unix.O_PATH, 0) // which can be looked at, and not flushed

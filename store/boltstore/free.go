@@ -13,7 +13,7 @@ func (s *Store) manyFree(changes int) bool {
 	return pages.FreePageN+pages.PendingPageN > fewFree+freePerChange*changes
 }
 
-// listFree writes the list that the last commit has left out. Where it can not be written, the next Open looks for the pages, and checks the store.
+// listFree writes the list that the last commit has left out. Where it cannot be written, the next Open looks for the pages, and checks the store.
 func (s *Store) listFree() {
 	if !s.lastUnlisted() {
 		return

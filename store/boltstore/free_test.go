@@ -151,7 +151,7 @@ func TestCloseBesideCommits(t *testing.T) {
 	}
 }
 
-// Where closing can not write the list, the disk may have lost what was written before: the next Open checks first.
+// Where closing cannot write the list, the disk may have lost what was written before: the next Open checks first.
 func TestListThatFailsTakesTheMark(t *testing.T) {
 	dir := marking(t)
 	s := mustOpen(t, dir)

@@ -141,7 +141,7 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening) erro
 	}
 	if have, err := migrations.Check(s); err != nil {
 		return err
-	} else if have < migrations.Format() { // what is upgraded reads all of its records anyway, and can not go back
+	} else if have < migrations.Format() { // what is upgraded reads all of its records anyway, and cannot go back
 		if err := o.checkNow(); err != nil {
 			return err
 		}

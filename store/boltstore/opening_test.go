@@ -84,7 +84,7 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A store is checked before it is upgraded, whatever its mark says: an upgrade can not be taken back.
+// A store is checked before it is upgraded, whatever its mark says: an upgrade cannot be taken back.
 func TestUpgradeChecksFirst(t *testing.T) {
 	dir := marking(t)
 	damageLeaf(t, dir)

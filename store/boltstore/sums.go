@@ -23,7 +23,7 @@ const (
 	sumsSince  = 4 // the format that came with them
 )
 
-var errSums = errors.New("its sums can not be read")
+var errSums = errors.New("its sums cannot be read")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

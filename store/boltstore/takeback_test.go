@@ -281,7 +281,7 @@ func TestViewOfWhatFailed(t *testing.T) {
 	}
 }
 
-// A sector that was being written when the power went may be one that can not be read: the commit is taken back all the same.
+// A sector that was being written when the power went may be one that cannot be read: the commit is taken back all the same.
 func TestTornPageThatCanNotBeRead(t *testing.T) {
 	c := commitLast(t)
 	for _, w := range c.pages() {
@@ -294,7 +294,7 @@ func TestTornPageThatCanNotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := checkData(data); !errors.As(err, new(tornError)) {
-			t.Errorf("page %d can not be read: %v, want a tornError", w.at/int64(c.pageSize), err)
+			t.Errorf("page %d cannot be read: %v, want a tornError", w.at/int64(c.pageSize), err)
 		}
 		if err := syscall.Munmap(data); err != nil {
 			t.Fatal(err)

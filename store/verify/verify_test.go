@@ -279,7 +279,7 @@ func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	}
 }
 
-// Versions of tasks that are well written, and still can not be.
+// Versions of tasks that are well written, and still cannot be.
 func TestImpossibleTask(t *testing.T) {
 	t.Attr("rules", "A1 A2 A5")
 	for name, tt := range map[string]struct {

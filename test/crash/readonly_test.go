@@ -28,10 +28,10 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Errorf("exit code %d, want 70\n%s", code, w.c.Process().Stderr())
 	}
 	if len(w.ids) != acknowledged {
-		t.Errorf("%d tasks were taken in by a disk that can not be written", len(w.ids)-acknowledged)
+		t.Errorf("%d tasks were taken in by a disk that cannot be written", len(w.ids)-acknowledged)
 	}
 	if w.c.Try() {
-		t.Fatal("it serves on a disk that can not be written")
+		t.Fatal("it serves on a disk that cannot be written")
 	}
 	if code, said := w.c.Process().Wait(), w.c.Process().Stderr(); code != 5 || !strings.Contains(said, "read-only file system") {
 		t.Errorf("a start: exit code %d, want 5 and why\n%s", code, said)

@@ -53,7 +53,7 @@ func (c *comparer) settleSubmit(ctx context.Context, s *submission) error {
 	return nil
 }
 
-// settleFound enters a submit that can not be repeated, as it was found.
+// settleFound enters a submit that cannot be repeated, as it was found.
 func (c *comparer) settleFound(s *submission, found []*lessorv1.Task) error {
 	if len(found) == 0 {
 		c.absent = append(c.absent, s)

@@ -207,7 +207,7 @@ var floods = []attack{
 			case 3: // none
 				w.next = 0
 				w.open(statusCall, "")
-			case 4: // DATA and SETTINGS where they can not be
+			case 4: // DATA and SETTINGS where they cannot be
 				_ = w.WriteData(0, false, []byte("x"))
 				_ = w.WriteRawFrame(http2.FrameSettings, 0, 1, nil)
 			}

@@ -121,7 +121,7 @@ func unary(t *testing.T) (all []string) {
 	return all
 }
 
-// malformed are messages that can not be read.
+// malformed are messages that cannot be read.
 func malformed() [][]byte {
 	deep := bytes.Repeat([]byte{0x0a, 0xff, 0xff, 0x03}, 5_000) // each says that it is longer than the rest
 	groups := append(bytes.Repeat(protowire.AppendTag(nil, 2000, protowire.StartGroupType), 20_000),

@@ -51,7 +51,7 @@ var model = porcupine.Model{
 	},
 }
 
-// apply does what is asked and returns the answer that the contract wants. What is not legal can not happen in this state.
+// apply does what is asked and returns the answer that the contract wants. What is not legal cannot happen in this state.
 func (t *task) apply(o *op) (a answer, legal bool) {
 	switch o.Kind {
 	case submit:

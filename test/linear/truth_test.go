@@ -24,7 +24,7 @@ func (t *truth) has(what lessorv1.HistoryEventType, attempt uint32) bool {
 	return false
 }
 
-// history makes the whole history of a task of the calls about it: what can not have happened is left out, and what the coordinator did
+// history makes the whole history of a task of the calls about it: what cannot have happened is left out, and what the coordinator did
 // by itself is added.
 func (t *truth) history(calls, openLeases []*op) []*op {
 	var all []*op

@@ -89,7 +89,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// A directory is made also where the one above it may be written and not read, so that its name can not be synced.
+// A directory is made also where the one above it may be written and not read, so that its name cannot be synced.
 func TestParentThatMayNotBeRead(t *testing.T) {
 	base := t.TempDir()
 	parent := filepath.Join(base, "parent")

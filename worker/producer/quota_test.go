@@ -78,7 +78,7 @@ func TestQuotasAreWaitedFor(t *testing.T) {
 	})
 }
 
-// X5: a caller who can not wait for so long is told at once, with the wait; so is one who waits when the client is closed.
+// X5: a caller who cannot wait for so long is told at once, with the wait; so is one who waits when the client is closed.
 func TestQuotaThatIsNotWaitedFor(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
