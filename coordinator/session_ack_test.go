@@ -73,6 +73,41 @@ func TestLateAckOfWhatAnotherHas(t *testing.T) {
 	})
 }
 
+// W5: so is a late ack that comes in one frame with a Start that is REJECTED, which does not say what the ack has to hear.
+func TestLateAckBesideARefusedStart(t *testing.T) {
+	t.Attr("rules", "W5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		m := tk.next()
+		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		bad := started(a)
+		bad.GetStart().Attempt = a.GetAttempt() + 1
+		f := tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
+		f.Ack = &lessorv1.Ack{For: m.GetId()}
+		tk.send(f)
+		var told, refused int
+		for range 3 { // the task is also dispatched again
+			switch m := payload(tk.next()).(type) {
+			case *lessorv1.Cancel:
+				told++
+				if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
+					t.Errorf("told %v", m)
+				}
+			case *lessorv1.Verdicts:
+				refused++
+				if got := m.GetVerdicts()[0].GetReason(); got != lessorv1.Reason_REASON_INVALID_REQUEST {
+					t.Errorf("the start got %v", got)
+				}
+			}
+		}
+		if told != 1 || refused != 1 {
+			t.Errorf("%d cancels and %d verdicts, want one of each", told, refused)
+		}
+	})
+}
+
 // W5: an ack, a start, or a heartbeat that names the lease acknowledges; none of them is answered with a cancel.
 func TestWhatAcknowledges(t *testing.T) {
 	t.Attr("rules", "W5")

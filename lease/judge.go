@@ -8,11 +8,7 @@ import (
 // say judges what is said of a task, one after the other.
 func (s *step) say(c Say) {
 	for _, r := range c.Reports {
-		a := s.hear(c.Tenant, r)
-		s.out.Answers = append(s.out.Answers, a)
-		if r.Acks && a.Verdict == VerdictRejected { // any other Start acknowledges the lease, ends it (T7), or finds it ended
-			s.hear(c.Tenant, &Report{Kind: KindAck, TaskID: r.TaskID, LeaseID: r.LeaseID, Session: r.Session})
-		}
+		s.out.Answers = append(s.out.Answers, s.hear(c.Tenant, r))
 	}
 }
 

@@ -151,6 +151,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	switch r.Kind {
 	case lease.KindStart:
 		if t.cancelAsked && !l.started { // T7
+			t.acknowledged()
 			t.end(lease.TaskCancelled, m.now.Wall)
 			t.note(lease.EventLeaseEnded, lease.TaskCancelled)
 			t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)

@@ -25,6 +25,9 @@ func (s *step) commit(r *Report) Answer {
 func (s *step) start() Answer {
 	t := s.task
 	if t.Cancel != nil && t.Lease.StartedAt == 0 {
+		if s.acknowledge() {
+			s.note(EventAcknowledged, s.now.Wall, t.Lease.Worker, NoReason, "by start")
+		}
 		l := s.end(TaskCancelled, s.now.Wall)
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
 		s.note(EventLeaseEnded, s.now.Wall, l.Worker, TaskCancelled, "cancelled before its start")

@@ -37,7 +37,6 @@ type Report struct {
 	LeaseID string
 	Worker  string // for the history only: the lease decides
 	Session string // stream that it came by; empty: unary
-	Acks    bool   // of a Start: an acknowledgement of the lease came with it (W5)
 
 	Result     *Result       // of a Complete
 	Failure    *Failure      // of a Fail

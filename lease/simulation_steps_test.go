@@ -57,10 +57,6 @@ func (w *world) say(all []request) error {
 	}
 	for i, r := range c.Reports {
 		got, want := &out.Answers[i], w.model.say(c.Tenant, r)
-		if r.Acks {
-			ack := lease.Report{Kind: lease.KindAck, TaskID: r.TaskID, LeaseID: r.LeaseID, Session: r.Session}
-			w.model.say(c.Tenant, &ack)
-		}
 		got.Detail = ""
 		if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
 			live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != r.LeaseID {

@@ -199,8 +199,6 @@ func (w *world) report(kind lease.Kind) *lease.Report {
 		r.Session = pick(w, "s1", "s9")
 	}
 	switch kind {
-	case lease.KindStart:
-		r.Acks = w.chance(30)
 	case lease.KindHeartbeat:
 		r.Checkpoint = pick(w, nil, nil, []byte("half"))
 	case lease.KindComplete:

@@ -125,9 +125,9 @@ func (e *Engine) rehold(c *lease.Change) {
 }
 
 func (e *Engine) release(c *lease.Change, l *lease.Lease) {
-	cause := lease.Reported
-	if c.Lost != nil {
-		cause = c.LostTo
+	cause := c.LostTo
+	if c.Lost == nil { // the holder ended it itself: by a report, or by a Start that was too late (T7)
+		cause = c.New.Last.Cause
 	}
 	e.cfg.Events.LeaseEnded(c.Old, cause)
 	if c.New != nil && !c.New.Rest.Final() {

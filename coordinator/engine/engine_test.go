@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -245,6 +246,27 @@ func TestCancelReachesTheHolder(t *testing.T) {
 		synctest.Wait()
 		if len(c.notices) != 1 || c.notices[0].Grace != lease.DefaultCancelGrace || c.notices[0].Detail != "enough" {
 			r.Errorf("told %+v", c.notices)
+		}
+	})
+}
+
+// T7: a lease that ends by a Start which comes after a cancel counts as cancelled, not as reported.
+func TestCauseOfALeaseThatStartedTooLate(t *testing.T) {
+	t.Attr("rules", "T7")
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		var causes []lease.Reason
+		r.start(Config{Events: Events{LeaseEnded: func(_ *lease.Task, cause lease.Reason) { causes = append(causes, cause) }}})
+		r.submit(many(2)...)
+		granted := r.lease(2, 0)
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: granted[0].Task.ID}); err != nil {
+			t.Fatal(err)
+		}
+		r.want(r.say(lease.KindStart, granted[0]), lease.VerdictCancelled, lease.TaskCancelled)
+		r.want(r.say(lease.KindComplete, granted[1]), lease.VerdictCommitted, lease.None)
+		r.end()
+		if want := []lease.Reason{lease.TaskCancelled, lease.Reported}; !slices.Equal(causes, want) {
+			t.Errorf("the leases ended by %v, want %v", causes, want)
 		}
 	})
 }

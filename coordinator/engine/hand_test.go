@@ -86,7 +86,7 @@ func (h *hand) completions(n int) []*lease.Report {
 func withStarts(reports []*lease.Report) []*lease.Report {
 	var all []*lease.Report
 	for _, r := range reports {
-		all = append(all, &lease.Report{Kind: lease.KindStart, Session: r.Session, TaskID: r.TaskID, LeaseID: r.LeaseID, Acks: true}, r)
+		all = append(all, &lease.Report{Kind: lease.KindStart, Session: r.Session, TaskID: r.TaskID, LeaseID: r.LeaseID}, r)
 	}
 	return all
 }

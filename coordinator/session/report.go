@@ -93,16 +93,19 @@ func (a *acks) join(reports []*lease.Report) {
 	a.before, a.named = unstarted(a.before, starts), unstarted(a.named, starts)
 }
 
-// unstarted are the leases that are not started; the Starts of the others take note. What it is given belongs to the frame that was sent.
+// unstarted are the leases that are not started. What it is given belongs to the frame that was sent.
 func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []handed) {
 	for _, l := range leases {
-		if r := starts[l.task]; r != nil && r.LeaseID == l.lease {
-			r.Acks = true
-		} else {
+		if r := starts[l.task]; r == nil || !l.startedBy(r) {
 			rest = append(rest, l)
 		}
 	}
 	return rest
+}
+
+// startedBy reports whether a Start of the task is not going to be REJECTED: then it acknowledges the lease, ends it (T7), or is told that it has ended.
+func (h *handed) startedBy(r *lease.Report) bool {
+	return r.LeaseID == h.lease && r.Invalid == nil && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
 // passAcks has the acknowledgements judged that came with the frame at hand.
