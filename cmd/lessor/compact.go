@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -40,6 +42,9 @@ func (c compactCmd) Run(a *app) (err error) {
 		_, err := soundOrFail(st)
 		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return fail(exitCannotStart, "name the directory that lessor serve has for --data", "there is no store in %s", c.Data)
+	}
 	if err != nil {
 		return storeError(c.Data, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -107,6 +108,8 @@ func TestPreviewShowsTextAndTheSizeOfAnythingElse(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "empty",
 		"hello":                                 "hello",
+		strings.Repeat("y\n", 10):               strings.Repeat("y\n", 10),
+		strings.Repeat("y\n", 11):               "22 B: " + strings.Repeat("y\n", 9) + "y…",
 		"\xff\xfe":                              "2 B that are not text",
 		string(bytes.Repeat([]byte("x"), 2048)): "2.0 KiB: " + string(bytes.Repeat([]byte("x"), 200)) + "…",
 	} {

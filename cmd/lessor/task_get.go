@@ -178,19 +178,23 @@ func artifactText(a *lessorv1.Artifact) string {
 	return text
 }
 
-// preview shows the begin of a text, or the size of anything else.
+// preview shows the begin of a text, which --output and --payload show whole, or the size of anything else.
 func preview(data []byte) string {
-	const shown = 200
+	const shown, lines = 200, 10
 	size := bytesText(uint64(len(data)))
 	switch {
 	case len(data) == 0:
 		return "empty"
 	case !utf8.Valid(data):
 		return size + " that are not text"
-	case len(data) > shown:
-		return size + ": " + strings.ToValidUTF8(string(data[:shown]), "") + "…"
 	}
-	return string(data)
+	begin := strings.ToValidUTF8(string(data[:min(len(data), shown)]), "")
+	if all := strings.SplitAfter(strings.TrimRight(begin, "\n"), "\n"); len(all) > lines {
+		begin = strings.TrimRight(strings.Join(all[:lines], ""), "\n")
+	} else if len(data) <= shown {
+		return string(data)
+	}
+	return size + ": " + begin + "…"
 }
 
 func printHistory(w io.Writer, t *lessorv1.Task) error {
