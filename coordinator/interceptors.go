@@ -54,23 +54,25 @@ func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 	}
 }
 
-// callLogger writes to slog; the levels are the same numbers. Of what a quota refuses the book tells (see newQuotas): a flood would fill the log.
+// callLogger writes to slog; the levels are the same numbers.
 func callLogger(log *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		if refusedByQuota(fields) {
+		if toldOnce(fields) {
 			level = logging.LevelDebug
 		}
 		log.Log(ctx, slog.Level(level), msg, fields...)
 	})
 }
 
-func refusedByQuota(fields []any) bool {
+// toldOnce reports whether a call was refused for what the log tells by itself: a quota that is used up (newQuotas), a full disk (store/reserve), or the end of the
+// coordinator (Serve). A flood of such calls would fill the log, and with it the disk.
+func toldOnce(fields []any) bool {
 	i := slices.Index(fields, any("code"))
 	if i < 0 || i+1 == len(fields) {
 		return false
 	}
 	code, _ := fields[i+1].(string)
-	return refusal.IsQuotaCode(code)
+	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
 }
 
 // callLogOptions give every call one line, with its tenant, type and code; handlers add theirs with note. Payloads

@@ -239,6 +239,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	case err := <-ended: // a part that ends by itself has failed
 		errs = append(errs, err)
 	}
+	c.cfg.Logger.Info("stopping: no new calls are taken, those under way are answered")
 	c.setReady(false)
 	c.stopAll()
 	c.stopServers() // while the engine still answers

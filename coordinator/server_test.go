@@ -201,6 +201,37 @@ func TestLogOfACall(t *testing.T) {
 	})
 }
 
+// What refuses every call is told once, and not by each of them: a full disk by who keeps room on it, the end of the coordinator by itself.
+func TestLogOfWhatRefusesAll(t *testing.T) {
+	serveWith(t, nil, Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *rig) {
+		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		wantDiskFull(t, "SubmitTask", err)
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1, Wait: durationpb.New(time.Minute)})
+			waiting <- err
+		}()
+		synctest.Wait()
+		r.stop()
+		if err := <-waiting; refusal.CodeOf(err) != refusal.CodeStopping {
+			t.Errorf("who waits for work is told %v", err)
+		}
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+		log := r.log.String()
+		if strings.Count(log, `"msg":"stopping`) != 1 {
+			t.Errorf("the log does not tell once of the end:\n%s", log)
+		}
+		for line := range strings.Lines(log) {
+			told := strings.Contains(line, refusal.CodeDiskFull) || strings.Contains(line, refusal.CodeStopping)
+			if told && !strings.Contains(line, `"level":"DEBUG"`) {
+				t.Errorf("a line for each call: %s", line)
+			}
+		}
+	})
+}
+
 // A panic in a handler is an error of that call alone, and the log has its stack.
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
