@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +30,9 @@ type grammarOfTest struct {
 			Wait  time.Duration
 			Label map[string]string
 			Loud  bool
+			Limit map[string]int
+			Has   map[string]float64
+			Ports []int
 		} `cmd:""`
 	} `cmd:""`
 }
@@ -116,6 +121,15 @@ worker:
 	}
 }
 
+func TestListsAndTablesOfNumbersFromTheFile(t *testing.T) {
+	g, err := parseTest(t, "worker: {run: {limit: {a: 2}, has: {gb: 1.5, cores: 4}, ports: [1, 2]}}", "worker", "run")
+	run := g.Worker.Run
+	if err != nil || !maps.Equal(run.Limit, map[string]int{"a": 2}) || !maps.Equal(run.Has, map[string]float64{"gb": 1.5, "cores": 4}) ||
+		!slices.Equal(run.Ports, []int{1, 2}) {
+		t.Errorf("got %+v, %v", run, err)
+	}
+}
+
 func TestTheFileIsNamedByTheEnvironment(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lessor.yaml")
 	if err := os.WriteFile(name, []byte("addr: file:1"), 0o600); err != nil {
@@ -140,6 +154,14 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
 		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},
 		"the file names itself": {"config: other.yaml\n", `lessor.yaml:1: unknown key "config"`},
+		"a list for a text":     {"addr: [x]\n", `lessor.yaml:1: key "addr": must be a single value`},
+		"a table for a number":  {"serve: {size: {a: b}}\n", `lessor.yaml:1: key "serve.size": must be a single value`},
+		"a table for a list":    {"worker: {run: {queue: {a: b}}}", `lessor.yaml:1: key "worker.run.queue": must be a list, not a table`},
+		"a list for a table":    {"worker: {run: {label: [a]}}", `lessor.yaml:1: key "worker.run.label": must be a table, not a list`},
+		"no whole numbers":      {"worker: {run: {limit: {a: 1.5}}}", `lessor.yaml:1: key "worker.run.limit": must hold whole numbers`},
+		"no numbers":            {"worker: {run: {has: {a: b}}}", `lessor.yaml:1: key "worker.run.has": must hold numbers`},
+		"a second document":     {"addr: a\n---\nadr: b\n", `lessor.yaml:2: a second document begins, which a file may not have`},
+		"broken after the end":  {"addr: a\n---\na: b: c\n", `lessor.yaml: not YAML: line 3: mapping values are not allowed in this context`},
 		"not YAML":              {"a: b: c\n", `lessor.yaml: not YAML: mapping values are not allowed in this context`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"strings"
@@ -55,11 +58,18 @@ func parse(name string) (*yaml.Node, error) {
 	if err != nil {
 		return nil, &Error{File: name, Problem: withoutPath(err)}
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, &Error{File: name, Problem: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	var doc, more yaml.Node
+	docs := yaml.NewDecoder(bytes.NewReader(data))
+	err = docs.Decode(&doc)
+	if err == nil {
+		err = docs.Decode(&more) // nobody would read it
 	}
-	if len(doc.Content) == 0 {
+	switch {
+	case err == nil:
+		return nil, &Error{File: name, Line: more.Line, Problem: "a second document begins, which a file may not have"}
+	case !errors.Is(err, io.EOF):
+		return nil, &Error{File: name, Problem: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	case len(doc.Content) == 0:
 		return nil, nil
 	}
 	return doc.Content[0], nil
@@ -146,22 +156,47 @@ type values map[*kong.Flag]any
 
 // set takes a value in if the flag can hold it, so that a bad value is reported with its line, whatever the command.
 func (v values) set(flag *kong.Flag, node *yaml.Node) error {
-	value, err := decode(node)
+	items := itemsOf(flag.Target.Type())
+	value, err := decode(node, items)
 	if err != nil {
+		return err
+	}
+	if err := checkForm(value, flag.Target.Kind()); err != nil {
 		return err
 	}
 	trial := reflect.New(flag.Target.Type()).Elem()
 	scan := kong.Scan().PushTyped(value, kong.FlagValueToken)
 	if err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, trial); err != nil {
+		if _, plain := value.(string); !plain && items.problem != "" {
+			return errors.New(items.problem) // kong would show its Go types
+		}
 		return err
 	}
 	v[flag] = value
 	return nil
 }
 
-// decode turns a scalar into a string, a sequence into []any of strings and a mapping into map[string]any of strings: the
-// forms that kong's mappers take.
-func decode(node *yaml.Node) (any, error) {
+// items are what a list or a table of a flag holds.
+type items struct {
+	form    func(string) any // that kong takes, whose mappers hand lists and tables through JSON
+	problem string           // with those that have another form; empty for texts
+}
+
+func itemsOf(flag reflect.Type) items {
+	if flag.Kind() == reflect.Slice || flag.Kind() == reflect.Map {
+		number := func(s string) any { return json.Number(s) }
+		switch kind := flag.Elem().Kind(); {
+		case kind >= reflect.Int && kind <= reflect.Uint64:
+			return items{number, "must hold whole numbers"}
+		case kind == reflect.Float32 || kind == reflect.Float64:
+			return items{number, "must hold numbers"}
+		}
+	}
+	return items{form: func(s string) any { return s }}
+}
+
+// decode turns a scalar into a string, a sequence into []any and a mapping into map[string]any of its items: the forms that kong's mappers take.
+func decode(node *yaml.Node, of items) (any, error) {
 	switch {
 	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
 		return node.Value, nil
@@ -172,7 +207,7 @@ func decode(node *yaml.Node) (any, error) {
 		}
 		out := make([]any, len(list))
 		for i, item := range list {
-			out[i] = item
+			out[i] = of.form(item)
 		}
 		return out, nil
 	case node.Kind == yaml.MappingNode:
@@ -182,11 +217,26 @@ func decode(node *yaml.Node) (any, error) {
 		}
 		out := make(map[string]any, len(table))
 		for key, item := range table {
-			out[key] = item
+			out[key] = of.form(item)
 		}
 		return out, nil
 	}
 	return nil, errors.New("has no value")
+}
+
+// checkForm refuses a list or a table where it has no place. Mappers would take some for text, or name types of Go.
+func checkForm(value any, wants reflect.Kind) error {
+	_, list := value.([]any)
+	_, table := value.(map[string]any)
+	switch {
+	case wants == reflect.Map && list:
+		return errors.New("must be a table, not a list")
+	case wants == reflect.Slice && table:
+		return errors.New("must be a list, not a table")
+	case wants != reflect.Map && wants != reflect.Slice && (list || table):
+		return errors.New("must be a single value")
+	}
+	return nil
 }
 
 // Validate has nothing left to do: the whole file was checked when it was read.
