@@ -15,7 +15,7 @@ func (s *step) say(c Say) {
 // hear judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
 func (s *step) hear(tenant string, r *Report) Answer {
 	if err := r.check(s.rules.Limits); err != nil && !s.repeats(tenant, r) { // V1
-		return rejected(InvalidRequest, err.Error())
+		return s.malformed(tenant, r, rejected(InvalidRequest, err.Error()))
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
 	var found *Task
@@ -42,6 +42,20 @@ func (s *step) hear(tenant string, r *Report) Answer {
 		return s.refuse(r, ticket, s.with(a, ticket.Attempt))
 	}
 	return s.commit(r) // V12
+}
+
+// malformed records the refusal of what has a fault of form, where it was said under a lease of the tenant's task (T10). The answer tells nothing of
+// either.
+func (s *step) malformed(tenant string, r *Report, a Answer) Answer {
+	ticket, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
+	if !genuine || ticket.Task.String() != r.TaskID {
+		return a
+	}
+	found := s.newest(ticket.Task)
+	if found == nil || found.Tenant != tenant || s.openFound(found) == nil || s.neverGranted(ticket) {
+		return a
+	}
+	return s.refuse(&Report{Kind: r.Kind}, ticket, a) // its other fields may be what is bad: nothing of them is kept
 }
 
 // recognize opens the lease id of what is said of a task, which is of the tenant. One that is the id of the live lease, to the last character of its MAC,

@@ -13,7 +13,7 @@ func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 		genuine = false
 	}
 	if m.malformed(r) && !m.repeats(r, genuine) { // V1, V14
-		return lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
+		return m.unfit(tenant, r, genuine && k.task == r.TaskID, k.attempt)
 	}
 	t := m.tasks[r.TaskID]
 	if t != nil && !t.gone && t.tenant != tenant { // V2
@@ -64,6 +64,20 @@ func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 		if genuine && k.task == r.TaskID && (k.epoch == m.epoch || t.endedLast(l)) {
 			m.refused(t, k.attempt, r, a)
 		}
+	}
+	return a
+}
+
+// unfit is the answer to what is malformed. It is remembered where it was said under a lease of the tenant's task.
+func (m *model) unfit(tenant string, r *lease.Report, genuine bool, attempt uint32) lease.Answer {
+	a := lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
+	t := m.tasks[r.TaskID]
+	if !genuine || t == nil || t.gone || t.tenant != tenant {
+		return a
+	}
+	m.settle(t)
+	if l := m.leaseOf(r); !t.gone && (m.issued[r.LeaseID].epoch == m.epoch || t.endedLast(l)) {
+		m.refused(t, attempt, r, a)
 	}
 	return a
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +105,28 @@ func TestResultSaidAgainIsKept(t *testing.T) {
 		}
 		if d := r.version(id).Discarded; d[len(d)-1].Attempt != 1 {
 			r.Errorf("the newest result is of attempt %d, want 1", d[len(d)-1].Attempt)
+		}
+	})
+}
+
+// T10, V1: what has a fault of form is in the history with the worker that holds the lease, whatever it calls itself.
+func TestMalformedReportIsRecorded(t *testing.T) {
+	t.Attr("rules", "T10 V1")
+	run(t, func(r *rig) {
+		id := r.submit(work())[0].ID
+		g := r.lease(1, 0)[0]
+		answers, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Worker: strings.Repeat("w", 1000),
+			Invalid: &lease.FieldError{Field: "worker_id", Problem: "is too long"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.want(answers[0], lease.VerdictRejected, lease.InvalidRequest)
+		events := r.version(id).Events()
+		last := events[len(events)-1]
+		if last.Type != lease.EventRefused || last.Reason != lease.InvalidRequest || last.Actor != "w" {
+			r.Errorf("the history ends with %+v", last)
 		}
 	})
 }
