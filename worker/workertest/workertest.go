@@ -22,7 +22,9 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/coordinator"
@@ -133,7 +135,7 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 }
 
 // Run runs w in the background. stop drains it, and fails the test if it left something behind; the test's end does the
-// same.
+// same. That somebody else drained it before is no failure.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
@@ -148,7 +150,8 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 		c.tb.Helper()
 		cancel()
 		<-ended
-		if err != nil && !stopped {
+		drained := errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered)
+		if err != nil && !drained && !stopped {
 			c.tb.Errorf("workertest: worker: %v", err)
 		}
 		stopped = true
@@ -170,10 +173,7 @@ func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 // Wait returns the task once it is final: completed, failed for good, or cancelled.
 func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 	c.tb.Helper()
-	watch, err := c.tasks.WatchTask(c.tb.Context(), &lessorv1.WatchTaskRequest{TaskId: taskID})
-	for err == nil {
-		_, err = watch.Recv()
-	}
+	err := c.watch(taskID, func(*lessorv1.WatchTaskResponse) bool { return false })
 	if !errors.Is(err, io.EOF) {
 		c.tb.Fatalf("workertest: wait for task %s: %v", taskID, err)
 	}
@@ -184,16 +184,29 @@ func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 // without it.
 func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	c.tb.Helper()
+	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool { return event.GetTaskState() == state })
+	if err != nil {
+		c.tb.Fatalf("workertest: task %s did not come to %v: %v", taskID, state, err)
+	}
+}
+
+// watch looks at the task's events until one is enough. A Restart meanwhile begins it anew. The error is io.EOF where the
+// task ends before.
+func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
 	ctx, cancel := context.WithCancel(c.tb.Context())
 	defer cancel()
-	watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
-	for err == nil {
-		var event *lessorv1.WatchTaskResponse
-		if event, err = watch.Recv(); err == nil && event.GetTaskState() == state {
-			return
+	for {
+		watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
+		for err == nil {
+			var event *lessorv1.WatchTaskResponse
+			if event, err = watch.Recv(); err == nil && enough(event) {
+				return nil
+			}
+		}
+		if status.Code(err) != codes.Unavailable {
+			return err
 		}
 	}
-	c.tb.Fatalf("workertest: task %s did not come to %v: %v", taskID, state, err)
 }
 
 // Do submits a task and waits until it is final.

@@ -367,3 +367,62 @@ func TestManyTasks(t *testing.T) {
 		}
 	}
 }
+
+// Who waits for a task goes on waiting while the coordinator is restarted.
+func TestWaitOverRestart(t *testing.T) {
+	serve(t, func(context.Context, *worker.Task) ([]byte, error) {
+		time.Sleep(10 * time.Second)
+		return nil, nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		restarted := make(chan struct{})
+		restart := func() { defer close(restarted); time.Sleep(time.Second); c.Restart() }
+		go restart()
+		id := c.Submit(spec())
+		c.WaitState(id, completed)
+		<-restarted
+		restarted = make(chan struct{})
+		go restart()
+		wantState(t, c.Do(spec()), completed)
+		<-restarted
+	})
+}
+
+// errorsOf is a TB that counts errors.
+type errorsOf struct {
+	workertest.TB
+	errors int
+}
+
+func (tb *errorsOf) Errorf(string, ...any) { tb.errors++ }
+
+// A worker that an operator drained has left nothing behind, and is no failure of the test; one that is stuck is.
+func TestDrainedWorkerIsNoFailure(t *testing.T) {
+	for name, stuck := range map[string]bool{"drained": false, "stuck": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &errorsOf{TB: t}
+				c := workertest.Start(tb)
+				release := make(chan struct{})
+				w := c.Worker("q", worker.Config{Name: "w"})
+				w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+				stop := c.Run(w)
+				c.WaitState(c.Submit(spec()), running)
+				if !stuck {
+					close(release)
+				}
+				_, err := lessorv1.NewAdminServiceClient(c.Conn()).DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				stop()
+				if failed := tb.errors > 0; failed != stuck {
+					t.Errorf("the test failed: %v, want %v", failed, stuck)
+				}
+				if stuck {
+					close(release)
+				}
+			})
+		})
+	}
+}
