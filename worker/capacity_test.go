@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -106,6 +107,28 @@ func mustSet(t *testing.T, err error) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// A worker that takes no new work gives back at once what a register, which has to declare a slot, brings on.
+func TestNoCapacityHoldsUpNothing(t *testing.T) {
+	t.Attr("rules", "W4")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		mustSet(t, r.worker.SetConcurrency(0))
+		s.next("capacity", isCapacity)
+		s.finish(errBroken)
+		s = c.accept()
+		begun := time.Now()
+		s.dispatch("t1")
+		f, report := s.outcome()
+		if held := time.Since(begun); report.GetRelease() == nil || report.GetRelease().GetDelay() != nil || held > 0 {
+			t.Errorf("after %v: %v, want a release at once", held, report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
 }
 
 // A larger capacity starts what waits for a slot.

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,30 @@ func TestSaveCheckpoint(t *testing.T) {
 			t.Errorf("SaveCheckpoint = %v", err)
 		}
 		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A checkpoint that fits into a message only without the metrics beside it breaks no stream, but is refused at once (K3).
+func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
+	t.Attr("rules", "K3")
+	synctest.Test(t, func(t *testing.T) {
+		const most = 256 << 10
+		c := startCoordinator(t)
+		r := c.run(worker.Config{MaxMessageBytes: most}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			for i := range 64 {
+				task.SetMetric(strings.Repeat(string(rune('!'+i)), 256), 1)
+			}
+			return nil, task.SaveCheckpoint(ctx, make([]byte, most-8<<10))
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f, report := s.outcome()
+		if got := report.GetFail().GetError().GetMessage(); !strings.HasPrefix(got, "rejected: INVALID_REQUEST: checkpoint") {
+			t.Errorf("report = %v, want a rejected checkpoint", report)
+		}
 		s.commit(f)
 		r.shutdown()
 	})

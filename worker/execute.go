@@ -44,6 +44,8 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	switch {
 	case w.mu.drain.asked:
 		w.reportLocked(a, a.release(0, "the worker is draining"))
+	case w.capacityLocked().slots == 0: // that came before the coordinator heard of it: register has to declare one
+		w.reportLocked(a, a.release(0, "the worker takes no new work"))
 	case a.handler == nil:
 		w.noteLocked(func() { a.log().Error("no handler for the type of a task", "type", a.task.Type) })
 		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))

@@ -43,6 +43,8 @@ const (
 	startSize = 1 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.
 	frameOverhead = 4 << 10
+	// checkpointOverhead is more than the heartbeat around a checkpoint has, with all metrics of the worker and the attempt.
+	checkpointOverhead = frameOverhead + 2*maxMetrics*(maxID+metricOverhead)
 	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).
 	maxControl = 1_024
 	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).

@@ -159,7 +159,7 @@ func (t *Task) Output(channel string) io.Writer {
 // the answer: nil means that a crash of either side cannot undo it (A6). At most 64 KiB, and not empty. Errors: ctx's
 // cause; a *StopError where the lease is lost; a *RejectedError where data is too large; ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
-	if room := t.a.w.cfg.MaxMessageBytes - frameOverhead; len(data) == 0 || len(data) > room {
+	if room := t.a.w.cfg.MaxMessageBytes - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{
 			Reason: lessorv1.Reason_REASON_INVALID_REQUEST,
 			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),

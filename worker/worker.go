@@ -27,7 +27,8 @@ import (
 //   - a panic or runtime.Goexit: Fail with its stack;
 //   - anything after ErrLeaseLost: nothing, it is discarded.
 //
-// The coordinator alone decides whether there is another attempt.
+// The coordinator alone decides whether there is another attempt. The output may be sent several times, unchanged: it must
+// not be used again for something else.
 //
 // One goroutine may run several handlers, one after the other: what a handler changes of its goroutine, such as
 // runtime.LockOSThread or the labels of profiles, it changes back.
