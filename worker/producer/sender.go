@@ -181,7 +181,11 @@ var tasksField = (&lessorv1.SubmitStreamRequest{}).ProtoReflect().Descriptor().F
 // requestOf makes a request of specs that are written already. What a message has as unknown fields is sent as it is: to the
 // coordinator they are its tasks.
 func requestOf(frame []*call) *lessorv1.SubmitStreamRequest {
-	var tasks []byte
+	size := 0
+	for _, one := range frame {
+		size += protowire.SizeTag(tasksField) + protowire.SizeBytes(len(one.spec))
+	}
+	tasks := make([]byte, 0, size)
 	for _, one := range frame {
 		tasks = protowire.AppendBytes(protowire.AppendTag(tasks, tasksField, protowire.BytesType), one.spec)
 	}
