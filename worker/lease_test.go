@@ -276,10 +276,10 @@ func TestStuckHandlerLessensCapacity(t *testing.T) {
 func TestNoFreeSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		release := make(chan struct{})
+		release := map[string]chan struct{}{"t1": make(chan struct{}), "t3": make(chan struct{})}
 		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
-			if task.ID == "t1" {
-				<-release
+			if until := release[task.ID]; until != nil {
+				<-until
 			}
 			return nil, nil
 		})
@@ -294,9 +294,15 @@ func TestNoFreeSlot(t *testing.T) {
 			t.Errorf("after %v: %v, want t2 released", time.Since(begun), report)
 		}
 		s.commit(f)
+		close(release["t1"])
+		synctest.Wait() // the slot is one again
 		s.dispatch("t3")
-		close(release)
 		s.started("t3")
+		s.cancel("t3", lessorv1.Reason_REASON_REVOKED, 0)
+		s.dispatch("t4")
+		synctest.Wait() // it waits
+		close(release["t3"])
+		s.started("t4")
 		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()
