@@ -40,6 +40,27 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
+// runUnconnected runs a worker on a connection that never comes about, and returns its log. stop ends both.
+func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop func()) {
+	t.Helper()
+	log = &journal{}
+	w, err := worker.New(conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.HandleDefault(echo)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	return log, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		_ = conn.Close()
+	}
+}
+
 // Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits.
 func TestUnreachableIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -48,16 +69,7 @@ func TestUnreachableIsSaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close() }()
-		log := &journal{}
-		w, err := worker.New(conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.HandleDefault(echo)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.Run(ctx) }()
+		log, stop := runUnconnected(t, conn)
 		for _, step := range []struct {
 			at          time.Duration
 			least, most int
@@ -69,10 +81,7 @@ func TestUnreachableIsSaid(t *testing.T) {
 				t.Errorf("after %v there are %d lines, want %d to %d:\n%s", step.at, lines, step.least, step.most, log)
 			}
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		stop()
 	})
 }
 
@@ -106,25 +115,13 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = conn.Close() }()
-				log := &journal{}
-				w, err := worker.New(conn, []string{"q"}, worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.HandleDefault(echo)
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- w.Run(ctx) }()
+				log, stop := runUnconnected(t, conn)
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				if line := lineWith(log.String(), "no connection to the coordinator: "); !strings.Contains(line, test.want) {
 					t.Errorf("%q is missing in %q", test.want, line)
 				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Errorf("Run = %v", err)
-				}
+				stop()
 			})
 		})
 	}
