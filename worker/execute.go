@@ -201,10 +201,16 @@ func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	w.queueReportLocked(w.fitting(outcome))
 }
 
-// leave is the end of what a goroutine does for an attempt.
+// leave is the end of what a goroutine does for an attempt. One that is still held has no outcome, and nobody is left to make one: a
+// hook or a method of the handler's error has ended the goroutine.
 func (w *Worker) leave(a *attempt) {
 	w.lock()
 	defer w.unlock()
+	if a.held() {
+		failure := &lessorv1.TaskError{Category: UserCode, Message: (&PanicError{}).Error()}
+		w.noteLocked(func() { a.logFailure(failure, &PanicError{}) })
+		w.reportLocked(a, a.fail(failure))
+	}
 	a.stop(context.Canceled) // frees the context; a cause that came first stays
 	a.left = true
 	if a.stuckness != nil {

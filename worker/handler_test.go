@@ -97,11 +97,22 @@ func TestPanicIsAFailure(t *testing.T) {
 	if got.GetCategory() != worker.UserCode || got.GetMessage() != "panic: ouch" || !strings.Contains(got.GetStackTrace(), "panicHere") {
 		t.Errorf("error = %v", got)
 	}
-	got = failureOf(t, func(context.Context, *worker.Task) ([]byte, error) { runtime.Goexit(); return nil, nil })
-	if got.GetCategory() != worker.UserCode || got.GetMessage() != "handler called runtime.Goexit" {
-		t.Errorf("error = %v", got)
+	for name, h := range map[string]worker.Handler{
+		"handler":    func(context.Context, *worker.Task) ([]byte, error) { runtime.Goexit(); return nil, nil },
+		"its error":  func(context.Context, *worker.Task) ([]byte, error) { return nil, exitingError{} },
+		"its thrown": func(context.Context, *worker.Task) ([]byte, error) { panic(exitingError{}) },
+	} {
+		got = failureOf(t, h)
+		if got.GetCategory() != worker.UserCode || got.GetMessage() != "handler called runtime.Goexit" {
+			t.Errorf("%s: error = %v", name, got)
+		}
 	}
 }
+
+// exitingError is an error whose method ends the goroutine.
+type exitingError struct{}
+
+func (exitingError) Error() string { runtime.Goexit(); return "" }
 
 func panicHere() { panic("ouch") }
 

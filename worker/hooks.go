@@ -5,11 +5,11 @@ import (
 )
 
 // Hooks is a struct of callbacks for metrics, tests and alarms; each may be nil. They are called from the goroutines
-// of the worker, several at once, and must return soon: the stream waits for them.
+// of the worker, several at once, and must return soon: the stream waits for them. A panic in one ends the process.
 type Hooks struct {
 	// OnState is called when the worker's state changes.
 	OnState func(State)
-	// OnStart is called before a handler runs.
+	// OnStart is called before a handler runs, in its goroutine. One that calls runtime.Goexit fails the attempt as the handler would.
 	OnStart func(*Task)
 	// OnVerdict is called for each verdict on an outcome: COMMITTED, CANCELLED (the result was discarded) or REJECTED
 	// (what was reported was wrong).

@@ -22,14 +22,18 @@ const firstPayload = 16
 // read takes in frames until the stream ends, and leaves the reason in readErr.
 func (s *session) read() {
 	defer close(s.ended)
+	s.readErr = errReaderGone // which is all there is to say where a hook ends this goroutine
+	s.readErr = s.receiveAll()
+}
+
+func (s *session) receiveAll() error {
 	for {
 		f, err := s.stream.Recv()
 		if err != nil {
-			s.readErr = s.streamError(err)
-			return
+			return s.streamError(err)
 		}
-		if s.readErr = s.receive(f); s.readErr != nil {
-			return
+		if err := s.receive(f); err != nil {
+			return err
 		}
 	}
 }

@@ -21,6 +21,7 @@ var (
 	errAnswerTimeout = errors.New("the coordinator left a frame unanswered")
 	errIdle          = errors.New("the coordinator has said nothing for its own idle timeout")
 	errClosed        = errors.New("the coordinator closed the session")
+	errReaderGone    = errors.New("a hook called runtime.Goexit where frames are read")
 	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
 )
 

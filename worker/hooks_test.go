@@ -1,0 +1,57 @@
+package worker_test
+
+import (
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// A hook that ends its goroutine leaves nothing behind: an attempt whose OnStart does so fails at once, and not when the worker stops, and
+// a stream whose reader is gone is opened again.
+func TestGoexitInHooks(t *testing.T) {
+	for name, hooksOf := range map[string]func(once func()) worker.Hooks{
+		"OnStart": func(once func()) worker.Hooks { return worker.Hooks{OnStart: func(*worker.Task) { once() }} },
+		"OnVerdict": func(once func()) worker.Hooks {
+			return worker.Hooks{OnVerdict: func(*worker.Task, *lessorv1.ReportVerdict) { once() }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := workertest.Start(t)
+				var calls atomic.Int32
+				once := func() {
+					if calls.Add(1) == 1 {
+						runtime.Goexit()
+					}
+				}
+				log := &journal{}
+				w := c.Worker("q", worker.Config{Concurrency: 1, Hooks: hooksOf(once), Logger: slog.New(slog.NewTextHandler(log, nil))})
+				w.Handle("work", echo)
+				stop := c.Run(w)
+				for i := range 2 {
+					task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "work", Deadline: in(time.Minute)})
+					if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetLosses() != 0 {
+						t.Errorf("task %d is %v with %d losses: %v", i, task.GetState(), task.GetLosses(), task.GetError())
+					}
+				}
+				stop()
+				if strings.Contains(log.String(), "<nil>") {
+					t.Errorf("an end without a reason:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// in is a time from now.
+func in(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
