@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -109,6 +111,37 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
 		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // a worker may be newer
+	})
+}
+
+// A body that is compressed is refused by the header that says so, and not as text that cannot be read; one that says that it is not is read.
+func TestEncodedBodiesAreRefused(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, _ = z.Write([]byte(`{"attempt": 1}`)) // a bytes.Buffer takes everything
+		_ = z.Close()
+		for _, c := range []struct {
+			path, token, body string
+			encodings         []string
+			verdict           any
+			status            int
+		}{
+			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), packed.String(), []string{"gzip"}, "REJECTED", http.StatusBadRequest},
+			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), packed.String(), []string{"identity", "gzip"}, "REJECTED", http.StatusBadRequest},
+			{"/v1/tasks", "", packed.String(), []string{"gzip"}, nil, http.StatusBadRequest},
+			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), `{"attempt": 1}`, []string{"Identity"}, "COMMITTED", http.StatusOK},
+		} {
+			res := w.sent(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
+			res.called(strings.Join(c.encodings, ", ")).want(t, c.status, "verdict", c.verdict)
+			if c.status == http.StatusBadRequest {
+				res.want(t, c.status, "field", "Content-Encoding", "code", "E.REQUEST.INVALID")
+			}
+		}
 	})
 }
 
@@ -281,6 +314,10 @@ func TestRoutes(t *testing.T) {
 			"/v1/tasks/ID/started/", "/v1/tasks/ID//started", "/v1/tasks/ID/../ID:cancel", "/v1/tasks/ID:cancel%2F..", "/v1/tasks/ID%3Acancel%3A",
 		} {
 			w.send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+		}
+		synctest.Wait() // until the last of them is counted
+		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
+			t.Errorf("what is no route has another name than none:\n%s", metrics)
 		}
 		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // no such task
 			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)

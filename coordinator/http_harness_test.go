@@ -50,7 +50,13 @@ func (r *rig) web(t *testing.T) *web {
 // send makes a request; a body is sent as it is. token may be empty.
 func (w *web) send(method, path, token, body string) httpAnswer {
 	w.t.Helper()
-	res := w.open(method, path, token, strings.NewReader(body), nil)
+	return w.sent(method, path, token, strings.NewReader(body), nil)
+}
+
+// sent makes a request with headers of its own, and a body of any kind.
+func (w *web) sent(method, path, token string, body io.Reader, header http.Header) httpAnswer {
+	w.t.Helper()
+	res := w.open(method, path, token, body, header)
 	text, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {

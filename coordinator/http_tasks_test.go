@@ -141,6 +141,8 @@ func TestCancelOverHTTP(t *testing.T) {
 		if task := done.body["task"].(map[string]any); task["state"] != "CANCELLED" {
 			t.Errorf("it is %v", task["state"])
 		}
+		nothing := struct{ io.Reader }{strings.NewReader("")} // of which the head does not tell that it is nothing
+		w.sent(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
 		r.submit(t, nil)
 		a := r.lease(t)
 		w.call("started", a, "").want(t, http.StatusOK)

@@ -107,6 +107,7 @@ func (a *api) verb(w http.ResponseWriter, r *http.Request) {
 	route := "POST /v1/tasks/" + verbMark + verb
 	handle, known := a.routes()[route]
 	if !known {
+		r.Pattern = "" // what is no route has no name in the metrics
 		a.refuse(w, r, errNoRoute)
 		return
 	}

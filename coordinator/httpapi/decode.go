@@ -18,6 +18,9 @@ import (
 	"unicode/utf8"
 )
 
+// contentEncoding is the header of a body that is compressed. None is unpacked: a few bytes could become many.
+const contentEncoding = "Content-Encoding"
+
 // maxDepth is how deep values may be nested in a body.
 const maxDepth = 100
 
@@ -34,15 +37,27 @@ const (
 // decode reads the body of a request into a struct. Package json would take the last of two equal keys, names in any case and text that
 // is no UTF-8, so that two readers of one body could understand it differently; all of that is refused.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
+	body, p := a.body(w, r)
+	if p != nil {
+		return p
+	}
+	return parse(body, into, s)
+}
+
+// body reads the body of a request.
+func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+	if coding := strings.Join(r.Header.Values(contentEncoding), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, invalid(contentEncoding, "is %.20q; a body is read as it is, without an encoding", coding)
+	}
 	if r.ContentLength > a.MaxBody && asksFirst(r) {
-		return tooLong(a.MaxBody)
+		return nil, tooLong(a.MaxBody)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(plainWriter(w), r.Body, a.MaxBody))
 	if err != nil {
 		hearOut(r, mostHeardOut)
-		return unread(err)
+		return nil, unread(err)
 	}
-	return parse(body, into, s)
+	return body, nil
 }
 
 func unread(err error) *problem {

@@ -43,6 +43,12 @@ func (m millis) span() *durationpb.Duration {
 
 func millisOf(d *durationpb.Duration) millis { return millis(d.AsDuration().Milliseconds()) }
 
+// percent is a fraction as it was told in percent: 7, whose hundredth times 100 is 7.000000000000001.
+func percent(fraction float64) float64 {
+	const places = 1e10 // as many as stay whole on the way
+	return math.Round(fraction*100*places) / places
+}
+
 // gauges leaves out what JSON has no number for: a worker may have reported a NaN over gRPC.
 func gauges(all map[string]float64) map[string]float64 {
 	finite := maps.Clone(all)

@@ -111,7 +111,7 @@ func progressOf(m *lessorv1.Progress) *progress {
 		return nil
 	}
 	return &progress{
-		ProgressPct: m.GetFraction() * 100, Message: m.GetMessage(), Stage: m.GetStage(), Metrics: gauges(m.GetMetrics()), Attempt: m.GetAttempt(),
+		ProgressPct: percent(m.GetFraction()), Message: m.GetMessage(), Stage: m.GetStage(), Metrics: gauges(m.GetMetrics()), Attempt: m.GetAttempt(),
 	}
 }
 

@@ -15,10 +15,12 @@ type cancelRequest struct {
 // cancel answers POST /v1/tasks/{task_id}:cancel.
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) *problem {
 	var m cancelRequest
-	if r.ContentLength != 0 {
-		if p := a.decode(w, r, &m, strict); p != nil {
-			return p
-		}
+	body, p := a.body(w, r)
+	if p == nil && len(body) > 0 {
+		p = parse(body, &m, strict)
+	}
+	if p != nil {
+		return p
 	}
 	done, err := a.tasks.CancelTask(r.Context(), &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id"), Reason: m.Reason, RequestId: m.RequestID})
 	if err != nil {

@@ -45,6 +45,23 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	}
 }
 
+// A progress that was told in percent is shown as it was told.
+func TestProgressIsShownAsItWasTold(t *testing.T) {
+	t.Attr("rules", "H2")
+	for _, told := range []float64{0, 0.1, 7, 14.5, 28.999, 29, 33.3, 55, 57, 58, 99.99, 100} {
+		m := &heartbeatRequest{ProgressPct: told, Message: "m"}
+		if shown := progressOf(m.progress()).ProgressPct; shown != told {
+			t.Errorf("%v is shown as %v", told, shown)
+		}
+	}
+	for told := range 1001 {
+		m := &heartbeatRequest{ProgressPct: float64(told) / 10, Message: "m"}
+		if shown := progressOf(m.progress()).ProgressPct; shown != m.ProgressPct {
+			t.Errorf("%v is shown as %v", m.ProgressPct, shown)
+		}
+	}
+}
+
 // Names of fields are those of the JSON, also where the protos call them otherwise.
 func TestFieldsHaveTheirNames(t *testing.T) {
 	t.Attr("rules", "H2 S4")
