@@ -164,3 +164,50 @@ func TestFullQueueGetsNoWork(t *testing.T) {
 		}
 	})
 }
+
+// W11 W8: work that waits to be sent until its lease has ended is not handed over: not where the worker reads again, nor on its next stream. Who got it
+// would run it beside the next attempt.
+func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
+	t.Attr("rules", "W11 W8")
+	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
+		t.Run(name, func(t *testing.T) {
+			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+				slow := r.mute(t, "slow")
+				slow.say(hello("slow"))
+				first, err := slow.stream.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				slow.say(registration(4))
+				synctest.Wait()
+				for range 4 { // the windows hold none of the last
+					r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
+					synctest.Wait()
+				}
+				time.Sleep(20 * time.Second) // by then nobody holds any of them
+				read := time.Now()
+				hear := slow.stream.Recv
+				if resumes {
+					slow.cut()
+					synctest.Wait()
+					tk, _ := r.accepted(t, "slow", 4, goOn(first.GetAccept(), first.GetSeq()))
+					hear = func() (*lessorv1.SessionResponse, error) { return tk.next(), nil }
+				}
+				for lost := 0; lost < 4; {
+					m, err := hear()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m.GetCancel() != nil {
+						lost++
+					}
+					for _, a := range m.GetDispatch().GetAssignments() {
+						if a.GetAttempt() == 1 && !a.GetServerTime().AsTime().Before(read) {
+							t.Errorf("frame %d hands over %s, good for %v; its lease had ended", m.GetSeq(), a.GetAttemptId(), a.GetExpiresIn().AsDuration())
+						}
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -54,7 +56,15 @@ func handOver(granted []engine.Granted) []handed {
 	return all
 }
 
-// regrant finds those leases that are still live, for a dispatch that is sent again.
+// mayHaveEnded reports whether one of the leases should have been acknowledged or renewed by now: its dispatch has waited for a reader (W11) or for
+// the next stream (W8), and the lease as it was granted no longer tells for how long it lives, or whether it does.
+func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
+	return slices.ContainsFunc(granted, func(g engine.Granted) bool {
+		return g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
+	})
+}
+
+// regrant finds those leases that are still live, for a dispatch that is sent again, or late.
 func (s *Server) regrant(leases []handed) ([]engine.Granted, error) {
 	var all []engine.Granted
 	err := s.View(func(r store.Reader) error {
