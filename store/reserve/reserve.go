@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -100,13 +99,13 @@ func (r *Reserve) giveUpLocked(free int64) {
 	r.log.Warn("next to nothing is left on the disk: the reserve is given up", "free_bytes", free, "reserve_bytes", r.size)
 }
 
-// makeLocked takes the space of the reserve. Where the file system cannot, what counts is what is left.
+// makeLocked takes the space of the reserve.
 func (r *Reserve) makeLocked() (done bool) {
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
-		err = errors.Join(syscall.Fallocate(int(file.Fd()), 0, 0, r.size), file.Close())
+		err = errors.Join(allocate(file, r.size), file.Close())
 	}
-	if err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+	if err != nil {
 		r.log.Error("the reserve on the disk cannot be made", "error", err)
 		return false
 	}
@@ -123,11 +122,4 @@ func (r *Reserve) tellLocked(full bool, free int64) {
 		}
 	}
 	r.full = full
-}
-
-// diskFree is how many bytes processes that are not root may still write to the disk of dir.
-func diskFree(dir string) (int64, error) {
-	var s syscall.Statfs_t
-	err := syscall.Statfs(dir, &s)
-	return int64(s.Bavail) * s.Bsize, err
 }
