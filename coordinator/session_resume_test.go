@@ -180,6 +180,57 @@ func TestBlinkWithoutAToken(t *testing.T) {
 	})
 }
 
+// W9: a goodbye gives the leases of a resumed session back at once, also before it has registered. One of a session without a token has none to give: those
+// of its instance are another stream's.
+func TestGoodbyeBeforeRegister(t *testing.T) {
+	t.Attr("rules", "W9 W8")
+	for name, tt := range map[string]struct{ open, resumes, restart bool }{
+		"resumed":                    {resumes: true},
+		"resumed from an open line":  {open: true, resumes: true},
+		"resumed after a restart":    {resumes: true, restart: true},
+		"without a token":            {},
+		"without a token, line open": {open: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := memstore.New()
+				r := newRig(t, st)
+				defer func() { r.close(t) }()
+				old, a := r.accepted(t, "w", 1, nil)
+				r.submitAll(t, 1)
+				work := old.given(1)[0]
+				did(t, old.judge(started(work)))
+				if !tt.open {
+					old.cut()
+					synctest.Wait()
+				}
+				if tt.restart {
+					r.close(t)
+					r = newRig(t, st)
+				}
+				tk, h := r.talk(t, "w"), hello("w")
+				if tt.resumes {
+					goOn(a, 3)(h)
+				}
+				tk.say(h)
+				hear[*lessorv1.Accept](tk)
+				tk.say(&lessorv1.Goodbye{})
+				if err := tk.over(); err != nil {
+					t.Errorf("ended with %v", err)
+				}
+				synctest.Wait()
+				got := r.get(t, work.GetTask().GetTaskId())
+				if released := got.GetState() == lessorv1.TaskState_TASK_STATE_READY; released != tt.resumes || got.GetLosses() != 0 {
+					t.Errorf("after the goodbye: %v", got)
+				}
+				if tt.open && !tt.resumes {
+					old.beat(work)
+				}
+			})
+		})
+	}
+}
+
 // W8: a token is good for its session of its worker, and for a while. Any other ends the stream; the worker begins anew without one.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "W8 W14")

@@ -147,7 +147,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 		}
 		e.depart(m.Session)
 		if goodbye {
-			e.requeue(t.leases, "the worker said goodbye")
+			e.requeue(t.leases, saidGoodbye)
 		}
 	}})
 }
@@ -157,6 +157,19 @@ func (e *Engine) Replace(tenant, instance string) error {
 	return e.inbox.insist(tenant, op{run: func() {
 		e.displace(instance)
 		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held it")
+	}})
+}
+
+// Dismiss is the goodbye of a session that was resumed and has not joined since: the leases that wait for its worker are given back at once (W9), unless a
+// newer session of the instance has them. It does not wait.
+func (e *Engine) Dismiss(tenant, session string) error {
+	return e.inbox.insist(tenant, op{run: func() {
+		instance := lease.InstanceOf(session)
+		if newest := e.current[instance]; newest != "" && newest != session {
+			return
+		}
+		e.displace(instance) // the stream from which it was taken over may not have left yet
+		e.requeue(e.orphans[instance], saidGoodbye)
 	}})
 }
 
@@ -171,6 +184,8 @@ func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) err
 	})
 	return err
 }
+
+const saidGoodbye = "the worker said goodbye"
 
 func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
 	for id, attempt := range maps.Clone(leases) {

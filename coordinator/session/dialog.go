@@ -62,10 +62,11 @@ func newDialogs(tokens convert.Tokens) *dialogs {
 // admission is what a handshake leads to.
 type admission struct {
 	*dialog
-	gen   uint64 // of the token to issue
-	next  uint64 // seq that is expected of the worker
-	upTo  uint64 // seq of the last frame of the coordinator that the worker has, accept included
-	whole bool   // what was said and not acknowledged is there and goes out again
+	gen     uint64 // of the token to issue
+	next    uint64 // seq that is expected of the worker
+	upTo    uint64 // seq of the last frame of the coordinator that the worker has, accept included
+	resumed bool   // its worker has shown a token of the session
+	whole   bool   // what was said and not acknowledged is there and goes out again
 }
 
 // begin opens a new session.

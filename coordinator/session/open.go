@@ -37,7 +37,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return false
 	}
 	a, goOn := ss.admit(m.GetId(), h)
-	return goOn && ss.accept(m, a, w, h.GetResume() != nil)
+	return goOn && ss.accept(m, a, w)
 }
 
 // admit finds the session that a handshake asks for, or makes one. Where it is refused nothing was changed.
@@ -64,6 +64,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 		ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
 		return admission{}, false
 	}
+	a.resumed = true
 	return a, true
 }
 
@@ -93,7 +94,7 @@ func (s *Server) replace(tenant, worker, instance string) {
 }
 
 // accept tells the worker how its session goes on. From then on there are writers.
-func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo, resumes bool) bool {
+func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo) bool {
 	if !ss.adopt(a, w) {
 		return false
 	}
@@ -104,7 +105,7 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
 			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.c.Version, Resumed: resumes, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
+			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.c.Version, Resumed: a.resumed, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
 			SessionToken: ss.c.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
 		}},
 	}

@@ -220,8 +220,11 @@ func (ss *Session) leave(goodbye bool) *dialog {
 	ss.health.stop()
 	ss.forGood = ss.forGood || goodbye
 	ss.c.Open.remove(ss)
-	if ss.member != nil {
-		_ = ss.c.Engine.Leave(ss.member, goodbye) // a stopped engine knows no sessions
+	switch { // a stopped engine knows no sessions
+	case ss.member != nil:
+		_ = ss.c.Engine.Leave(ss.member, goodbye)
+	case goodbye && ss.resumed:
+		_ = ss.c.Engine.Dismiss(ss.who.Tenant, ss.id)
 	}
 	return ss.dialog
 }
