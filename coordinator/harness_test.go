@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -33,7 +34,7 @@ type rig struct {
 	stop     context.CancelFunc
 	token    string // that sessions bear; empty: none
 	served   chan error
-	log      *bytes.Buffer // read it only after the calls that wrote it
+	log      *said
 }
 
 // serve runs a test against a coordinator on st, nil for a new store in memory.
@@ -70,7 +71,7 @@ func newRig(t *testing.T, st store.Store) *rig {
 
 func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	t.Helper()
-	r := &rig{served: make(chan error, 2), log: &bytes.Buffer{}}
+	r := &rig{served: make(chan error, 2), log: &said{}}
 	var err error
 	cfg.Version, cfg.Logger = "test", slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.Coordinator, err = New(st, cfg); err != nil {
@@ -163,4 +164,31 @@ func detail[T any](st *status.Status) (found T) {
 		}
 	}
 	return found
+}
+
+// said is what the coordinator has logged. A call that is answered later than the test looks may still write into it.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write is for the logger.
+func (s *said) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(line)
+}
+
+// String is all of it.
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// Reset forgets it.
+func (s *said) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Reset()
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/coordinator/gate"
 )
 
 // newHTTPServer serves the handler with limits on how long it waits for requests, and for those who read the answers. A connection ends with the first
@@ -60,18 +59,18 @@ func (q quietly) Handle(ctx context.Context, line slog.Record) error {
 
 // forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/. Numbers
 // and profiles are of all tenants together and name none; who asks whether the coordinator lives needs no credential.
-func forOperators(registry *prometheus.Registry, ready readiness, g *gate.Gate, profiles bool) *http.ServeMux {
+func forOperators(registry *prometheus.Registry, ready readiness, d door, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
-	mux.Handle("GET /metrics", let(g, auth.Viewer|auth.Operator, metrics))
+	mux.Handle("GET /metrics", d.let(auth.Viewer|auth.Operator, metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := ready.tell()
 		answer(w, code, text)
 	})
 	if profiles {
-		mux.Handle("GET /debug/pprof/", let(g, auth.Operator, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
-		mux.Handle("GET /debug/pprof/profile", let(g, auth.Operator, http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/", d.let(auth.Operator, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
+		mux.Handle("GET /debug/pprof/profile", d.let(auth.Operator, http.HandlerFunc(pprof.Profile)))
 	}
 	return mux
 }

@@ -25,7 +25,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
 		Answered: m.answered,
-	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull, c.engine.CommitPending}, c.gate, c.cfg.Pprof))
+	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
 	return newHTTPServer(api, c.cfg.Logger)
 }
 

@@ -1,32 +1,47 @@
 package coordinator
 
 import (
-	"errors"
+	"log/slog"
 	"net/http"
+	"strings"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
+// door is that of what operators read over HTTP.
+type door struct {
+	gate *gate.Gate
+	log  *slog.Logger
+}
+
 // let is next for callers with a credential of one of the roles (X2).
-func let(g *gate.Gate, asks auth.Role, next http.Handler) http.Handler {
+func (d door) let(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := g.Request(r, asks)
-		role := (*refusal.RoleError)(nil)
-		switch {
-		case err == nil:
+		ctx := httpapi.AsCall(r)
+		err := d.gate.Request(ctx, strings.TrimPrefix(r.Pattern, "GET "), asks)
+		if err == nil {
 			next.ServeHTTP(w, r)
-		case errors.As(err, &role):
-			answer(w, http.StatusForbidden, role.Error()+"\n")
-		case status.Code(err) == codes.ResourceExhausted:
-			answer(w, http.StatusTooManyRequests, status.Convert(err).Message()+"\n")
+			return
+		}
+		code, level, told := http.StatusUnauthorized, slog.LevelInfo, status.Convert(err)
+		switch told.Code() {
+		case codes.PermissionDenied:
+			code = http.StatusForbidden
+		case codes.ResourceExhausted:
+			code, level = http.StatusTooManyRequests, slog.LevelDebug
 		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			answer(w, http.StatusUnauthorized, status.Convert(err).Message()+"\n")
 		}
+		d.log.Log(ctx, level, "request refused", append([]any{
+			"type", r.Pattern, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
+		}, logging.ExtractFields(ctx)...)...)
+		answer(w, code, told.Message()+"\n")
 	})
 }

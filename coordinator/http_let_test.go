@@ -3,9 +3,11 @@ package coordinator
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,7 +18,9 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // X1, X2: numbers are for viewers and operators, profiles for operators; who asks whether the coordinator lives needs no credential.
@@ -49,6 +53,52 @@ func TestWhoMayReadOverHTTP(t *testing.T) {
 					t.Errorf("%s for %s: %d, want %d", path, who, w.Code, want)
 				}
 			}
+		}
+	})
+}
+
+// X4: who is refused over HTTP, in a route as for numbers and profiles, is in the log and in the audit with the tenant whose credential it was; what
+// is let in is in neither.
+func TestRefusalsOverHTTPAreTold(t *testing.T) {
+	t.Attr("rules", "X4")
+	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		worker, _ := r.issue(t, "acme", auth.Worker)
+		revoked, id := r.issue(t, "acme", auth.Viewer)
+		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		r.log.Reset()
+		var want []string
+		for path, action := range map[string]string{"/metrics": "metrics", "/debug/pprof/heap": "pprof", "/debug/pprof/profile": "profile", "/v1/tasks/t1": "GetTask"} {
+			for who, token := range map[string]string{"acme-operator": operator, "acme-worker": worker, "acme-viewer": revoked} {
+				if who == "acme-operator" && action != "metrics" {
+					continue // a profile takes its time
+				}
+				w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+				req.Header.Set("Authorization", "Bearer "+token)
+				r.http.Handler.ServeHTTP(w, req)
+				switch w.Code {
+				case http.StatusForbidden:
+					want = append(want, action+" by "+who+" from 192.0.2.1: "+refusal.CodeForbidden)
+				case http.StatusUnauthorized:
+					want = append(want, action+" by "+who+" from 192.0.2.1: "+refusal.CodeToken)
+				}
+			}
+		}
+		if lines := strings.Count(r.log.String(), `"tenant":"acme","subject":"acme-`); len(want) != 8 || lines != len(want) {
+			t.Errorf("%d are refused and %d told in the log, want 8:\n%s", len(want), lines, r.log)
+		}
+		var told []string
+		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
+			if e.GetOutcome() != records.Done {
+				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
+			}
+		}
+		slices.Sort(told)
+		slices.Sort(want)
+		if !slices.Equal(told, want) {
+			t.Errorf("the audit has %q, want %q", told, want)
 		}
 	})
 }

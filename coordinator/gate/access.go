@@ -90,10 +90,10 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 		return nil, Identity{}, refusal.Status(refusal.ErrOpen)
 	}
 	who, err := a.whose(ctx)
+	tell(ctx, who)
 	if err != nil {
 		return nil, who, a.attempts.Failed(ctx, err)
 	}
-	logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
@@ -101,6 +101,13 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 		return nil, who, refusal.Status(refusal.ErrOwner)
 	}
 	return as(ctx, who), who, nil
+}
+
+// tell has the line of a call in the log say whose credential was shown, good or not, as far as that is certain.
+func tell(ctx context.Context, who Identity) {
+	if who.Tenant != "" {
+		logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
+	}
 }
 
 // whose tells who calls. Who was looked at before the message was read, over gRPC by the tap and over HTTP at its own door, is looked at again: reading may

@@ -2,8 +2,8 @@ package gate
 
 import (
 	"context"
-	"net/http"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -70,6 +70,7 @@ func (g *Gate) held(ctx context.Context) (context.Context, error) {
 	if !ok {
 		return nil, errTaskToken
 	}
+	logging.AddFields(ctx, logging.Fields{"tenant", tenant, "id", task.String()})
 	return as(in, holderOf(tenant, task)), nil
 }
 
@@ -78,19 +79,18 @@ func holderOf(tenant string, task lease.TaskID) Identity {
 	return Identity{Identity: auth.Identity{Tenant: tenant, Role: auth.Worker, Subject: "holder of " + task.String()}}
 }
 
-// Request lets in a request that makes no call, by a credential of one of the roles (X2); it comes as with a call of gRPC. A role that may not is a
-// *refusal.RoleError, all else a status.
-func (g *Gate) Request(r *http.Request, asks auth.Role) error {
-	token, err := bearer(r.Header.Values("Authorization"))
-	var who Identity
-	if err == nil {
-		who, err = g.authenticate(token, r.TLS)
-	}
+// Request lets in a request for a path that makes no call, by a credential of one of the roles (X2); what was shown is in the metadata and the peer of
+// ctx. The error is a status.
+func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) error {
+	who, err := g.caller(ctx)
+	tell(ctx, who)
 	switch {
 	case err != nil:
-		return g.attempts.FailedRequest(r, err)
-	case !who.Role.Has(asks):
-		return &refusal.RoleError{What: r.URL.Path, Has: who.Role, Asks: asks}
+		err = g.attempts.Failed(ctx, err)
+	case who.Role.Has(asks):
+		return nil
+	default:
+		err = refusal.Status(&refusal.RoleError{What: path, Has: who.Role, Asks: asks})
 	}
-	return nil
+	return g.turnAway(ctx, who, path, nil, err)
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 )
 
 // serve finds the route. The mux sends a path that is not straight elsewhere, and answers requests without a route in plain text: both become
@@ -82,7 +84,8 @@ func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 
 // answer lets a request in, and has it answered.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handle handler) {
-	in, leave, err := a.Door.Admit(asCall(r), route)
+	r = r.WithContext(AsCall(r))
+	in, leave, err := a.Door.Admit(r.Context(), route)
 	if err != nil {
 		a.refuse(w, r, failed(err).fromDoor())
 		return
@@ -101,7 +104,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 		if p.atDoor { // where nothing was read of what the caller says, and so nothing is told of it
 			fields = append(fields, "error", p.body.Message)
 		}
-		a.Logger.Log(r.Context(), p.level(), "request refused", fields...)
+		a.Logger.Log(r.Context(), p.level(), "request refused", append(fields, logging.ExtractFields(r.Context())...)...)
 	}
 	p.write(w)
 }

@@ -3,7 +3,6 @@ package porch
 import (
 	"context"
 	"net"
-	"net/http"
 	"net/netip"
 
 	"google.golang.org/grpc/peer"
@@ -30,13 +29,4 @@ func addressKey(addr net.Addr) string {
 		return network.String()
 	}
 	return ip.String()
-}
-
-// remoteKey is what the peer of a request is known by, see addressKey.
-func remoteKey(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // no TCP
-		return ""
-	}
-	return addressKey(net.TCPAddrFromAddrPort(at))
 }

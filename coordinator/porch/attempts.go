@@ -3,7 +3,6 @@ package porch
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,15 +25,7 @@ func NewAttempts() Attempts { return Attempts{quota.NewPacer(attemptPace, longes
 
 // Failed waits for the turn of a call that failed, and returns why it failed: err, or that too many did.
 func (a Attempts) Failed(ctx context.Context, err error) error {
-	return a.failedFrom(ctx, addressOf(ctx), err)
-}
-
-// FailedRequest is Failed for a request over HTTP.
-func (a Attempts) FailedRequest(r *http.Request, err error) error {
-	return a.failedFrom(r.Context(), remoteKey(r), err)
-}
-
-func (a Attempts) failedFrom(ctx context.Context, from string, err error) error {
+	from := addressOf(ctx)
 	if from == "" { // on this machine, and without a network
 		return refusal.Status(err)
 	}
