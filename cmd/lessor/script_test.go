@@ -65,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"coordinator": startCoordinator,
 			"late":        reportLate,
 			"shutdown":    shutdownCoordinator,
+			"private":     isPrivate,
 		},
 	})
 }
@@ -93,6 +94,18 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// isPrivate checks that a file is its owner's alone; what stat prints differs from system to system.
+func isPrivate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: private FILE")
+	}
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if mode := info.Mode().Perm(); mode != 0o600 {
+		ts.Fatalf("%s: mode %o, want 600", args[0], mode)
 	}
 }
 
