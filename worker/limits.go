@@ -62,6 +62,8 @@ const (
 	// firstPatience is how long the first connecting may take before the operator is told; each further one has twice as
 	// long, up to openTimeout. Connections go on being made meanwhile.
 	firstPatience = time.Second
+	// callTimeout is how long the call that opens a stream may take to return once its context has ended.
+	callTimeout = time.Second
 	// goodbyeTimeout is how long goodbye may take, until the coordinator has closed the stream.
 	goodbyeTimeout = 2 * time.Second
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler

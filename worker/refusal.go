@@ -16,6 +16,7 @@ import (
 // Ends of a session that this side decides.
 var (
 	errNoConnection  = errors.New("no connection to the coordinator")
+	errCallHangs     = errors.New("the source of the connection's credentials does not return")
 	errOpenTimeout   = errors.New("no accept within the time for opening a session")
 	errSendTimeout   = errors.New("the stream took no frame within the time for sending")
 	errAnswerTimeout = errors.New("the coordinator left a frame unanswered")

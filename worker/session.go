@@ -19,10 +19,12 @@ import (
 // protocolVersion is the version of the session protocol that this package speaks.
 const protocolVersion = 1
 
+type sessionStream = grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+
 // session is one stream, from its opening to its end. What must outlive it is in the Worker.
 type session struct {
 	w      *Worker
-	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	stream sessionStream
 	// ctx is the stream's; cancel ends the stream at once, with a cause.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -110,12 +112,45 @@ func (s *session) open(patience time.Duration) error {
 func (s *session) connect(patience time.Duration) (err error) {
 	timer := time.AfterFunc(patience, func() { s.cancel(errNoConnection) })
 	defer timer.Stop()
-	s.stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
-		grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
-	if errors.Is(context.Cause(s.ctx), errNoConnection) {
+	s.stream, err = s.call()
+	if err != nil && errors.Is(context.Cause(s.ctx), errNoConnection) {
 		return noConnection(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
 	}
 	return err
+}
+
+// call calls Session. The call asks the source of credentials, which is the program's own and may heed no context: it is then left behind, and
+// the next call waits for it to return, so that there is never more than one.
+func (s *session) call() (sessionStream, error) {
+	select {
+	case s.w.calling <- struct{}{}:
+	case <-s.ctx.Done():
+		return nil, errCallHangs
+	}
+	type result struct {
+		stream sessionStream
+		err    error
+	}
+	called := make(chan result, 1)
+	go func() {
+		defer func() { <-s.w.calling }()
+		stream, err := s.w.client.Session(s.ctx, grpc.WaitForReady(true),
+			grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
+		called <- result{stream, err}
+	}()
+	select {
+	case r := <-called:
+		return r.stream, r.err
+	case <-s.ctx.Done():
+	}
+	timer := time.NewTimer(callTimeout) // gRPC itself returns at once, with the reason
+	defer timer.Stop()
+	select {
+	case r := <-called:
+		return r.stream, r.err
+	case <-timer.C:
+		return nil, errCallHangs
+	}
 }
 
 // handshake says who connects, and perhaps which session goes on, and waits for accept.

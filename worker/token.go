@@ -20,7 +20,7 @@ var _ credentials.PerRPCCredentials = (*Token)(nil)
 //
 //	conn, err := worker.Dial(target, grpc.WithPerRPCCredentials(worker.TokenFile("/run/secrets/lessor")))
 //
-// Make one with TokenFile or StaticToken. It is safe for concurrent use.
+// Make one with TokenFile or StaticToken, or use a source of your own: any credentials.PerRPCCredentials. It is safe for concurrent use.
 type Token struct {
 	// PlainText sends the token over connections without TLS, too, where everyone on the way can read it: for coordinators on this machine.
 	PlainText bool

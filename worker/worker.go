@@ -54,6 +54,8 @@ type Worker struct {
 
 	// base is the parent of all handler contexts: Run's context without its end.
 	base context.Context
+	// calling holds a token while a call opens a stream.
+	calling chan struct{}
 	// wake tells the writer that there is something to send.
 	wake chan struct{}
 	// drained ends when the worker was asked to drain and nothing is left to do.
@@ -109,6 +111,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		log:      cfg.Logger.With("worker", cfg.Name),
 		meter:    machine.New(cfg.Disk),
 		handlers: make(map[string]Handler),
+		calling:  make(chan struct{}, 1),
 		wake:     make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)

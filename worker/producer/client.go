@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,9 +131,19 @@ func (c *Client) put(all ...*call) bool {
 	if c.closed {
 		return false
 	}
+	c.makeRoomLocked(len(all))
 	c.waiting = append(c.waiting, all...)
 	c.poke()
 	return true
+}
+
+// makeRoomLocked lets n more calls wait. Those whose callers have gone leave their places first: while no stream opens nobody else takes them out.
+func (c *Client) makeRoomLocked(n int) {
+	if len(c.waiting)+n <= cap(c.waiting) {
+		return
+	}
+	c.waiting = slices.DeleteFunc(c.waiting, func(one *call) bool { return one.ctx.Err() != nil })
+	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // as many as there are, so that this is not done at every call
 }
 
 // later sends a call again, after the wait, that was refused since a quota is used up; false: it is not worth it (X5).

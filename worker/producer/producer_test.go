@@ -3,6 +3,7 @@ package producer_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -225,4 +226,66 @@ func TestCallersAndCloseEndAtOnce(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
+}
+
+// hanging is a connection whose source of credentials hangs, whatever its context says.
+type hanging struct {
+	grpc.ClientConnInterface
+	letGo chan struct{}
+}
+
+func (h hanging) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return h.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(h))...)
+}
+
+func (h hanging) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	<-h.letGo
+	return nil, nil
+}
+
+func (hanging) RequireTransportSecurity() bool { return false }
+
+// A source of credentials that hangs holds up neither Submit nor Close, and what was given up meanwhile is not kept.
+func TestCredentialsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		conn := hanging{c.Conn(), make(chan struct{})}
+		p := producer.New(conn)
+		spec := &lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 1<<20)}
+		before := heap()
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := p.Submit(ctx, spec); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("Submit = %v, want DEADLINE_EXCEEDED", err)
+			}
+			cancel()
+		}
+		if kept := heap() - before; kept > 50<<20 {
+			t.Errorf("100 calls that were given up keep %d MiB", kept>>20)
+		}
+		last := make(chan error, 1)
+		go func() { _, err := p.Submit(t.Context(), spec); last <- err }()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { defer close(closed); _ = p.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			if err := <-last; status.Code(err) != codes.Canceled {
+				t.Errorf("Submit = %v, want CANCELLED", err)
+			}
+		default:
+			t.Error("Close waits for the credentials")
+		}
+		close(conn.letGo)
+		<-closed
+	})
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

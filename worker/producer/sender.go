@@ -123,10 +123,12 @@ func (s *sender) rest(ctx context.Context) {
 	s.client.poke()
 }
 
+type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
+
 // stream is one stream with the frames that wait for their answers.
 type stream struct {
 	later  func(*call, error) bool // sends a refused call again
-	frames grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
+	frames submitStream
 	cancel context.CancelFunc
 	// unanswered holds the frames in the order of their answers. The receiver takes the first when its answer comes; once ended is closed
 	// the rest is the sender's.
@@ -139,7 +141,7 @@ type stream struct {
 
 func openStream(ctx context.Context, c *Client) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	frames, err := c.tasks.SubmitStream(ctx)
+	frames, err := submitTo(ctx, c.tasks)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -149,6 +151,24 @@ func openStream(ctx context.Context, c *Client) (*stream, error) {
 	}
 	go s.receive()
 	return s, nil
+}
+
+// submitTo calls SubmitStream. The call asks the source of credentials, which is the program's own and may heed no context: it is left behind when
+// the client is closed.
+func submitTo(ctx context.Context, tasks lessorv1.TaskServiceClient) (frames submitStream, err error) {
+	called := make(chan struct{})
+	var answer submitStream
+	var failure error
+	go func() {
+		defer close(called)
+		answer, failure = tasks.SubmitStream(ctx)
+	}()
+	select {
+	case <-called:
+		return answer, failure
+	case <-ctx.Done():
+		return nil, errClosed
+	}
 }
 
 // The three are asked by the sender whether or not there is a stream.
