@@ -31,9 +31,9 @@ type Config struct {
 
 // Resource is something that lives in this worker.
 type Resource struct {
-	// ID is its identity in this worker. Required; at most 256 bytes.
+	// ID is its identity in this worker. Required; at most 256 bytes, without control characters.
 	ID string
-	// Type is what it is, for example "browser".
+	// Type is what it is, for example "browser"; at most 256 bytes.
 	Type string
 	// Value is the thing itself.
 	Value any
@@ -42,7 +42,7 @@ type Resource struct {
 	// Close ends it; it is called once, when the resource has left the registry and its last lease was released. Nil: there
 	// is nothing to do.
 	Close func() error
-	// Metadata is free text for artifacts.
+	// Metadata is free text for artifacts; at most 64 entries, keys and values of at most 256 bytes.
 	Metadata map[string]string
 }
 
@@ -73,17 +73,19 @@ func New(cfg Config) *Registry {
 	return r
 }
 
-// Register takes a resource in, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed; then the resource stays
-// the caller's to close.
+// Register takes a resource in, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed, and one that says which
+// field of res is wrong; then the resource stays the caller's to close.
 func (r *Registry) Register(res Resource) (worker.Artifact, error) {
+	if err := res.check(); err != nil {
+		return worker.Artifact{}, err
+	}
+	res.Metadata = maps.Clone(res.Metadata) // the caller may change its own
 	if old := r.overdue(res.ID); old != nil {
 		r.closeAlone(old)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case res.ID == "":
-		return worker.Artifact{}, errors.New("resource: ID is empty")
 	case r.mu.closed:
 		return worker.Artifact{}, ErrClosed
 	case r.mu.entries[res.ID] != nil:
@@ -136,7 +138,8 @@ func (r *Registry) Remove(id string) error {
 	return e.close()
 }
 
-// Close removes all resources, and lets no others in. Those that are leased are closed when they are released.
+// Close removes all resources, and lets no others in. Those that are leased are closed when they are released. The error
+// joins what Close of the others returned.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true

@@ -1,16 +1,21 @@
 package resource_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/resource"
+	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
 // thing counts how often it was closed.
@@ -210,4 +215,41 @@ func TestRace(t *testing.T) {
 	if made.Load() == 0 || closed.Load() != made.Load() {
 		t.Errorf("%d made, %d closed", made.Load(), closed.Load())
 	}
+}
+
+// What would make the report of a task fail is not registered, and what is registered can be reported.
+func TestResourceThatCannotBeReported(t *testing.T) {
+	long, entries := strings.Repeat("x", 257), map[string]string{}
+	for i := range 65 {
+		entries[strconv.Itoa(i)] = "x"
+	}
+	for field, bad := range map[string][]resource.Resource{
+		"ID":       {{}, {ID: long}, {ID: "a\nb"}, {ID: "a\xff"}},
+		"Type":     {{ID: "a", Type: long}, {ID: "a", Type: "b\x7f"}},
+		"Metadata": {{ID: "a", Metadata: entries}, {ID: "a", Metadata: map[string]string{"": "x"}}, {ID: "a", Metadata: map[string]string{"x": long}}, {ID: "a", Metadata: map[string]string{"x": "\xff"}}},
+	} {
+		for _, res := range bad {
+			r := resource.New(resource.Config{})
+			if _, err := r.Register(res); err == nil || !strings.Contains(err.Error(), field) || r.Len() != 0 {
+				t.Errorf("%.40q: %v with %d inside, want an error that names %s", res.ID, err, r.Len(), field)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		delete(entries, "0")
+		entries["1"] = long[1:]
+		good := resource.Resource{ID: long[1:], Type: long[1:], Metadata: entries}
+		c := workertest.Start(t)
+		r := resource.New(resource.Config{})
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(_ context.Context, task *worker.Task) ([]byte, error) {
+			artifact, err := r.Register(good)
+			task.AddArtifact(artifact)
+			return nil, err
+		})
+		c.Run(w)
+		if task := c.Do(&lessorv1.TaskSpec{Queue: "q"}); task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+			t.Errorf("the task is %v: %v", task.GetState(), task.GetError())
+		}
+	})
 }
