@@ -24,7 +24,8 @@ type Chunk struct {
 	MIMEType string
 	// Data is the piece; at most 64 KiB, and no more than Config.OutputBuffer.
 	Data []byte
-	// Metadata is free text; at most 63 entries of at most 256 bytes each.
+	// Metadata is free text; at most 63 entries of at most 256 bytes each. What is over is cut off; spaces stand for control
+	// characters, in Channel and MIMEType as well.
 	Metadata map[string]string
 }
 
@@ -41,7 +42,7 @@ type chunk struct {
 
 // own copies a chunk of the handler's, cut to what the coordinator takes.
 func (c Chunk) own() chunk {
-	own := chunk{channel: clip(c.Channel, maxID), mime: clip(c.MIMEType, maxID), data: bytes.Clone(c.Data)}
+	own := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
 	for k, v := range c.Metadata {
 		if len(own.metadata) >= maxChunkMetadata {
 			break
@@ -49,7 +50,7 @@ func (c Chunk) own() chunk {
 		if own.metadata == nil {
 			own.metadata = make(map[string]string)
 		}
-		own.metadata[clip(k, maxID)] = clip(v, maxID)
+		own.metadata[clipID(k)] = clipID(v)
 	}
 	return own
 }

@@ -85,7 +85,7 @@ func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) 
 	if d := s.w.mu.drain; d.asked && !s.drainSent {
 		s.drainSent = true
 		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
-			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxText), Deadline: timestamppb.New(d.until.Add(s.w.cfg.StopTimeout))},
+			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxReason), Deadline: timestamppb.New(d.until.Add(s.w.cfg.StopTimeout))},
 		}}, now))
 	}
 	return frames
@@ -171,7 +171,7 @@ func (s *session) feedbackFrameLocked(items []*lessorv1.FeedbackItem) *lessorv1.
 
 func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 	return s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{
-		Goodbye: &lessorv1.Goodbye{Reason: clip(s.w.mu.drain.reason, maxText)},
+		Goodbye: &lessorv1.Goodbye{Reason: clip(s.w.mu.drain.reason, maxReason)},
 	}}, now)
 }
 

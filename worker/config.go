@@ -10,11 +10,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// Config is everything about a worker that has a good default. The zero Config runs.
+// Config is everything about a worker that has a good default. The zero Config runs. Names have no control characters.
 type Config struct {
 	// Name is the worker's stable name, the same after a restart; it is shown in listings and in the history of tasks.
 	// Default: the name of the machine. At most 256 bytes.
@@ -120,7 +121,7 @@ func defaultName() string {
 	if err != nil || name == "" {
 		return "worker"
 	}
-	return clip(name, maxID)
+	return clipID(name)
 }
 
 // validate checks a Config whose defaults are filled in.
@@ -154,7 +155,7 @@ func checkTypeLimits(limits map[string]int) error {
 		return fmt.Errorf("worker: PerTypeLimits has %d types; at most %d are allowed", len(limits), maxTypes)
 	}
 	for t, n := range limits {
-		if err := checkText("PerTypeLimits", t); err != nil {
+		if err := checkID("PerTypeLimits", t); err != nil {
 			return err
 		}
 		if err := checkRange("PerTypeLimits", n, 0, maxParallel); err != nil {
@@ -177,7 +178,7 @@ func checkCapabilities(c Config) error {
 		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("Runtimes", name) }),
 		firstError(slices.Values(c.Features), func(name string) error { return checkName("Features", name) }),
 		firstError(maps.Keys(c.Labels), func(name string) error {
-			return cmp.Or(checkName("Labels", name), checkText("Labels", c.Labels[name]))
+			return cmp.Or(checkNotEmpty("Labels", name), checkText("Labels", name), checkText("Labels", c.Labels[name]))
 		}),
 		firstError(maps.Keys(c.Resources), func(name string) error {
 			return cmp.Or(checkName("Resources", name), checkAmount("Resources", c.Resources[name]))
@@ -214,14 +215,30 @@ func validateQueues(queues []string) error {
 	return nil
 }
 
+// checkName checks an identifier that must be there.
 func checkName(field, name string) error {
-	if name == "" {
-		return fmt.Errorf("worker: %s is empty", field)
-	}
-	return checkText(field, name)
+	return cmp.Or(checkNotEmpty(field, name), checkID(field, name))
 }
 
-// checkText is checkName, but lets the empty text pass.
+func checkNotEmpty(field, text string) error {
+	if text == "" {
+		return fmt.Errorf("worker: %s is empty", field)
+	}
+	return nil
+}
+
+// checkID checks an identifier, which may be empty.
+func checkID(field, id string) error {
+	if err := checkText(field, id); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(id, isControl) {
+		return fmt.Errorf("worker: %s %q has a control character", field, id)
+	}
+	return nil
+}
+
+// checkText checks free text.
 func checkText(field, text string) error {
 	switch {
 	case len(text) > maxID:

@@ -9,8 +9,10 @@ import (
 // Limits of the protocol (S7) and of this implementation. What a handler hands over is cut to them, so that one long
 // message cannot turn a good report into a REJECTED one.
 const (
-	// maxText is the longest message, reason or stack in a report, in bytes.
+	// maxText is the longest message or stack in a report, in bytes.
 	maxText = 64 << 10
+	// maxReason is the longest reason of a release, drain or goodbye, in bytes.
+	maxReason = 1 << 10
 	// maxProgressText is the longest progress message, in bytes: it is sent often.
 	maxProgressText = 1 << 10
 	// maxDelay is the longest delay of a release.
@@ -98,6 +100,19 @@ func clip(s string, limit int) string {
 	}
 	return s[:runeStart(s, limit)]
 }
+
+// clipID is clip for what the coordinator takes for an identifier: at most maxID bytes, and no control characters, for which spaces stand.
+func clipID(s string) string {
+	return clip(strings.Map(func(r rune) rune {
+		if isControl(r) {
+			return ' '
+		}
+		return r
+	}, s), maxID)
+}
+
+// isControl reports whether a character is one that no identifier may have.
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // clipFront is clip, but keeps the end.
 func clipFront(s string, limit int) string {

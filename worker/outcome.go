@@ -143,7 +143,7 @@ func (a *attempt) release(delay time.Duration, reason string) *report {
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
 		ReportId:    a.w.reportID(),
-		Reason:      clip(reason, maxText),
+		Reason:      clip(reason, maxReason),
 		Delay:       optionalSpan(delay),
 	}}}}
 }

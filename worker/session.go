@@ -186,8 +186,8 @@ func (s *session) hello() *lessorv1.SessionRequest {
 			Worker: &lessorv1.WorkerInfo{
 				Name:       s.w.cfg.Name,
 				InstanceId: s.w.instance,
-				Version:    clip(s.w.cfg.Version, maxID),
-				Hostname:   clip(host, maxID),
+				Version:    clipID(s.w.cfg.Version),
+				Hostname:   clipID(host),
 			},
 			Resume: resume,
 		}},

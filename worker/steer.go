@@ -88,8 +88,8 @@ type releaseError struct {
 func (e *releaseError) Error() string { return "released: " + e.reason }
 
 // Release is returned by a handler that cannot do the task here and now: the task goes back unharmed, counts no
-// failure, and is granted again after delay (0: at once; at most 24 h). From the third release in a row the coordinator
-// adds a wait of its own (T5).
+// failure, and is granted again after delay (0: at once; at most 24 h). Of the reason at most 1 KiB is reported. From the third
+// release in a row the coordinator adds a wait of its own (T5).
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }

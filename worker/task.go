@@ -69,9 +69,9 @@ type ResourceRef struct {
 type Artifact struct {
 	// ResourceID is the identity of the result where it lies. Required; at most 256 bytes.
 	ResourceID string
-	// WorkerID is the stable name of the worker that holds it. Empty: this one.
+	// WorkerID is the stable name of the worker that holds it; at most 256 bytes. Empty: this one.
 	WorkerID string
-	// Type is what it is, for example a MIME type.
+	// Type is what it is, for example a MIME type; at most 256 bytes.
 	Type string
 	// Size in bytes; 0 is unknown or empty.
 	Size int64
@@ -79,7 +79,7 @@ type Artifact struct {
 	ExpiresAt time.Time
 	// Inline: the output of the task already contains it.
 	Inline bool
-	// Metadata is free text.
+	// Metadata is free text; at most 64 entries, keys and values of at most 256 bytes.
 	Metadata map[string]string
 }
 
@@ -115,19 +115,20 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 }
 
 // Progress tells how far the work has come: fraction from 0 to 1, a message for people, and the phase, for example
-// "uploading". It is cheap to call often: only the newest is sent, and it may be lost. Long texts are cut.
+// "uploading". It is cheap to call often: only the newest is sent, and it may be lost. Long texts are cut, message to 1 KiB and
+// stage to 256 bytes, and spaces stand for the control characters of stage.
 func (t *Task) Progress(fraction float64, message, stage string) {
 	if !(fraction > 0) { // also NaN
 		fraction = 0
 	}
 	t.a.feedback.changeProgress(func(p *lessorv1.Progress) {
-		p.Fraction, p.Message, p.Stage = min(fraction, 1), clip(message, maxProgressText), clip(stage, maxID)
+		p.Fraction, p.Message, p.Stage = min(fraction, 1), clip(message, maxProgressText), clipID(stage)
 	})
 }
 
 // Stage changes the phase alone, and leaves fraction and message of the progress as they are.
 func (t *Task) Stage(stage string) {
-	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clip(stage, maxID) })
+	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clipID(stage) })
 }
 
 // Message changes the message alone, and leaves fraction and phase of the progress as they are.
@@ -136,7 +137,8 @@ func (t *Task) Message(message string) {
 }
 
 // SetMetric sets a gauge of the attempt, for example "loss". Watchers see the newest value soon, and the outcome carries
-// the last one. At most 64 names of at most 256 bytes; others and values that are not finite are ignored.
+// the last one. At most 64 names of at most 256 bytes, without control characters; others and values that are not finite are
+// ignored.
 func (t *Task) SetMetric(name string, value float64) {
 	if checkName("metric", name) == nil && isFinite(value) {
 		t.a.feedback.setMetric(name, value)
@@ -152,7 +154,7 @@ func (t *Task) Emit(c Chunk) { t.a.feedback.add(c.own()) }
 // task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and
 // never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
 func (t *Task) Output(channel string) io.Writer {
-	return outputWriter{feedback: &t.a.feedback, channel: clip(channel, maxID)}
+	return outputWriter{feedback: &t.a.feedback, channel: clipID(channel)}
 }
 
 // SaveCheckpoint saves data durably with the coordinator and hands it to later attempts as Task.Checkpoint. It waits for
@@ -212,7 +214,7 @@ func (t *Task) Lost() <-chan struct{} {
 }
 
 // AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At
-// most 64 are allowed; an attempt with more fails with category USER_CODE.
+// most 64 are allowed; an attempt with more, or with one that is over a limit of its own, fails for good with category USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
 	w := t.a.w
 	w.lock()
