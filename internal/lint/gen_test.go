@@ -42,6 +42,17 @@ func TestGenHasNothingElse(t *testing.T) {
 	})
 }
 
+// In Java and Kotlin every file has a class of its own beside those of its messages. By default it has the name of the file, as a message may have, too:
+// protoc then writes the same file twice.
+func TestJavaNames(t *testing.T) {
+	for _, name := range protoNames(t) {
+		options := protodesc.ToFileDescriptorProto(compile(t, name)).GetOptions()
+		if class := options.GetJavaOuterClassname(); !options.GetJavaMultipleFiles() || !strings.HasSuffix(class, "Proto") {
+			t.Errorf("proto/%s: java_multiple_files is %v and java_outer_classname %q, want true and a name that ends in Proto", name, options.GetJavaMultipleFiles(), class)
+		}
+	}
+}
+
 // protoNames returns the names by which the proto files import each other.
 func protoNames(t *testing.T) []string {
 	t.Helper()

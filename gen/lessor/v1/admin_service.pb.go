@@ -2209,7 +2209,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12X\n" +
 	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
-	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01BJB\x11AdminServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_admin_service_proto_rawDescOnce sync.Once

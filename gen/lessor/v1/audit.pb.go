@@ -375,7 +375,8 @@ const file_lessor_v1_audit_proto_rawDesc = "" +
 	"page_token\x18\a \x01(\tR\tpageToken\"p\n" +
 	"\x17ListAuditEventsResponse\x12-\n" +
 	"\x06events\x18\x01 \x03(\v2\x15.lessor.v1.AuditEventR\x06events\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageTokenB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageTokenBCB\n" +
+	"AuditProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_audit_proto_rawDescOnce sync.Once

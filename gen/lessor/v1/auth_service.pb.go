@@ -845,7 +845,7 @@ const file_lessor_v1_auth_service_proto_rawDesc = "" +
 	"ListTokens\x12\x1c.lessor.v1.ListTokensRequest\x1a\x1d.lessor.v1.ListTokensResponse\x12L\n" +
 	"\vRevokeToken\x12\x1d.lessor.v1.RevokeTokenRequest\x1a\x1e.lessor.v1.RevokeTokenResponse\x12F\n" +
 	"\tRotateKey\x12\x1b.lessor.v1.RotateKeyRequest\x1a\x1c.lessor.v1.RotateKeyResponse\x12C\n" +
-	"\bListKeys\x12\x1a.lessor.v1.ListKeysRequest\x1a\x1b.lessor.v1.ListKeysResponseB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\bListKeys\x12\x1a.lessor.v1.ListKeysRequest\x1a\x1b.lessor.v1.ListKeysResponseBIB\x10AuthServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_auth_service_proto_rawDescOnce sync.Once

@@ -1763,7 +1763,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\bretry_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1a\n" +
 	"\breplayed\x18\a \x01(\bR\breplayed\x12;\n" +
 	"\vserver_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTimeB5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"serverTimeBDB\vReportProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_report_proto_rawDescOnce sync.Once

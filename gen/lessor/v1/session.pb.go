@@ -2858,7 +2858,7 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x11REPORT_KIND_START\x10\x01\x12\x18\n" +
 	"\x14REPORT_KIND_COMPLETE\x10\x02\x12\x14\n" +
 	"\x10REPORT_KIND_FAIL\x10\x03\x12\x17\n" +
-	"\x13REPORT_KIND_RELEASE\x10\x04B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x13REPORT_KIND_RELEASE\x10\x04BEB\fSessionProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_session_proto_rawDescOnce sync.Once

@@ -2651,7 +2651,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x15REFUSED_KIND_COMPLETE\x10\x02\x12\x15\n" +
 	"\x11REFUSED_KIND_FAIL\x10\x03\x12\x18\n" +
 	"\x14REFUSED_KIND_RELEASE\x10\x04\x12\x1a\n" +
-	"\x16REFUSED_KIND_HEARTBEAT\x10\x05B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x16REFUSED_KIND_HEARTBEAT\x10\x05BBB\tTaskProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_task_proto_rawDescOnce sync.Once

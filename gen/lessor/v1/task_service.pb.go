@@ -2844,7 +2844,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x10BatchCancelTasks\x12\".lessor.v1.BatchCancelTasksRequest\x1a#.lessor.v1.BatchCancelTasksResponse\x12X\n" +
 	"\x0fBatchRetryTasks\x12!.lessor.v1.BatchRetryTasksRequest\x1a\".lessor.v1.BatchRetryTasksResponse\x12[\n" +
 	"\x10BatchDeleteTasks\x12\".lessor.v1.BatchDeleteTasksRequest\x1a#.lessor.v1.BatchDeleteTasksResponse\x12H\n" +
-	"\tWatchTask\x12\x1b.lessor.v1.WatchTaskRequest\x1a\x1c.lessor.v1.WatchTaskResponse0\x01B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\tWatchTask\x12\x1b.lessor.v1.WatchTaskRequest\x1a\x1c.lessor.v1.WatchTaskResponse0\x01BIB\x10TaskServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_task_service_proto_rawDescOnce sync.Once

@@ -192,7 +192,7 @@ const file_lessor_v1_worker_service_proto_rawDesc = "" +
 	"\bComplete\x12\x1a.lessor.v1.CompleteRequest\x1a\x1b.lessor.v1.CompleteResponse\x127\n" +
 	"\x04Fail\x12\x16.lessor.v1.FailRequest\x1a\x17.lessor.v1.FailResponse\x12@\n" +
 	"\aRelease\x12\x19.lessor.v1.ReleaseRequest\x1a\x1a.lessor.v1.ReleaseResponse\x12D\n" +
-	"\aSession\x12\x19.lessor.v1.SessionRequest\x1a\x1a.lessor.v1.SessionResponse(\x010\x01B5Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\aSession\x12\x19.lessor.v1.SessionRequest\x1a\x1a.lessor.v1.SessionResponse(\x010\x01BKB\x12WorkerServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_worker_service_proto_rawDescOnce sync.Once
