@@ -24,6 +24,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Door:     c.gate,
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
+		Rejected: c.edge.malformedOverHTTP,
 		Answered: m.answered,
 	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
 	return newHTTPServer(api, c.cfg.Logger)

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -111,6 +113,65 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
 		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // a worker may be newer
+	})
+}
+
+// What a callback is REJECTED for is in the history of its task, also where no request could be made of its body: once for each kind, with what was
+// wrong (T10). It counts as any verdict.
+func TestBadCallbacksAreInTheHistory(t *testing.T) {
+	t.Attr("rules", "T10 V1")
+	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		for _, c := range []struct{ verb, body, kind, detail string }{
+			{"started", `{"attempt": 1`, "START", "body: ends within its object"},
+			{"heartbeat", `{"attempt": 1, "progressPct": 101}`, "HEARTBEAT", "progressPct: is 101; the range is 0 to 100"},
+			{"heartbeat", `{"attempt": 1, "checkpoint": ` + deep + `}`, "HEARTBEAT", ""},
+			{"completed", `{"attempt": 1, "outcome": "DONE"}`, "COMPLETE", `outcome: is "DONE"; it is SUCCEEDED, FAILED or CANCELLED`},
+			{"completed", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "FAIL", ""},
+			{"completed", `{"attempt": 1, "outcome": "FAILED"}`, "FAIL", "error: is missing"},
+		} {
+			r.submit(t, nil)
+			a := r.lease(t)
+			for range 3 {
+				w.say(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).want(t, http.StatusBadRequest, "verdict", "REJECTED")
+			}
+			var told []*lessorv1.HistoryEvent
+			for _, e := range r.get(t, a.GetTask().GetTaskId()).GetHistory() {
+				if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
+					told = append(told, e)
+				}
+			}
+			if len(told) != 1 || told[0].GetRefusedKind().String() != "REFUSED_KIND_"+c.kind || told[0].GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
+				told[0].GetActor() != "w" || len(told[0].GetDetail()) > 600 || c.detail != "" && told[0].GetDetail() != c.detail {
+				t.Errorf("%s %.80s: the history has %v, want one refusal of %s: %s", c.verb, c.body, told, c.kind, c.detail)
+			}
+		}
+		const want = `lessor_verdicts_total{kind="complete",reason="INVALID_REQUEST",verdict="REJECTED"} 3`
+		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, want) {
+			t.Errorf("the metrics have no %s:\n%s", want, metrics)
+		}
+	})
+}
+
+// A callback of which the body did not arrive whole is no report: it has no verdict, and nothing is told of it.
+func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
+	t.Attr("rules", "H2")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		before := r.get(t, a.GetTask().GetTaskId()).String()
+		body := io.MultiReader(strings.NewReader(`{"attempt": 1`), iotest.ErrReader(io.ErrUnexpectedEOF))
+		res, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", body)
+		req.Host = "localhost"
+		req.Header.Set("Authorization", "Bearer "+a.GetTaskToken())
+		r.http.Handler.ServeHTTP(res, req)
+		if res.Code != http.StatusBadRequest || !strings.Contains(res.Body.String(), `"verdict":null`) {
+			t.Errorf("%d: %s, want 400 without a verdict", res.Code, res.Body)
+		}
+		if after := r.get(t, a.GetTask().GetTaskId()).String(); after != before {
+			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		}
 	})
 }
 

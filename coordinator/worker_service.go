@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -122,6 +123,21 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	if r.Invalid == nil && r.Worker != "" {
 		note(ctx, "sender", r.Worker)
 	}
+}
+
+// mostWrong is how much is kept of what is bad about a report, in bytes: names of fields are the worker's own.
+const mostWrong = 256
+
+// malformedOverHTTP has a report judged of which no request could be made: it is REJECTED, and the lease is known by the task token.
+func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
+	who := gate.Identify(ctx)
+	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, mostWrong), Problem: convert.Clip(wrong.Problem, mostWrong)}
+	_, err := e.engine.Say(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: of.Ticket.Task.String(), LeaseID: of.LeaseID, Invalid: wrong}})
+	if err != nil {
+		return refusal.Status(err)
+	}
+	e.rejects.Answer(ctx, who.Caller())
+	return nil
 }
 
 // malformedReports are the verdicts on reports that cannot be read.

@@ -25,6 +25,9 @@ type Config struct {
 	// Open says that nobody is asked for credentials, and Host by which name workers know this machine; see asksUs.
 	Open bool
 	Host string
+	// Rejected is told of a report of which the form is bad, and what of it, before its caller is: so it is in the history of the task (T10). The error is
+	// a status; then there is no verdict.
+	Rejected func(ctx context.Context, of Holder, said lease.Kind, wrong *lease.FieldError) error
 	// Logger takes what is refused before it becomes a call. Bodies and tokens never reach it.
 	Logger *slog.Logger
 	// Answered is told of every request: its route, as Routes and the mux name it, empty where there is none, and the status of the answer.
@@ -84,9 +87,9 @@ func Routes() []string { return slices.Sorted(maps.Keys((&api{}).routes())) }
 // routes lists every route; openapi.json has the same.
 func (a *api) routes() map[string]handler {
 	return map[string]handler{
-		"POST /v1/tasks/{task_id}/started":   callback(a.started),
-		"POST /v1/tasks/{task_id}/heartbeat": callback(a.heartbeat),
-		"POST /v1/tasks/{task_id}/completed": callback(a.completed),
+		"POST /v1/tasks/{task_id}/started":   a.callback(a.started),
+		"POST /v1/tasks/{task_id}/heartbeat": a.callback(a.heartbeat),
+		"POST /v1/tasks/{task_id}/completed": a.callback(a.completed),
 		"POST /v1/leases":                    a.lease,
 		"POST /v1/tasks":                     a.submit,
 		"GET /v1/tasks/{task_id}":            a.get,

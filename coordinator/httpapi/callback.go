@@ -18,24 +18,30 @@ type claim struct {
 }
 
 // callback is for the task of the path alone: that is the one whose token was shown (H1).
-func callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
+func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
 	return func(w http.ResponseWriter, r *http.Request) *problem {
 		h, _ := r.Context().Value(holderKey{}).(Holder)
 		if r.PathValue("task_id") != h.Ticket.Task.String() {
 			return errOtherTask
 		}
-		return next(w, r, h)
+		p := next(w, r, h)
+		if p != nil && p.said != 0 {
+			if err := a.Rejected(r.Context(), h, p.said, p.wrong()); err != nil {
+				return failed(err)
+			}
+		}
+		return p
 	}
 }
 
-// read reads the body of a callback, and checks that it is of the attempt that the token is of.
-func (a *api) read(w http.ResponseWriter, r *http.Request, h Holder, into any, c *claim) *problem {
+// read reads the body of a callback, which says something of a kind, and checks that it is of the attempt that the token is of.
+func (a *api) read(w http.ResponseWriter, r *http.Request, h Holder, into any, c *claim, said lease.Kind) *problem {
 	if p := a.decode(w, r, into, lenient); p != nil {
-		return rejected(p)
+		return rejected(p, said)
 	}
 	switch {
 	case c.Attempt == nil:
-		return rejected(invalid("attempt", "is missing"))
+		return rejected(invalid("attempt", "is missing"), said)
 	case *c.Attempt != h.Ticket.Attempt:
 		return otherAttempt("attempt")
 	case c.AttemptID != "" && c.AttemptID != lease.AttemptID(h.Ticket.Task, h.Ticket.Attempt):

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // Outcomes of an attempt.
@@ -49,7 +50,7 @@ type outcome interface {
 // completed answers POST /v1/tasks/{task_id}/completed.
 func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *problem {
 	var m completedRequest
-	if p := a.read(w, r, h, &m, &m.claim); p != nil {
+	if p := a.read(w, r, h, &m, &m.claim, lease.KindComplete); p != nil {
 		return p
 	}
 	switch m.Outcome {
@@ -58,13 +59,13 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	case outcomeFailed, outcomeCancelled:
 		return a.didNot(w, r, h, &m)
 	}
-	return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome))
+	return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome), lease.KindComplete)
 }
 
 func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
 	output, p := bytesOf("output", m.Output, m.OutputBase64)
 	if p != nil {
-		return rejected(p)
+		return rejected(p, lease.KindComplete)
 	}
 	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
@@ -76,7 +77,7 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
 	partial, p := bytesOf("partialProgress", m.PartialProgress, nil)
 	if p != nil {
-		return rejected(p)
+		return rejected(p, lease.KindFail)
 	}
 	if m.Outcome == outcomeCancelled {
 		if m.Error == nil {
@@ -86,7 +87,7 @@ func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *comple
 	}
 	problem, p := m.Error.proto()
 	if p != nil {
-		return rejected(p)
+		return rejected(p, lease.KindFail)
 	}
 	return report(w, r, h, a.workers.Fail, &lessorv1.FailRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,

@@ -71,7 +71,7 @@ func unread(err error) *problem {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return errSlow
 	}
-	return invalid("", "the body cannot be read")
+	return errBroken
 }
 
 func tooLong(limit int64) *problem {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // heartbeatRequest renews the lease. What it says of the progress is not durable; the checkpoint is.
@@ -22,15 +23,15 @@ type heartbeatRequest struct {
 // heartbeat answers POST /v1/tasks/{task_id}/heartbeat.
 func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *problem {
 	var m heartbeatRequest
-	if p := a.read(w, r, h, &m, &m.claim); p != nil {
+	if p := a.read(w, r, h, &m, &m.claim, lease.KindHeartbeat); p != nil {
 		return p
 	}
 	if m.ProgressPct < 0 || m.ProgressPct > 100 {
-		return rejected(invalid("progressPct", "is %v; the range is 0 to 100", m.ProgressPct))
+		return rejected(invalid("progressPct", "is %v; the range is 0 to 100", m.ProgressPct), lease.KindHeartbeat)
 	}
 	checkpoint, p := bytesOf("checkpoint", m.Checkpoint, m.CheckpointBase64)
 	if p != nil {
-		return rejected(p)
+		return rejected(p, lease.KindHeartbeat)
 	}
 	return report(w, r, h, a.workers.Heartbeat, &lessorv1.HeartbeatRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // Codes that the API itself gives; those of the calls pass through. docs/http.md has the table.
@@ -33,6 +35,8 @@ type problem struct {
 	body   problemBody
 	logged bool // by the call that answered with it
 	atDoor bool // the caller was not let in
+
+	said lease.Kind // of a report that is REJECTED for its form
 }
 
 // problemBody is the body of every answer that is not 200. Verdict is null where there is none: nothing was decided about the report.
@@ -95,6 +99,7 @@ var (
 	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not have this method")
 	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests of pages of another origin are refused")
 	errOtherHost   = newProblem(kindForbidden, codeForbidden, "the Host of the request is not this machine; call it 127.0.0.1 or localhost, or serve with --callback-url")
+	errBroken      = newProblem(kindInvalid, codeInvalid, "the body cannot be read")
 	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not come in time")
 	errOtherTask   = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
 )

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // startedRequest tells that execution begins.
@@ -15,7 +16,7 @@ type startedRequest struct {
 // started answers POST /v1/tasks/{task_id}/started.
 func (a *api) started(w http.ResponseWriter, r *http.Request, h Holder) *problem {
 	var m startedRequest
-	if p := a.read(w, r, h, &m, &m.claim); p != nil {
+	if p := a.read(w, r, h, &m, &m.claim, lease.KindStart); p != nil {
 		return p
 	}
 	return report(w, r, h, a.workers.Start, &lessorv1.StartRequest{

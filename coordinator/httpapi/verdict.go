@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // verdict is what the answers to all reports, Start and Heartbeat have in common.
@@ -112,12 +113,21 @@ func (p *problem) named() {
 	}
 }
 
-// rejected makes the verdict on a report of a body that cannot be read (V1).
-func rejected(p *problem) *problem {
-	if p.status == kindInvalid.status {
+// rejected makes the verdict on a report of some kind whose form is bad (V1). What did not arrive whole is no report.
+func rejected(p *problem, said lease.Kind) *problem {
+	if p.status == kindInvalid.status && p != errBroken {
 		p.judged("REJECTED", "INVALID_REQUEST")
+		p.said = said
 	}
 	return p
+}
+
+// wrong is what is bad about a report, by its field, or of all of its body.
+func (p *problem) wrong() *lease.FieldError {
+	if p.body.Field == "" {
+		return &lease.FieldError{Field: "body", Problem: strings.TrimPrefix(p.body.Message, "the body ")}
+	}
+	return &lease.FieldError{Field: p.body.Field, Problem: strings.TrimPrefix(p.body.Message, p.body.Field+": ")}
 }
 
 func verdictName(v verdict) string { return enum(v.GetVerdict(), "VERDICT_") }
