@@ -89,7 +89,7 @@ type Worker struct {
 	}
 }
 
-// New makes a worker that takes tasks from the queues, 1 to 100, over conn, which stays the caller's to close. Dial makes a
+// New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn, which stays the caller's to close. Dial makes a
 // good one: by its own defaults a connection may wait for two minutes after an outage, longer than leases live. The worker
 // connects when it runs. An error says which field of cfg is wrong.
 func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {

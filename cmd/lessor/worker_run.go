@@ -16,7 +16,7 @@ import (
 type workerRunCmd struct {
 	remote `embed:""`
 
-	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from. Repeatable."`
+	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
 	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"Tenant of the credential."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`

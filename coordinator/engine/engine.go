@@ -90,6 +90,7 @@ type Engine struct {
 	asking    map[requestKey]*taker              // those of them that have an id
 	served    []*taker                           // those of them that have got something
 	stirred   *lanes[*queue]                     // queues to be matched, by tenant
+	grants    uint64                             // since the start
 	nudged    map[*keyed]struct{}                // concurrency keys that may have room
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
 	workers   map[workerKey]*presence            // those who are there, or are waited for

@@ -48,7 +48,10 @@ func (l *lanes[V]) open(key string) *lane[V] {
 }
 
 // pop takes the next item of the lane whose turn it is.
-func (l *lanes[V]) pop() (v V, ok bool) {
+func (l *lanes[V]) pop() (v V, ok bool) { return l.popBy(nil) }
+
+// popBy takes of that lane the least item by compare, the first of those that are alike; nil: the first of all.
+func (l *lanes[V]) popBy(compare func(a, b V) int) (v V, ok bool) {
 	if l.len == 0 {
 		return v, false
 	}
@@ -56,6 +59,9 @@ func (l *lanes[V]) pop() (v V, ok bool) {
 		l.next = 0
 	}
 	in := l.ring[l.next]
+	if compare != nil {
+		in.advance(compare)
+	}
 	v = in.shift()
 	l.len--
 	if len(in.items) > 0 {
@@ -66,6 +72,19 @@ func (l *lanes[V]) pop() (v V, ok bool) {
 	l.ring = append(l.ring[:l.next], l.ring[l.next+1:]...)
 	l.spare = in
 	return v, true
+}
+
+// advance moves the least item to the first place. The others keep their order.
+func (in *lane[V]) advance(compare func(a, b V) int) {
+	items, best := in.items[in.first:], 0
+	for i := range items {
+		if compare(items[i], items[best]) < 0 {
+			best = i
+		}
+	}
+	v := items[best]
+	copy(items[1:], items[:best])
+	items[0] = v
 }
 
 // shift takes the first item. The memory of those before it is used again once they are the larger part.

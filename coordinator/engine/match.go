@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -9,19 +11,23 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 const grantsPerTurn = 64
 
-// stir marks a queue in which a task or a taker may have found its match.
+// stir marks a queue in which a task or a taker may have found its match. Where nobody waits for a task there is none; who comes stirs it again.
 func (e *Engine) stir(q *queue) {
-	if !q.stirs {
+	if !q.stirs && q.hungry.Len() > 0 {
 		q.stirs = true
 		e.stirred.push(q.space.name.Tenant, q)
 	}
 }
 
+// byTurn orders queues by their last grants: whose was longest ago is next. So one that shares its takers with another waits for one turn of it,
+// whichever the takers name first and however many tasks wait there (T12).
+func byTurn(a, b *queue) int { return cmp.Compare(a.granted, b.granted) }
+
 // match hands out what the stirred queues hold, by tenant and then by queue in turn (T12), and a task for each taker in turn. What does not
 // fit into the batch goes into the next one.
 func (e *Engine) match(now lease.Now) {
 	for e.nudge(); len(e.batch.changes) < maxBatchChanges; e.nudge() {
-		q, ok := e.stirred.pop()
+		q, ok := e.stirred.popBy(byTurn)
 		if !ok {
 			return
 		}
@@ -58,8 +64,10 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	return true
 }
 
-// granted takes note of a grant: of the turn, and of what the rate limit let through.
-func (q *queue) granted(f *flow, now lease.Instant) {
+// tookTurn takes note of a grant: of the turn, and of what the rate limit let through.
+func (e *Engine) tookTurn(q *queue, f *flow, now lease.Instant) {
+	e.grants++
+	q.granted = e.grants
 	q.took(f)
 	if r := q.settings.Rate; r.PerSecond != 0 {
 		q.bucket = r.Take(q.bucket, now)

@@ -49,6 +49,8 @@ type queue struct {
 	// comes back when it has.
 	hungry list.List
 	stirs  bool // it stands in Engine.stirred
+	// granted is the number of its last grant, counted over all queues; 0: none since the start.
+	granted uint64
 }
 
 // noSettings is what is set on a queue on which nothing was.

@@ -96,7 +96,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 		e.settle(l)
 		return
 	}
-	l.queue.granted(l.flow, now.Serving)
+	e.tookTurn(l.queue, l.flow, now.Serving)
 	e.hold(t, id, task.Lease.Attempt)
 	e.handOver(t, e.granted(task))
 	if t.free() <= 0 || t.wants.choosy() {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -27,6 +28,67 @@ func TestRandomTurns(t *testing.T) {
 			})
 		})
 	}
+}
+
+// T12: queues that share a taker take turns, whichever it names first and however many tasks wait in another: each turn goes to the one that was granted
+// longest ago. One of them does not starve where another has tasks all the time.
+func TestQueuesOfATakerTakeTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	queues := []string{"long", "short", "third"}
+	wants := Wants{Space: home, Worker: "w", Queues: queues}
+	for name, takes := range map[string]func(*rig) func() Granted{
+		"session": func(r *rig) func() Granted {
+			w, n := r.joinFor(wants, 1), 0
+			return func() Granted {
+				r.submitTo("long") // comes before the slot is free
+				g := w.grants()[n]
+				n++
+				return g
+			}
+		},
+		"waiting call": func(r *rig) func() Granted { return func() Granted { return r.takeOne(wants, time.Second) } },
+		"call":         func(r *rig) func() Granted { return func() Granted { return r.takeOne(wants, 0) } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				for range 50 {
+					r.submitTo("long")
+				}
+				for range 5 {
+					r.submitTo("short")
+					r.submitTo("third")
+				}
+				next, got := takes(r), []string{}
+				for range 15 {
+					g := next()
+					got = append(got, g.Task.Spec.Queue)
+					r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+				}
+				for i := 0; i < len(got); i += len(queues) {
+					if turn := slices.Sorted(slices.Values(got[i : i+len(queues)])); !slices.Equal(turn, queues) {
+						t.Fatalf("granted from %v, want a task of each queue in turn", got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func (r *rig) submitTo(queue string) {
+	r.Helper()
+	spec := work()
+	spec.Queue = queue
+	r.submit(spec)
+}
+
+// takeOne is one task for a unary call.
+func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
+	r.Helper()
+	g, err := r.Lease(r.Context(), LeaseRequest{Wants: w, Max: 1, Wait: wait})
+	if err != nil || len(g) != 1 {
+		r.Fatalf("granted %v (%v), want one", g, err)
+	}
+	return g[0]
 }
 
 // turnsWorld is a queue with some keys of which much waits, of two types each.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -56,6 +57,7 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	}
 	e.attend(t)
 	if r.Wait == 0 {
+		slices.SortStableFunc(t.queues, byTurn)
 		for _, q := range t.queues {
 			for done := false; !done; done = e.matchQueue(q, e.now) {
 				e.nudge()

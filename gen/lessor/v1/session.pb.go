@@ -1192,7 +1192,7 @@ type Register struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it can do; concurrency.max_parallel is required.
 	Capabilities *Capabilities `protobuf:"bytes,1,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Queues to take from. Required; at most 100.
+	// Queues to take from, in turn, whatever their order. Required; at most 100.
 	Queues []string `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`

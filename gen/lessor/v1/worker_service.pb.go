@@ -29,7 +29,7 @@ type LeaseRequest struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Queues to take from. Required; at most 100. A queue that does not exist yet is waited for.
+	// Queues to take from, in turn, whatever their order. Required; at most 100. A queue that does not exist yet is waited for.
 	Queues []string `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
 	// At most so many tasks. 0 means 1; at most 1,000.
 	MaxTasks uint32 `protobuf:"varint,4,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
