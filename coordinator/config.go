@@ -38,6 +38,8 @@ type Config struct {
 	TLS *tls.Config
 	// DiskFull reports whether the disk of the store is so full that no tasks should be taken in. nil: it never is.
 	DiskFull func() bool
+	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: it never is.
+	StoreGone func() bool
 	// AuditRetention is how long entries of the audit are kept (X4); 0: audit.DefaultRetention, at least audit.MinRetention.
 	AuditRetention time.Duration
 	// Quotas say what tenants and their credentials may use (X5). The zero value never comes into the way of a single user.

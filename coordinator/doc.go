@@ -14,6 +14,7 @@
 //
 //	server.go config.go config_*.go           the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         what operators read; http_let.go lets them in
+//	store_gone.go                             a file of the store that was moved or removed
 //	unread.go                                 answers that wait to be read, which grpc keeps (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          shows the audit (X4), which package audit keeps in bounds

@@ -80,8 +80,8 @@ const stuckCommit = 10 * time.Second
 
 // readiness is what /readyz tells.
 type readiness struct {
-	serving, diskFull func() bool
-	commitPending     func() time.Duration
+	serving, storeGone, diskFull func() bool
+	commitPending                func() time.Duration
 }
 
 // tell has a code for machines and a text for people. With a full disk all but submits is served.
@@ -90,6 +90,8 @@ func (r readiness) tell() (code int, text string) {
 	switch {
 	case !r.serving():
 		return http.StatusServiceUnavailable, "not serving\n"
+	case r.storeGone != nil && r.storeGone():
+		return http.StatusServiceUnavailable, "not ready: " + storeGone + "\n"
 	case slow >= stuckCommit:
 		return http.StatusServiceUnavailable, fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n", slow.Round(time.Second))
 	case slow >= engine.SlowCommit:

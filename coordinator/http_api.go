@@ -26,7 +26,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Logger:   c.cfg.Logger,
 		Rejected: c.edge.malformedOverHTTP,
 		Answered: m.answered,
-	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
+	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
 	return newHTTPServer(api, c.cfg.Logger)
 }
 

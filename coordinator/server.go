@@ -226,6 +226,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
 	defer c.gate.Start()()
+	defer c.watchPlace()()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

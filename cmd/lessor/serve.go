@@ -89,10 +89,12 @@ func (c serveCmd) Run(a *app) error {
 	if httpLis != nil {
 		defer func() { _ = httpLis.Close() }()
 	}
-	return withStore(c.Data, cfg.Logger, func(st store.Store) error {
-		if st, cfg.DiskFull, err = c.reserve(killable(st), cfg.Logger); err != nil {
+	return withStore(c.Data, cfg.Logger, func(bolt *boltstore.Store) error {
+		st, full, err := c.reserve(killable(bolt), cfg.Logger)
+		if err != nil {
 			return err
 		}
+		cfg.DiskFull, cfg.StoreGone = full, bolt.Gone
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return newError(c.Data, err)
@@ -220,7 +222,7 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 }
 
 // withStore calls use with the store in dir and closes it. Where the disk is full, the start takes the room that was kept for that.
-func withStore(dir string, log *slog.Logger, use func(store.Store) error) (err error) {
+func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
 	if errors.Is(err, syscall.ENOSPC) && reserve.Release(dir) == nil {

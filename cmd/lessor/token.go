@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
 // tokenCmd is lessor token.
@@ -81,7 +81,7 @@ func (c tokenCreateCmd) Run(a *app) error {
 func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err error) {
 	role, _ := auth.ParseRole(c.Role)
 	if c.Data != "" {
-		err = withStore(c.Data, slog.Default(), func(st store.Store) error {
+		err = withStore(c.Data, slog.Default(), func(st *boltstore.Store) error {
 			made, err = coordinator.IssueToken(a.ctx, st, c.Audience, auth.Request{
 				Tenant: c.Tenant, Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
 			})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"sync"
@@ -51,7 +52,9 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 		s.listFree()
 		defer s.pause()() // a commit flushes after bbolt has let go of it
 		s.keepNote()
-		disown()
+		if !s.Gone() { // or else who is there by now has told of itself
+			disown()
+		}
 		return db.Close()
 	})
 	return s
@@ -141,11 +144,30 @@ func (s *Store) Stats() store.Stats {
 		MaxBytes:  s.maxBytes,
 	}
 	used := s.used()
-	if info, err := os.Stat(s.path); err == nil {
+	if info, err := s.file(); err == nil {
 		stats.FileBytes = info.Size()
 		stats.FreeBytes += max(0, stats.FileBytes-used)
 	}
 	return stats
+}
+
+// file is what is open, whatever has its name by now.
+func (s *Store) file() (os.FileInfo, error) {
+	if s.notes == nil { // a store to look at
+		return os.Stat(s.path)
+	}
+	return s.notes.Stat()
+}
+
+// Gone reports whether the file that is open is not at the path any more by which it was opened: it, or its directory, was moved or removed. Commits
+// still go into it, and the next Open of that path will not find them.
+func (s *Store) Gone() bool {
+	named, err := os.Stat(s.path)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) // any other error is one of the disk, which commits tell of
+	}
+	opened, err := s.file()
+	return err == nil && !os.SameFile(opened, named)
 }
 
 // used is where the last page ends that was ever written. The file is longer: it grows by 16 MiB.

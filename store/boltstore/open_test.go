@@ -324,3 +324,46 @@ func TestOpenMigrates(t *testing.T) {
 		t.Errorf("left after the refusal: %s", names)
 	}
 }
+
+// A store that was moved away while it is open is gone from its place, and so is one that was removed, or has another in its place; whose owner file stays.
+func TestGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := first.Stats().FileBytes
+	want := func(st *Store, gone bool) {
+		t.Helper()
+		if got := st.Gone(); got != gone {
+			t.Errorf("gone is %v, want %v", got, gone)
+		}
+		if got := st.Stats().FileBytes; got != size {
+			t.Errorf("it has %d bytes, want %d", got, size)
+		}
+	}
+	want(first, false)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	want(first, true)
+	second, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(first, true)
+	want(second, false)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
+		t.Errorf("in the place of a store that was moved, and closed, there are %q, want %q", names, want)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	want(second, true)
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
