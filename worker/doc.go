@@ -57,6 +57,8 @@
 //	name     number           owns                       woken by                         ends
 //	runner   1 (Run's caller) the session, its frame     Worker.wake, tickers, the        when drained, or refused
 //	                          ids; it is the writer      reader's end, backoff timer
+//	caller   1                the call that opens a      credentials, the connection      when the call returns; then
+//	                          stream                                                      the runner has the stream
 //	reader   1 per stream     receiving                  frames                           with the stream
 //	handler  up to 1 per      the handler's call, one    a dispatch; it goes on with      when no attempt waits for
 //	         attempt          slot                       the next attempt that waits      a goroutine

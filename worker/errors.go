@@ -38,6 +38,8 @@ var (
 var (
 	// ErrAlreadyRun: Run was called twice on one Worker.
 	ErrAlreadyRun = errors.New("worker has run already")
+	// ErrNoConnection: no connection to the coordinator came about in some time. The worker goes on trying.
+	ErrNoConnection = errors.New("no connection to the coordinator")
 	// ErrStuck: a handler was still running Config.StopTimeout after its context had ended.
 	ErrStuck = errors.New("handler did not stop")
 	// ErrUndelivered: a report got no verdict in Config.ReportTries tries, or before the worker had to stop. Its lease

@@ -17,7 +17,7 @@ type Hooks struct {
 	// OnStop is called when a handler's context ends early, and again when a cancelled or draining attempt then loses
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
-	// OnError is called for what concerns the operator: a session that broke (the worker connects again by itself), an
-	// error that the coordinator reported, ErrUndelivered, ErrStuck.
+	// OnError is called for what concerns the operator: a session that broke or did not come about, such as ErrNoConnection
+	// (the worker connects again by itself), an error that the coordinator reported, ErrUndelivered, ErrStuck.
 	OnError func(error)
 }

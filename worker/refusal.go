@@ -15,7 +15,6 @@ import (
 
 // Ends of a session that this side decides.
 var (
-	errNoConnection  = errors.New("no connection to the coordinator")
 	errCallHangs     = errors.New("the source of the connection's credentials does not return")
 	errOpenTimeout   = errors.New("no accept within the time for opening a session")
 	errSendTimeout   = errors.New("the stream took no frame within the time for sending")
@@ -26,16 +25,16 @@ var (
 	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
 )
 
-// noConnection is errNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
+// noConnection is ErrNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
 // no reconnect can cure and gRPC does not say.
 func noConnection(reason string) error {
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
-		return fmt.Errorf("%w: %s (the coordinator talks no TLS, which this worker wants)", errNoConnection, reason)
+		return fmt.Errorf("%w: %s (the coordinator talks no TLS, which the transport credentials of this connection want)", ErrNoConnection, reason)
 	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
-		return fmt.Errorf("%w: %s (does the coordinator want TLS? this worker talks none; lessor worker run has --tls and --tls-ca)", errNoConnection, reason)
+		return fmt.Errorf("%w: %s (does the coordinator want TLS? the transport credentials of this connection have none)", ErrNoConnection, reason)
 	}
-	return fmt.Errorf("%w: %s", errNoConnection, reason)
+	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }
 
 // frameError is an error frame that ends the session.

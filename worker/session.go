@@ -110,10 +110,10 @@ func (s *session) open(patience time.Duration) error {
 // connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has a backoff
 // of its own (see Dial), which ours could miss again and again. The status then has the reason of its last failure.
 func (s *session) connect(patience time.Duration) (err error) {
-	timer := time.AfterFunc(patience, func() { s.cancel(errNoConnection) })
+	timer := time.AfterFunc(patience, func() { s.cancel(ErrNoConnection) })
 	defer timer.Stop()
 	s.stream, err = s.call()
-	if err != nil && errors.Is(context.Cause(s.ctx), errNoConnection) {
+	if err != nil && errors.Is(context.Cause(s.ctx), ErrNoConnection) {
 		return noConnection(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lessor-dev/lessor/internal/execworker"
@@ -86,9 +87,24 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 		DrainTimeout: c.DrainTimeout,
 		Disk:         c.Spool,
 		Logger:       log,
+		Hooks:        worker.Hooks{OnError: sayHints(log)},
 	}
 	c.Capabilities.apply(&cfg)
 	return cfg
+}
+
+// sayHints writes to the log what to do where no connection comes about, once until there is something else to do: the worker tells only what
+// it sees, in words that are no flags.
+func sayHints(log *slog.Logger) func(error) {
+	var last atomic.Value
+	return func(err error) {
+		if !errors.Is(err, worker.ErrNoConnection) {
+			return
+		}
+		if _, hint := dialProblem(err.Error()); last.Swap(hint) != hint {
+			log.Warn("cannot reach the coordinator", "hint", hint)
+		}
+	}
 }
 
 func (c workerRunCmd) handler(a *app) (worker.Handler, error) {

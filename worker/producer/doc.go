@@ -18,5 +18,6 @@
 //
 //	name      owns                              woken by                       stops
 //	sender    the stream, and what fills up     Submit, an answered frame      with Close
+//	caller    the call that opens a stream      credentials, the connection    when the call returns
 //	receiver  the frames that wait for answers  the stream                     with its stream
 package producer
