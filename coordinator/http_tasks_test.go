@@ -260,6 +260,7 @@ func TestQuietEventsOverHTTP(t *testing.T) {
 			if refused.StatusCode != http.StatusBadRequest {
 				t.Errorf("after %s: %d, want 400", last, refused.StatusCode)
 			}
+			w.sent(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).want(t, http.StatusBadRequest, "field", "Last-Event-ID")
 		}
 		res = w.open(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,36 @@ func TestQuotaOfCalls(t *testing.T) {
 		res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("complete: %v (%v)", res, err)
+		}
+	})
+}
+
+// X5: each request over HTTP is one call, so that a quota of one at once lets each of them in.
+func TestRequestsOverHTTPAreOneCall(t *testing.T) {
+	t.Attr("rules", "X5")
+	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		made := w.send(http.MethodPost, "/v1/tasks", "", `{"queue": "q"}`)
+		made.want(t, http.StatusCreated)
+		path := "/v1/tasks/" + made.body["task"].(map[string]any)["taskId"].(string)
+		for _, c := range []struct {
+			method, path, body, after string
+			status                    int
+		}{
+			{http.MethodHead, path + "/events", "", "", http.StatusOK},
+			{http.MethodGet, path, "", "", http.StatusOK},
+			{http.MethodPost, path + ":cancel", "", "", http.StatusOK},
+			{http.MethodGet, path + "/events", "", "", http.StatusOK},
+			{http.MethodGet, path + "/events", "", "1", http.StatusOK},
+			{http.MethodGet, path + "/events", "", "2", http.StatusNoContent},
+			{http.MethodHead, path + "/events", "", "2", http.StatusNoContent},
+			{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`, "", http.StatusOK},
+		} {
+			time.Sleep(time.Second)
+			w.sent(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).called(c.after).want(t, c.status)
+			if c.path != path+":cancel" { // which is never refused, and so is not counted
+				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
+			}
 		}
 	})
 }

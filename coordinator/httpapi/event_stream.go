@@ -79,6 +79,18 @@ func (s *eventStream) begin() {
 	s.beginLocked()
 }
 
+// nothing answers that there is nothing more to come, by which a browser knows that it need not ask again; it reports whether the head was not out.
+func (s *eventStream) nothing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head {
+		return false
+	}
+	s.head = true
+	s.w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
 func (s *eventStream) beginLocked() {
 	if s.head {
 		return

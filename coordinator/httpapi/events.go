@@ -54,35 +54,34 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 		return p
 	}
 	ctx, id := r.Context(), r.PathValue("task_id")
-	if over, err := a.over(ctx, id, after); err != nil {
-		return failed(err)
-	} else if over { // by which a browser knows that it need not ask again
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+	if r.Method == http.MethodHead { // whose answer is the head alone, and does not wait for an event
+		return a.eventsHead(ctx, w, id, after)
 	}
 	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: after})
 	if err != nil {
 		return failed(err)
 	}
+	return follow(ctx, newEventStream(w), watch)
+}
+
+// eventsHead answers HEAD.
+func (a *api) eventsHead(ctx context.Context, w http.ResponseWriter, id string, after uint64) *problem {
+	found, err := a.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
+	if err != nil {
+		return failed(err)
+	}
+	history, final := found.GetTask().GetHistory(), found.GetTask().GetState() >= lessorv1.TaskState_TASK_STATE_COMPLETED
 	to := newEventStream(w)
-	if r.Method == http.MethodHead { // whose answer is the head alone
-		to.begin()
+	if final && len(history) > 0 && history[len(history)-1].GetSequence() <= after {
+		to.nothing()
 		return nil
 	}
-	return follow(ctx, to, watch)
+	to.begin()
+	return nil
 }
 
-// over tells whether a task is final and the reader has had all of its events.
-func (a *api) over(ctx context.Context, id string, after uint64) (bool, error) {
-	found, err := a.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
-	if err != nil || after == 0 || found.GetTask().GetState() < lessorv1.TaskState_TASK_STATE_COMPLETED {
-		return false, err
-	}
-	history := found.GetTask().GetHistory()
-	return len(history) > 0 && history[len(history)-1].GetSequence() <= after, nil
-}
-
-// follow passes events on until there are no more. An error that comes before the first of them can still be told.
+// follow passes events on until there are no more. An error that comes before the first of them can still be told, and so can that there are none: the
+// task is final and its reader has had all of them.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
 	defer to.endsWith(ctx)()
 	defer to.ping(ctx)()
@@ -95,6 +94,8 @@ func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClie
 		case err == nil:
 		case !errors.Is(err, io.EOF) && !to.begun():
 			return failed(err)
+		case errors.Is(err, io.EOF) && to.nothing():
+			return nil
 		default:
 			to.begin()
 			return nil // the stream says by its end that it is over

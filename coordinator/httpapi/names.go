@@ -11,6 +11,7 @@ var exceptions = map[string]string{
 	"attempt_timeout": "attemptTimeoutMs", "start_timeout": "startTimeoutMs", "retention": "retentionMs", "ttl": "ttlMs", "wait": "waitMs",
 	"heartbeat_interval": "heartbeatIntervalMs", "heartbeat_timeout": "heartbeatTimeoutMs", "cancel_grace": "cancelGracePeriodMs",
 	"initial_backoff": "initialBackoffMs", "max_backoff": "maxBackoffMs", "retry_after": "retryAfterMs", "fraction": "progressPct",
+	"after_sequence": "Last-Event-ID",
 }
 
 // jsonPath is the path of a field as it is here: task.retry_policy.max_backoff is retryPolicy.maxBackoffMs. What is an envelope in the protos
