@@ -15,11 +15,13 @@ import (
 // what is not UTF-8, and take a negative number for a flag.
 //
 // A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may hold any bytes. A field
-// whose zero stands for a default is tagged type:"positive", and a text that must not be empty type:"nonempty".
+// whose zero stands for a default is tagged type:"positive", and a text that must not be empty type:"nonempty"; a file or directory without which
+// something else happens type:"file".
 func mappers() []kong.Option {
 	own := kong.NewRegistry().RegisterDefaults()
 	options := []kong.Option{
 		kong.NamedMapper("bytes", kong.MapperFunc(decodeBytes)),
+		kong.NamedMapper("file", kong.MapperFunc(decodeFile)),
 		kong.NamedMapper("positive", positive{own}),
 		kong.NamedMapper("nonempty", nonempty{own}),
 		kong.KindMapper(reflect.String, text{own}),
@@ -50,6 +52,20 @@ func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	target.SetString(ctx.Scan.Pop().String())
 	return nil
 }
+
+// decodeFile takes the name of a file as it is. An empty one, of a variable of a script that is not set, would mean that none was named.
+func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
+	if err := decodeBytes(ctx, target); err != nil {
+		return err
+	}
+	if target.String() == "" {
+		return errEmpty
+	}
+	return nil
+}
+
+// errEmpty is of a value that must say something.
+var errEmpty = errors.New("is empty")
 
 // missing says that what follows is no value, if it is none.
 func missing(ctx *kong.DecodeContext) error {
@@ -86,7 +102,7 @@ type nonempty struct{ own *kong.Registry }
 
 func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if next := ctx.Scan.Peek(); next.IsValue() && next.Value == "" {
-		return errors.New("is empty")
+		return errEmpty
 	}
 	return text(m).Decode(ctx, target)
 }

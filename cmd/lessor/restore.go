@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -48,7 +50,7 @@ func (c restoreCmd) Run(a *app) error {
 	if c.Data == "" {
 		return fail(exitUsage, "name a directory", "--data: is empty")
 	}
-	if _, err := os.Stat(c.File); err != nil {
+	if err := checkReadable(c.File); err != nil {
 		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)
 	}
 	done := restored{Data: c.Data}
@@ -68,6 +70,20 @@ func (c restoreCmd) Run(a *app) error {
 		return storeError(c.Data, err)
 	}
 	return a.line(done, done.String())
+}
+
+// checkReadable tells of a backup that cannot be read before anything is made of it; later, the data directory would be blamed.
+func checkReadable(name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	_, err = file.Read(make([]byte, 1)) // a directory can be opened
+	if errors.Is(err, io.EOF) {
+		return nil // it is no store, which is told as that
+	}
+	return err
 }
 
 // soundOrFail refuses a store in which something is wrong.

@@ -19,15 +19,15 @@ import (
 // runCmd is lessor run.
 type runCmd struct {
 	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at once; by default one per CPU."`
-	Data        string        `type:"bytes" placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
-	Input       string        `type:"bytes" placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
+	Data        string        `type:"file" placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
+	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and has failed."`
 	Force       bool          `help:"Where --data holds another run, throw that away and begin anew."`
 
-	Addr         string        `placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
+	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
 	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"With --addr: tenant of the credential."`
 	Workspace    string        `placeholder:"NAME" help:"Workspace of the tasks; empty is \"default\"."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`

@@ -117,7 +117,7 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 	case c.Data == "":
 		return cfg, fail(exitUsage, "name a directory", "--data: is empty")
 	case c.Reserve < 0 || c.Reserve > maxReserve:
-		return cfg, fail(exitUsage, "", "--disk-reserve: is %d; the range is 0 to %d", c.Reserve, maxReserve)
+		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
 	}
 	cfg = coordinator.Config{
 		Version:  buildVersion(),

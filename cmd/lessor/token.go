@@ -29,8 +29,8 @@ type tokenCreateCmd struct {
 	Role     string        `required:"" enum:"worker,producer,operator,viewer" placeholder:"ROLE" help:"What the holder may do: worker, producer, operator or viewer."`
 	Subject  string        `required:"" placeholder:"NAME" help:"Who the holder is, for histories and logs."`
 	TTL      time.Duration `name:"ttl" type:"positive" default:"24h" placeholder:"DURATION" help:"How long it is good; at most 8784h."`
-	Out      string        `type:"bytes" placeholder:"FILE" help:"Write the token to this file, for its owner alone, instead of printing it."`
-	Data     string        `type:"bytes" placeholder:"DIR" help:"Issue it by the store in this directory, of a coordinator that does not run: the first token, or one when all are lost."`
+	Out      string        `type:"file" placeholder:"FILE" help:"Write the token to this file, for its owner alone, instead of printing it."`
+	Data     string        `type:"file" placeholder:"DIR" help:"Issue it by the store in this directory, of a coordinator that does not run: the first token, or one when all are lost."`
 	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant that the token is for. Otherwise it is the caller's."`
 	Audience string        `default:"lessor" placeholder:"NAME" help:"With --data: as in serve --auth-audience."`
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -171,6 +172,9 @@ func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 			return errors.New(items.problem) // kong would show its Go types
 		}
 		return err
+	}
+	if word := trial.String(); flag.Enum != "" && !slices.Contains(flag.EnumSlice(), word) { // kong looks at those of the command that runs, and knows no line
+		return fmt.Errorf("%q is not one of %s", word, strings.Join(flag.EnumSlice(), ", "))
 	}
 	v[flag] = value
 	return nil
