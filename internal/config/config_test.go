@@ -19,6 +19,7 @@ type grammarOfTest struct {
 	Serve struct {
 		Data string `default:"/default"`
 		Size int
+		Mode string `enum:"slow,fast" default:"slow"`
 	} `cmd:"" bare:""`
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
@@ -148,6 +149,7 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 		"unknown key deeper":    {"worker:\n  run:\n    jobz: 4\n", `lessor.yaml:3: unknown key "worker.run.jobz"`},
 		"of another command":    {"worker: {run: {wait: soon}}", `lessor.yaml:1: key "worker.run.wait": expected duration but got "soon": time: invalid duration "soon"`},
 		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
+		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},
 		"no value":              {"addr:\n", `lessor.yaml:1: key "addr": has no value`},
 		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" is there twice`},
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
