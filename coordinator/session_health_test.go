@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -111,8 +112,8 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	})
 }
 
-// W9: memory and disk that are nearly full keep new work away until they are 5 points lower; the state stays. A heartbeat without gauges
-// changes nothing.
+// W9: memory and disk that are nearly full keep new work away until they are 5 points lower; the state stays. A heartbeat without
+// that gauge changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -123,7 +124,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 				tk.wantHealth(healthy)
 				tk.beatWith(map[string]float64{gauge: limit})
 				r.submitAll(t, 1)
-				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {gauge: limit - 4.9}} {
+				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}} {
 					tk.beatWith(metrics)
 					tk.wantHealth(suspended)
 				}
@@ -132,7 +133,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 				if w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING {
 					t.Errorf("its state is %v", w.GetState())
 				}
-				wantWord(t, "detail", w.GetHealthDetail(), gauge+" is")
+				wantWord(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
 				tk.beatWith(map[string]float64{gauge: limit - 5})
 				tk.given(1)
 				tk.wantHealth(healthy)

@@ -17,11 +17,17 @@ type wellness struct {
 	due    time.Time   // that moment
 	missed int         // in a row
 
-	word     bool // the worker's own: it is healthy
-	metrics  map[string]float64
-	memFull  bool
-	diskFull bool
-	busy     time.Time // since when all slots are in use; zero: they are not
+	word    bool // the worker's own: it is healthy
+	metrics map[string]float64
+	mem     gauge
+	disk    gauge
+	busy    time.Time // since when all slots are in use; zero: they are not
+}
+
+// gauge is how full something is, as it was told last.
+type gauge struct {
+	pct  float64
+	full bool // from the limit on, until it is some points lower
 }
 
 // late is how long after its time a heartbeat is missed.
@@ -94,8 +100,8 @@ func (h *wellness) hear(m *lessorv1.WorkerHeartbeat, slots int) {
 	if len(m.GetMetrics()) > 0 {
 		h.metrics = m.GetMetrics()
 	}
-	h.memFull = isFull(h.memFull, h.metrics["mem_pct"], h.limits.MemPct)
-	h.diskFull = isFull(h.diskFull, h.metrics["disk_pct"], h.limits.DiskPct)
+	h.mem.hear(m.GetMetrics(), memPct, h.limits.MemPct)
+	h.disk.hear(m.GetMetrics(), diskPct, h.limits.DiskPct)
 	inflight, told := h.metrics["inflight"]
 	if !told {
 		inflight = float64(len(m.GetLeases()))
@@ -108,17 +114,24 @@ func (h *wellness) hear(m *lessorv1.WorkerHeartbeat, slots int) {
 	}
 }
 
-// isFull is true from the limit on, until the gauge is some points lower.
-func isFull(was bool, pct, limit float64) bool {
-	if was {
-		return pct > limit-lowerBy
+const (
+	memPct  = "mem_pct"
+	diskPct = "disk_pct"
+)
+
+// hear takes what a heartbeat says of the gauge. One that does not name it says nothing of it: a worker that cannot measure for once is not well again.
+func (g *gauge) hear(metrics map[string]float64, name string, limit float64) {
+	pct, told := metrics[name]
+	if !told {
+		return
 	}
-	return pct >= limit
+	g.full = pct >= limit || g.full && pct > limit-lowerBy
+	g.pct = pct
 }
 
 // takesWork reports whether the worker is well enough for new work.
 func (h *wellness) takesWork() bool {
-	return h.word && h.missed < h.limits.Missed-1 && !h.memFull && !h.diskFull
+	return h.word && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
 // shown is the gravest of what is wrong, and why.
@@ -129,10 +142,10 @@ func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 	case h.missed >= h.limits.Missed-1:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,
 			fmt.Sprintf("heartbeats missed: %d; no new work, and its session is lost at %d", h.missed, h.limits.Missed)
-	case h.memFull:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText("mem_pct", h.metrics, h.limits.MemPct)
-	case h.diskFull:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText("disk_pct", h.metrics, h.limits.DiskPct)
+	case h.mem.full:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(memPct, h.mem, h.limits.MemPct)
+	case h.disk.full:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(diskPct, h.disk, h.limits.DiskPct)
 	case h.missed > 0:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_WARN, fmt.Sprintf("heartbeats missed: %d", h.missed)
 	case !h.busy.IsZero() && time.Since(h.busy) >= h.limits.SaturatedAfter:
@@ -141,6 +154,6 @@ func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 	return lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, ""
 }
 
-func fullText(gauge string, metrics map[string]float64, limit float64) string {
-	return fmt.Sprintf("%s is %.4g: no new work from %g on, until it is %g", gauge, metrics[gauge], limit, limit-lowerBy)
+func fullText(name string, g gauge, limit float64) string {
+	return fmt.Sprintf("%s is %.4g: no new work from %g on, until it is %g", name, g.pct, limit, limit-lowerBy)
 }

@@ -1266,7 +1266,7 @@ type WorkerHeartbeat struct {
 	// False: send me no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. Without any, those of before stand. Memory and disk that
-	// are nearly full keep new work away (W9).
+	// are nearly full keep new work away until a heartbeat tells that they are less so (W9).
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
