@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -62,4 +64,33 @@ func TestRefusalWithoutAReason(t *testing.T) {
 			t.Errorf("handed over again: %v", again)
 		}
 	})
+}
+
+// W14: what is learned of a session by its refusal stays learned, whatever it says of its capacity later.
+func TestRefusalIsRemembered(t *testing.T) {
+	t.Attr("rules", "W14")
+	for name, say := range map[string]proto.Message{
+		"capacity":            &lessorv1.Capacity{MaxParallel: 4},
+		"capacity with types": &lessorv1.Capacity{MaxParallel: 4, PerTypeLimits: map[string]uint32{"other": 1}},
+		"register":            registration(4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				tk := r.work(t, "w", 3)
+				keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 9 }
+				r.submit(t, keyed)
+				runs := tk.given(1)[0]
+				r.submit(t, keyed)
+				second := tk.given(1)[0]
+				tk.refuses(second)
+				tk.wantEnded(second, lessorv1.Reason_REASON_REVOKED)
+				tk.say(say)
+				tk.quiet()
+				did(t, tk.judge(completed(runs, "")))
+				if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+					t.Errorf("handed over again: %v", again)
+				}
+			})
+		})
+	}
 }

@@ -23,7 +23,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
 			return
 		}
-		t.wants.SingleFlight = true
+		t.single, t.wants.SingleFlight = true, true
 		e.reckon(t)
 		if t.room.keys[held.Spec.ConcurrencyKey] < 2 || held.Spec.ConcurrencyKey == "" {
 			e.rest(t) // it holds no other task of the key

@@ -98,6 +98,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 // Update replaces what a session wants and how many slots it has. Fewer slots than live leases revoke nothing.
 func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
+		wants.SingleFlight = wants.SingleFlight || t.single
 		t.wants, t.slots, t.fits = wants, slots, nil
 		e.reckon(t)
 		e.attend(t)

@@ -17,6 +17,7 @@ type taker struct {
 	// hushed is set after a dispatch that nobody acknowledged: no more until the session says something (W5).
 	hushed bool
 	rests  bool // it has refused a task for no known reason, see Refuse
+	single bool // it has refused one of a key: it gets one task of a key at a time, whatever it says of itself
 	left   bool
 	room   room
 	fits   map[lease.Class]bool     // whether it meets the requirements of a class, where that was asked
