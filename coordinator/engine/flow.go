@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"maps"
+
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -70,6 +72,19 @@ func (q *queue) took(f *flow) {
 		q.idle.PopMin()
 		delete(q.flows, idle.key)
 		q.virtual = max(q.virtual, idle.begin)
+	}
+}
+
+// reweigh has new weights count at once: what is left of the way to the next turn of a flow is as long as if its last turn had been taken by its new
+// weight. Else one that had little weight when it took a turn would wait for a thousand turns of the others, whatever is set now.
+func (q *queue) reweigh(to *lease.Settings) {
+	named := map[string]float64{} // there may be far more flows
+	maps.Copy(named, q.settings.Weights)
+	maps.Copy(named, to.Weights)
+	for key := range named {
+		if f := q.flows[key]; f != nil && f.begin > q.virtual {
+			f.move(q, q.virtual+(f.begin-q.virtual)*q.settings.Weight(key)/to.Weight(key))
+		}
 	}
 }
 

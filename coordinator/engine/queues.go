@@ -74,6 +74,7 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 
 // govern puts settings in force. Whatever they held back is looked at again.
 func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
+	q.reweigh(settings)
 	q.settings = settings
 	if q.createdAt == 0 { // a queue exists from its first submit or update on (T13)
 		q.createdAt = e.now.Wall

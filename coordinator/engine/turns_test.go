@@ -91,6 +91,45 @@ func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
 	return g[0]
 }
 
+// T12: a weight that is set counts from the next turn on, also of a key that took its last one by another weight.
+func TestNewWeightCountsAtOnce(t *testing.T) {
+	t.Attr("rules", "T12 T13")
+	run(t, func(r *rig) {
+		weigh := func(w float64) { r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"light": w} }) }
+		for _, key := range []string{"light", "other"} {
+			specs := many(100)
+			for _, s := range specs {
+				s.FairnessKey = key
+			}
+			r.submit(specs...)
+		}
+		granted := func(n int) (light int) {
+			for _, g := range r.lease(n, 0) {
+				if g.Task.Spec.FairnessKey == "light" {
+					light++
+				}
+			}
+			return light
+		}
+		weigh(0.001)
+		if n := granted(20); n != 1 {
+			t.Errorf("%d of 20 grants by weight 0.001, want one", n)
+		}
+		weigh(1)
+		if n := granted(20); n < 9 || n > 11 {
+			t.Errorf("%d of 20 grants by weight 1, want half", n)
+		}
+		weigh(4)
+		if n := granted(20); n < 15 || n > 17 {
+			t.Errorf("%d of 20 grants by weight 4, want 16", n)
+		}
+		weigh(0.001)
+		if n := granted(20); n > 1 {
+			t.Errorf("%d of 20 grants by weight 0.001 again, want one at most", n)
+		}
+	})
+}
+
 // turnsWorld is a queue with some keys of which much waits, of two types each.
 type turnsWorld struct {
 	*rig
