@@ -28,8 +28,6 @@ type adminService struct {
 
 // census counts live leases.
 type census interface {
-	// Live is how many there are.
-	Live(context.Context) (int, error)
 	// LiveOf is how many a tenant has.
 	LiveOf(ctx context.Context, tenant string) (int, error)
 	// Unended is how many tasks a tenant has that have not ended.

@@ -20,6 +20,8 @@ import (
 // metrics turns what the engine tells into Prometheus metrics. Labels take their values from enums, so that their number is bounded.
 type metrics struct {
 	registry   *prometheus.Registry
+	submitted  prometheus.Counter
+	finished   *prometheus.CounterVec
 	verdicts   *prometheus.CounterVec
 	dispatched prometheus.Counter
 	ended      *prometheus.CounterVec
@@ -37,8 +39,12 @@ func newMetrics() *metrics {
 		Name: "lessor_frame_bytes_total", Help: "Bytes of the frames of sessions, by their direction.",
 	}, []string{"dir"})
 	m := &metrics{
-		frames:   frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
-		registry: prometheus.NewRegistry(),
+		frames:    frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
+		registry:  prometheus.NewRegistry(),
+		submitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_tasks_submitted_total", Help: "Tasks that were taken in."}),
+		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lessor_tasks_ended_total", Help: "Tasks that ended, by their final state.",
+		}, []string{"state"}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_verdicts_total", Help: "Verdicts on what workers said, by its kind.",
 		}, []string{"kind", "verdict", "reason"}),
@@ -67,8 +73,11 @@ func newMetrics() *metrics {
 			Name: "lessor_http_requests_total", Help: "Requests over HTTP, by their route, which is \"none\" where there is none, and the status of the answer.",
 		}, []string{"route", "status"}),
 	}
-	m.registry.MustRegister(m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
+	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // a rate wants the 0 from which it grows
+		m.finished.WithLabelValues(final.String())
+	}
 	return m
 }
 
@@ -108,7 +117,10 @@ func (c *counters[K]) inc(k K) {
 func (m *metrics) events(log *slog.Logger) engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
 	verdicts, ended, retries := countersOf(m.verdicts, judgement.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
+	finished := countersOf(m.finished, func(s lease.State) []string { return []string{s.String()} })
 	return engine.Events{
+		Submitted: func(*lease.Task) { m.submitted.Inc() },
+		Ended:     func(t *lease.Task) { finished.inc(t.Rest) },
 		Committed: func(tasks int, took time.Duration) {
 			if took >= engine.SlowCommit {
 				log.Warn("the disk is slow", "commit", took)
@@ -136,9 +148,6 @@ func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }
 
-// patience is how long a scrape waits for the engine.
-const patience = time.Second
-
 // watch adds what is read at each scrape.
 func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, diskFull func() bool) {
 	gauge := func(name, help string, read func() float64) {
@@ -146,15 +155,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	}
 	m.registry.MustRegister(open.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
-	gauge("lessor_leases_live", "Live leases; NaN while the engine does not answer.", func() float64 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		n, err := eng.Live(ctx)
-		if err != nil {
-			return math.NaN()
-		}
-		return float64(n)
-	})
+	m.registry.MustRegister(&taskCounts{eng})
 	gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted; 0 while there is none.", func() float64 {
 		return eng.CommitPending().Seconds()
 	})
@@ -166,4 +167,41 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 		}
 		return 0
 	})
+}
+
+// taskCounts are the tasks that have not ended, counted at each scrape.
+type taskCounts struct{ eng *engine.Engine }
+
+var (
+	tasksDesc = prometheus.NewDesc("lessor_tasks",
+		"Tasks that have not ended, by state; PARKED are READY, and kept back by their concurrency key. NaN while the engine does not answer.", []string{"state"}, nil)
+	leasesDesc = prometheus.NewDesc("lessor_leases_live", "Live leases; NaN while the engine does not answer.", nil, nil)
+)
+
+// patience is how long a scrape waits for the engine.
+const patience = time.Second
+
+// Describe implements prometheus.Collector.
+func (*taskCounts) Describe(to chan<- *prometheus.Desc) {
+	to <- tasksDesc
+	to <- leasesDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *taskCounts) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n, err := c.eng.Counts(ctx)
+	tell := func(desc *prometheus.Desc, n uint64, labels ...string) {
+		value := float64(n)
+		if err != nil {
+			value = math.NaN()
+		}
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	tell(tasksDesc, n.Ready, "READY")
+	tell(tasksDesc, n.Parked, "PARKED")
+	tell(tasksDesc, n.Scheduled, "SCHEDULED")
+	tell(tasksDesc, n.Leased, "LEASED")
+	tell(leasesDesc, n.Leased)
 }

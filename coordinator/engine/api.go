@@ -158,6 +158,9 @@ type QueueInfo struct {
 	Takers                           int // sessions and waiting requests that want its tasks
 }
 
+// Counts are the tasks of all tenants that have not ended, each in one of them: Parked are READY, and kept back by their concurrency key.
+type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
+
 // Watching says what to watch: a task, or a run of a space.
 type Watching struct {
 	Task  lease.TaskID

@@ -15,6 +15,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.reline(c)
 	e.rekey(c)
 	e.rehold(c)
+	e.tellObservers(c)
 }
 
 func (e *Engine) reindexTimers(c *lease.Change) {
@@ -58,6 +59,19 @@ func (e *Engine) recount(c *lease.Change) {
 		q.createdAt = e.now.Wall
 	}
 	e.batch.count(q)
+}
+
+// tellObservers tells how many tasks come and go; what becomes of leases is told where it is known.
+func (e *Engine) tellObservers(c *lease.Change) {
+	if c.New == nil {
+		return
+	}
+	if c.Old == nil {
+		e.cfg.Events.Submitted(c.New)
+	}
+	if c.New.Rest.Final() && (c.Old == nil || c.Old.Rest != c.New.Rest) {
+		e.cfg.Events.Ended(c.New)
+	}
 }
 
 // queueOf finds the queue of a task.

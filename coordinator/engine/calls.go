@@ -174,9 +174,19 @@ func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) 
 // CommitPending is for how long the commit under way has lasted; 0: there is none. It does not wait for the engine.
 func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
 
-// Live is the number of live leases.
-func (e *Engine) Live(ctx context.Context) (int, error) {
-	return ask(ctx, e, "", func() (int, error) { return e.set.live, nil })
+// Counts counts the tasks of all queues.
+func (e *Engine) Counts(ctx context.Context) (Counts, error) {
+	return ask(ctx, e, "", func() (all Counts, err error) {
+		for _, s := range e.spaces {
+			for _, q := range s.queues {
+				all.Ready += q.counts[countReady] - q.parked
+				all.Parked += q.parked
+				all.Scheduled += q.counts[countScheduled]
+				all.Leased += q.counts[countLeased]
+			}
+		}
+		return all, nil
+	})
 }
 
 // LiveOf is the number of live leases of a tenant.

@@ -9,6 +9,10 @@ import (
 // Events observe the engine. They are called from its goroutines and must not block; nil ones are skipped. All but Committed are
 // called when something was decided, a moment before it is durable.
 type Events struct {
+	// Submitted: a task was taken in.
+	Submitted func(t *lease.Task)
+	// Ended: a task reached a final state, or another one by an adoption.
+	Ended func(t *lease.Task)
 	// Committed: a batch that changed so many tasks became durable in took.
 	Committed func(tasks int, took time.Duration)
 	// Judged: something that a worker said got its verdict.
@@ -25,6 +29,12 @@ type Events struct {
 
 // fill makes every callback safe to call.
 func (e *Events) fill() {
+	if e.Submitted == nil {
+		e.Submitted = func(*lease.Task) {}
+	}
+	if e.Ended == nil {
+		e.Ended = func(*lease.Task) {}
+	}
 	if e.Committed == nil {
 		e.Committed = func(int, time.Duration) {}
 	}

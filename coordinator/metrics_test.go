@@ -1,0 +1,54 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// Each task is counted in one state, whatever workspace and queue it is in; what came and what ended is counted since the start.
+func TestTasksAreCounted(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		want := func(ready, parked, scheduled, leased int) {
+			t.Helper()
+			r.counts(t, `lessor_tasks{state="READY"}`, ready)
+			r.counts(t, `lessor_tasks{state="PARKED"}`, parked)
+			r.counts(t, `lessor_tasks{state="SCHEDULED"}`, scheduled)
+			r.counts(t, `lessor_tasks{state="LEASED"}`, leased)
+			r.counts(t, "lessor_leases_live", leased)
+		}
+		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" }
+		want(0, 0, 0, 0)
+		r.counts(t, `lessor_tasks_ended_total{state="FAILED"}`, 0)
+		r.submit(t, keyed)
+		a := r.lease(t)
+		r.submit(t, keyed)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
+		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}} // a task is parked when somebody could have it
+		if _, err := r.workers.Lease(t.Context(), asked); err != nil {
+			t.Fatal(err)
+		}
+		later := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
+		want(1, 1, 1, 1)
+
+		r.close(t)
+		r = newRig(t, st)
+		want(1, 1, 1, 1)
+		r.complete(t, a, "")
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: later.GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		want(2, 0, 0, 0)
+		r.counts(t, "lessor_tasks_submitted_total", 0)
+		r.submit(t, nil)
+		r.counts(t, "lessor_tasks_submitted_total", 1)
+		r.counts(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
+		r.counts(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
+		r.close(t)
+	})
+}
