@@ -80,6 +80,12 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	tenant := gate.Identify(ctx).Tenant
 	if req.GetRunId() == "" {
 		id, err := named(ctx, f, req.GetTaskId())
+		if err == nil && req.GetAfterSequence() != 0 {
+			err = s.view(func(r store.Reader) error { // that there is no such task comes first, as where it is another's (X2)
+				_, err := own(r, tenant, id)
+				return err
+			})
+		}
 		if err == nil {
 			err = s.resumable(ctx, id.Space, req)
 		}

@@ -149,10 +149,13 @@ func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
 		newest := r.get(t, id).GetHistory()[0].GetSequence()
+		parsed, _ := lease.ParseTaskID(id)
+		nobodys := lease.TaskID{Space: parsed.Space, Seq: parsed.Seq + 1000}.String()
 		for name, tt := range map[string]struct {
 			req  *lessorv1.WatchTaskRequest
 			want codes.Code
 		}{
+			"nobody's task":             {&lessorv1.WatchTaskRequest{TaskId: nobodys, AfterSequence: newest + 1}, codes.NotFound},
 			"task":                      {&lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest + 1}, codes.InvalidArgument},
 			"run":                       {&lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: newest + 1}, codes.InvalidArgument},
 			"task in another workspace": {&lessorv1.WatchTaskRequest{TaskId: lease.TaskID{Space: 99}.String(), AfterSequence: 1}, codes.NotFound},
