@@ -39,6 +39,11 @@ func TestMetricsAreThoseOfTheCode(t *testing.T) {
 	if len(code) < 10 || !maps.Equal(rows, code) {
 		t.Errorf("docs/metrics.md has %v,\nthe code %v", slices.Sorted(maps.Keys(rows)), slices.Sorted(maps.Keys(code)))
 	}
+	for name := range namesIn(string(page), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
+		if !code[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("docs/metrics.md has a rule about %s, which there is not", name)
+		}
+	}
 }
 
 func namesIn(text string, name *regexp.Regexp) map[string]bool {
