@@ -33,6 +33,7 @@ func TestOutcomes(t *testing.T) {
 		{"category", worker.WithCategory(worker.DataQuality, boom), &lessorv1.TaskError{Category: worker.DataQuality, Message: "boom"}, nil},
 		{"both", fmt.Errorf("x: %w", worker.WithCategory(worker.Infrastructure, worker.Permanent(boom))), &lessorv1.TaskError{Category: worker.Infrastructure, Message: "x: boom"}, &no},
 		{"outer wins", worker.Permanent(worker.RetryAfter(time.Minute, boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom"}, &no},
+		{"joined", errors.Join(worker.WithCategory(worker.Infrastructure, boom), worker.Permanent(boom), worker.WithCategory(worker.DataQuality, boom)), &lessorv1.TaskError{Category: worker.Infrastructure, Message: "boom\nboom\nboom"}, &no},
 		{"stack", worker.WithStack("at line 7", worker.Permanent(boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: "at line 7"}, &no},
 		{"end of a long stack", worker.WithStack(strings.Repeat("x", 64<<10)+"end", boom), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom", StackTrace: strings.Repeat("x", 64<<10-3) + "end"}, nil},
 		{"no such category", worker.WithCategory(99, worker.Permanent(boom)), &lessorv1.TaskError{Category: worker.UserCode, Message: "boom"}, &no},

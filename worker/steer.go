@@ -58,7 +58,8 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 // WithCategory says what kind of failure err is; one that is none of the categories above counts as UserCode. It goes
-// together with Permanent and RetryAfter; where two of them disagree the outer one wins. WithCategory(c, nil) is nil.
+// together with Permanent and RetryAfter; where two of them disagree the outer one wins, and the first of those that
+// errors.Join put together. WithCategory(c, nil) is nil.
 func WithCategory(c Category, err error) error {
 	if err == nil {
 		return nil
@@ -94,26 +95,39 @@ func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }
 
-// steering collects what the errors in err's chain ask for; the outermost word on each point counts. A panic has a stack
-// and a category, whatever else is said.
+// steering collects what the errors in err's tree ask for, as errors.As would find them: the outermost word on each point counts, and of
+// errors that were joined the first. A panic has a stack and a category, whatever else is said.
 func steering(err error) steerError {
 	var sum steerError
 	var crash *PanicError
 	if errors.As(err, &crash) {
 		sum.category, sum.stack = UserCode, clip(string(crash.Stack), maxText) // the innermost frames come first
 	}
-	for s := (*steerError)(nil); errors.As(err, &s); err = s.error {
-		if sum.category == 0 {
-			sum.category = s.category
+	sum.collect(err)
+	return sum
+}
+
+// collect adds what err and the errors in it ask for, on points that nothing was said on.
+func (e *steerError) collect(err error) {
+	if s, ok := err.(*steerError); ok { //nolint:errorlint // the tree is walked here
+		if e.category == 0 {
+			e.category = s.category
 		}
-		if sum.retryable == nil {
-			sum.retryable, sum.retryAfter = s.retryable, s.retryAfter
+		if e.retryable == nil {
+			e.retryable, e.retryAfter = s.retryable, s.retryAfter
 		}
-		if sum.stack == "" {
-			sum.stack = s.stack
+		if e.stack == "" {
+			e.stack = s.stack
 		}
 	}
-	return sum
+	switch inner := err.(type) { //nolint:errorlint // as above
+	case interface{ Unwrap() error }:
+		e.collect(inner.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, each := range inner.Unwrap() {
+			e.collect(each)
+		}
+	}
 }
 
 // decides reports whether the handler wants its error to count as a failure of some kind, also when it was stopped.
