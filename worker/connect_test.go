@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
 // journal is a log that tests can read while it is written.
@@ -177,4 +178,36 @@ func lineWith(text, word string) string {
 		}
 	}
 	return ""
+}
+
+// The coordinator closes connections that are old. The worker connects again, and tells nobody to worry; it does tell where a session breaks.
+func TestOldConnectionIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		log := &journal{}
+		var mu sync.Mutex
+		var told []error
+		w := c.Worker("q", worker.Config{
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Hooks:  worker.Hooks{OnError: func(err error) { mu.Lock(); defer mu.Unlock(); told = append(told, err) }},
+		})
+		w.HandleDefault(echo)
+		stop := c.Run(w)
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "msg=\"session accepted\""); n < 2 {
+			t.Errorf("%d sessions in three hours: no connection has come of age", n)
+		}
+		mu.Lock()
+		if len(told) != 0 || strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("OnError got %v; the log:\n%s", told, log)
+		}
+		mu.Unlock()
+		c.Restart()
+		time.Sleep(time.Minute)
+		stop()
+		if len(told) == 0 {
+			t.Error("OnError was not told of the restart")
+		}
+	})
 }

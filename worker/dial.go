@@ -60,5 +60,6 @@ func isLocal(target string) bool {
 		host = address
 	}
 	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+	ownHost := host == "" && err == nil // ":7420", as net.Dial has it
+	return ownHost || host == "localhost" || (ip != nil && ip.IsLoopback())
 }

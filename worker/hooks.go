@@ -18,6 +18,6 @@ type Hooks struct {
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
 	// OnError is called for what concerns the operator: a session that broke or did not come about, such as ErrNoConnection
-	// (the worker connects again by itself), an error that the coordinator reported, ErrUndelivered, ErrStuck.
+	// (the worker connects again by itself; that the coordinator closes a connection of an hour is not told), an error that the coordinator reported, ErrUndelivered, ErrStuck.
 	OnError func(error)
 }

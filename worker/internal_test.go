@@ -227,8 +227,8 @@ func TestClipFront(t *testing.T) {
 func TestIsLocal(t *testing.T) {
 	for target, want := range map[string]bool{
 		"127.0.0.1:7420": true, "[::1]:7420": true, "localhost:7420": true, "localhost": true, "unix:///run/l": true,
-		"dns:///localhost:7420": true, "passthrough:///127.0.0.1:1": true, "dns:localhost:1": true,
-		"10.0.0.1:7420": false, "example.com:7420": false, "dns:///example.com": false, "localhost.example.com:1": false, "": false,
+		"dns:///localhost:7420": true, "passthrough:///127.0.0.1:1": true, "dns:localhost:1": true, ":7420": true, "dns:///:7420": true,
+		"10.0.0.1:7420": false, "example.com:7420": false, "dns:///example.com": false, "localhost.example.com:1": false, "": false, "other:///": false,
 		"dns://127.0.0.1/example.com:1": false,
 	} {
 		if got := isLocal(target); got != want {

@@ -37,6 +37,12 @@ func noConnection(reason string) error {
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }
 
+// agedOut reports whether a session ended with its connection, which the coordinator closes when it is old. That happens to every worker in
+// turn, and is no reason for an alarm; gRPC tells it by this word alone.
+func agedOut(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
+}
+
 // frameError is an error frame that ends the session.
 type frameError struct{ frame *lessorv1.Error }
 

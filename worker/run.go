@@ -63,8 +63,12 @@ func (w *Worker) serve() error {
 // pause waits between two sessions.
 func (w *Worker) pause(cause error, wait time.Duration) {
 	w.move(broken)
-	w.log.Warn("session ended, connecting again", "error", cause, "wait", wait)
-	w.complain(fmt.Errorf("session ended: %w", cause))
+	if agedOut(cause) {
+		w.log.Info("the connection has come of age, connecting again", "wait", wait)
+	} else {
+		w.log.Warn("session ended, connecting again", "error", cause, "wait", wait)
+		w.complain(fmt.Errorf("session ended: %w", cause))
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
