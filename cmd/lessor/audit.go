@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"strings"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -25,7 +25,7 @@ type auditListCmd struct {
 
 // Help is shown below the flags.
 func (auditListCmd) Help() string {
-	return `The oldest come first. COUNT is how many tasks were changed, or how often the same was refused.
+	return `The oldest come first. DETAIL begins with how many tasks were changed, or how often the same was refused.
 
 Examples:
   lessor audit list --since -1h
@@ -37,7 +37,7 @@ func (c auditListCmd) Run(a *app) error {
 		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
 	}
 	return c.with(func(cl *client) error {
-		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "COUNT", "DETAIL")
+		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}
@@ -59,9 +59,15 @@ func (c auditListCmd) Run(a *app) error {
 }
 
 func auditCells(e *lessorv1.AuditEvent) []string {
-	count := ""
-	if n := max(e.GetTasks(), e.GetTimes()); n > 0 {
-		count = fmt.Sprint(n)
+	var parts []string
+	if n := e.GetTasks(); n > 0 {
+		parts = append(parts, counted(n, "task"))
 	}
-	return []string{stamp(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), count, clipped(e.GetDetail())}
+	if n := e.GetTimes(); n > 1 {
+		parts = append(parts, counted(n, "time"))
+	}
+	if e.GetDetail() != "" {
+		parts = append(parts, clipped(e.GetDetail()))
+	}
+	return []string{stamp(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), strings.Join(parts, "; ")}
 }

@@ -7,7 +7,7 @@ import (
 // listing prints things as rows of a table, or as lines of JSON.
 type listing struct {
 	a     *app
-	table table
+	table *table
 	// leftOut are paths of fields that the coordinator leaves out of lists.
 	leftOut []string
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
+	"golang.org/x/term"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -34,23 +37,106 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	return err
 }
 
-// table prints rows in columns.
-type table struct{ w *tabwriter.Writer }
+// table prints rows in columns. Where a row is wider than the terminal, its last cell, which has the text, goes below it, and so does each column that
+// no row has room for. Elsewhere than on a terminal a row is a line.
+type table struct {
+	w     io.Writer
+	width int // of the terminal; 0 is none
+	rows  [][]string
+}
 
-func newTable(w io.Writer, heads ...string) table {
-	t := table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
+func newTable(w io.Writer, heads ...string) *table {
+	t := &table{w: w, width: widthOf(w)}
 	t.row(heads...)
 	return t
 }
 
-func (t table) row(cells ...string) {
+// widthOf is how many columns the terminal has that w writes to; 0 where it is none.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil { // a file, or a pipe
+		return 0
+	}
+	return width
+}
+
+func (t *table) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = printable(cell)
 	}
-	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) // flush tells
+	t.rows = append(t.rows, cells)
 }
 
-func (t table) flush() error { return t.w.Flush() }
+func (t *table) flush() error {
+	widths := make([]int, len(t.rows[0]))
+	for _, cells := range t.rows {
+		for i, cell := range cells {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	out := bufio.NewWriter(t.w)
+	for _, cells := range t.rows {
+		t.write(out, cells, widths)
+	}
+	return out.Flush()
+}
+
+// write prints a row; flush tells what goes wrong.
+func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
+	beside := t.beside(widths)
+	var line strings.Builder
+	for i, cell := range cells[:beside] {
+		fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+	}
+	text := strings.Join(cells[beside:], "  ")
+	used := utf8.RuneCountInString(line.String())
+	if t.width == 0 || beside == len(cells)-1 && used+utf8.RuneCountInString(text) <= t.width {
+		_, _ = fmt.Fprintln(out, line.String()+text)
+		return
+	}
+	_, _ = fmt.Fprintln(out, strings.TrimRight(line.String(), " "))
+	const indent = "    "
+	for _, part := range wrapped(text, t.width-len(indent)) {
+		_, _ = fmt.Fprintln(out, indent+part)
+	}
+}
+
+// beside is how many columns but the last stand beside each other: all, unless the terminal has no room for them.
+func (t *table) beside(widths []int) int {
+	last := len(widths) - 1
+	if t.width == 0 {
+		return last
+	}
+	used := 0
+	for i, width := range widths[:last] {
+		if used+width > t.width && i > 0 {
+			return i
+		}
+		used += width + 2
+	}
+	return last
+}
+
+// wrapped is a text in lines of at most width characters, or of one word.
+func wrapped(text string, width int) (lines []string) {
+	var line string
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}
 
 // printable replaces what would break a table or steer the terminal; an empty cell becomes a dash.
 func printable(s string) string {

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// On a terminal no line of a table is wider than it for the text of a row, which goes below the row where it has no room; elsewhere a row is a line.
+func TestTablesFitTheTerminal(t *testing.T) {
+	const text = "CONFIGURATION: exit status 78: cannot open /data/ä.png: no such file or directory, the volume is not mounted"
+	print := func(width int) string {
+		var out strings.Builder
+		table := newTable(&out, "AT", "EVENT", "WHY")
+		table.width = width
+		table.row("2026-11-23 00:16:52.868", "GRANTED", "")
+		table.row("2026-11-23 00:16:52.881", "FAILED", text)
+		if err := table.flush(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	rows := "AT                       EVENT    WHY\n2026-11-23 00:16:52.868  GRANTED  -\n2026-11-23 00:16:52.881  FAILED"
+	if got, want := print(0), rows+"   "+text+"\n"; got != want {
+		t.Errorf("no terminal:\n%s\nwant\n%s", got, want)
+	}
+	below := "\n    CONFIGURATION: exit status 78: cannot open /data/ä.png: no such file or\n    directory, the volume is not mounted\n"
+	if got, want := print(80), rows+below; got != want {
+		t.Errorf("a terminal of 80 columns:\n%s\nwant\n%s", got, want)
+	}
+	exact := 34 + utf8.RuneCountInString(text)
+	if got, want := print(exact), print(0); got != want {
+		t.Errorf("a terminal in which it just fits:\n%s\nwant\n%s", got, want)
+	}
+	if got := print(exact - 1); strings.Count(got, "\n") != 4 {
+		t.Errorf("a terminal in which it does not just fit:\n%s", got)
+	}
+	for line := range strings.Lines(print(5)) { // of one word at least
+		if fields := strings.Fields(line); strings.HasPrefix(line, "    ") && len(fields) != 1 {
+			t.Errorf("a terminal of 5 columns has the line %q", line)
+		}
+	}
+}
+
+// Columns that have no room beside the others go below, those of the head as well.
+func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
+	var out strings.Builder
+	table := newTable(&out, "AT", "SUBJECT", "ACTION", "OUTCOME", "DETAIL")
+	table.width = 40
+	table.row("00:16:52.868", "lessor token create", "CreateToken", "OK", "role:ROLE_OPERATOR")
+	table.row("00:16:52.901", "ann", "RevokeToken", "OK", "")
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"AT            SUBJECT", "    ACTION OUTCOME DETAIL",
+		"00:16:52.868  lessor token create", "    CreateToken OK role:ROLE_OPERATOR",
+		"00:16:52.901  ann", "    RevokeToken OK -", "",
+	}, "\n")
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
