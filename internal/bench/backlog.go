@@ -84,7 +84,7 @@ func (r *rig) restart(ctx context.Context) (time.Duration, error) {
 
 // reconnect follows a coordinator that was restarted to its new port.
 func (r *rig) reconnect() error {
-	conn, err := r.connect(r.server.grpc)
+	conn, err := r.server.connect()
 	if err != nil {
 		return err
 	}

@@ -13,21 +13,35 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // coordinator is the one that a phase measures: a child process, or one that runs elsewhere.
 type coordinator struct {
-	grpc, http string    // where it listens; http is empty where there is none
+	grpc, http string // where it listens; http is empty where there is none
+	options    []grpc.DialOption
 	cmd        *exec.Cmd // nil for one that runs elsewhere
 	dir        string
 	disk       flushCounter  // of dir
 	log        *bytes.Buffer // what it said to standard error
 }
 
+// elsewhere is the coordinator at Addr, the only one that may want TLS or a credential.
+func (c *Config) elsewhere() *coordinator { return &coordinator{grpc: c.Addr, options: c.Options} }
+
+// connect is worker.Dial, without TLS unless the options have it.
+func (s *coordinator) connect() (*grpc.ClientConn, error) {
+	return worker.Dial(s.grpc, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, s.options...)...)
+}
+
 // start returns a coordinator on the data in dir. ctx kills it.
 func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordinator, error) {
 	if c.Addr != "" {
-		return &coordinator{grpc: c.Addr}, nil
+		return c.elsewhere(), nil
 	}
 	args = append([]string{"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn"}, args...)
 	s := &coordinator{log: new(bytes.Buffer), dir: dir, disk: flushCounterOf(dir), cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}

@@ -51,7 +51,7 @@ func (c *crew) run(ctx context.Context) {
 func (c *crew) work(ctx context.Context, name string) error {
 	registered := sync.OnceFunc(c.ready.Done)
 	defer registered()
-	conn, err := c.rig.connect(c.rig.server.grpc)
+	conn, err := c.rig.server.connect()
 	if err != nil {
 		return err
 	}

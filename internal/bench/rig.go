@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/worker"
 )
 
 // queue is the queue of every phase, in a workspace of its own.
@@ -29,7 +27,7 @@ type rig struct {
 }
 
 func (c *Config) newRig(s *coordinator) (*rig, error) {
-	conn, err := c.connect(s.grpc)
+	conn, err := s.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +36,6 @@ func (c *Config) newRig(s *coordinator) (*rig, error) {
 	r.payload = make([]byte, c.Payload)
 	_, _ = rand.Read(r.payload) // never fails
 	return r, nil
-}
-
-// connect is worker.Dial, without TLS unless Options have it.
-func (c *Config) connect(addr string) (*grpc.ClientConn, error) {
-	return worker.Dial(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, c.Options...)...)
 }
 
 func (r *rig) spec() *lessorv1.TaskSpec {

@@ -74,7 +74,7 @@ func (c *Config) reach(ctx context.Context) error {
 	if c.Addr == "" {
 		return nil
 	}
-	conn, err := c.connect(c.Addr)
+	conn, err := c.elsewhere().connect()
 	if err != nil {
 		return err
 	}
