@@ -279,7 +279,11 @@ func TestHTTPIsAudited(t *testing.T) {
 		id := w.made(operator, "q")
 		w.ask("POST /v1/tasks/{task_id}:cancel", viewer, id).want(t, http.StatusForbidden)
 		w.ask("POST /v1/leases", viewer, id).want(t, http.StatusForbidden)
+		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).want(t, http.StatusBadRequest, "field", "hidden")
 		w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+		if strings.Contains(r.log.String(), "hidden") || !strings.Contains(r.log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
+			t.Errorf("the log has what was in the request, or not whose it was:\n%s", r.log)
+		}
 		var told []string
 		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
 			if e.GetAction() != "CreateToken" {
@@ -288,7 +292,7 @@ func TestHTTPIsAudited(t *testing.T) {
 		}
 		slices.Sort(told)
 		want := []string{
-			"CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
+			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id, "CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
 		}
 		if !slices.Equal(told, want) {
 			t.Errorf("the audit has %q, want %q", told, want)

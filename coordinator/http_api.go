@@ -21,6 +21,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Open:     c.gate.Open(),
 		Host:     host,
 		Calls:    inside,
+		Misread:  inside.misread,
 		Door:     c.gate,
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // local connects to the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as one that
@@ -60,6 +62,16 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 	}
 	proto.Merge(answer.(proto.Message), told.(proto.Message))
 	return nil
+}
+
+// misread makes a call of which the request could not be read; see httpapi.Config. It is refused, and by the interceptors first. What was wrong is for the
+// caller alone: the log has nothing of what is in a request.
+func (l *local) misread(ctx context.Context, method string, request proto.Message, code string) error {
+	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
+	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {
+		return nil, refusal.New(codes.InvalidArgument, code, "the request cannot be read", nil)
+	})
+	return asStatus(err)
 }
 
 // NewStream makes a call whose answers are a stream; see grpc.ClientConnInterface.

@@ -162,7 +162,7 @@ func TestQuotaOfCalls(t *testing.T) {
 	})
 }
 
-// X5: each request over HTTP is one call, so that a quota of one at once lets each of them in.
+// X5: each request over HTTP is one call, so that a quota of one at once lets each of them in; also one that cannot be read.
 func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
@@ -175,6 +175,10 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 			status                    int
 		}{
 			{http.MethodHead, path + "/events", "", "", http.StatusOK},
+			{http.MethodPost, "/v1/tasks", `{"queue": "q", "unknown": 1}`, "", http.StatusBadRequest},
+			{http.MethodPost, "/v1/tasks", `{"queue": "q", "payload": 1, "payloadBase64": "MQ=="}`, "", http.StatusBadRequest},
+			{http.MethodPost, "/v1/tasks", `{"queue": "` + strings.Repeat("q", 5<<20) + `"}`, "", http.StatusRequestEntityTooLarge},
+			{http.MethodPost, "/v1/leases", `{"workerId"`, "", http.StatusBadRequest},
 			{http.MethodGet, path, "", "", http.StatusOK},
 			{http.MethodPost, path + ":cancel", "", "", http.StatusOK},
 			{http.MethodGet, path + "/events", "", "", http.StatusOK},
@@ -185,6 +189,9 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 		} {
 			time.Sleep(time.Second)
 			w.sent(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).called(c.after).want(t, c.status)
+			if c.status >= http.StatusBadRequest {
+				w.send(c.method, c.path, "", c.body).want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
+			}
 			if c.path != path+":cancel" { // which is never refused, and so is not counted
 				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}

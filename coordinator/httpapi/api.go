@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -18,6 +19,9 @@ import (
 type Config struct {
 	// Calls makes calls of lessor.v1 for those whom the door has let in.
 	Calls grpc.ClientConnInterface
+	// Misread makes a call of which the request could not be read, with what is known of it: so it is counted, audited and logged as any call that is refused.
+	// The error is a status: INVALID_ARGUMENT with the code, or why the call was refused before that.
+	Misread func(ctx context.Context, method string, request proto.Message, code string) error
 	// Door lets requests in.
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.

@@ -7,9 +7,12 @@ import (
 	"net/netip"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // passed are the headers that become metadata of calls.
@@ -29,6 +32,17 @@ func AsCall(r *http.Request) context.Context {
 		from.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
 	}
 	return logging.InjectFields(metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md), nil)
+}
+
+// misread is the problem of a request of which no call could be made.
+func (a *api) misread(r *http.Request, method string, request proto.Message, p *problem) *problem {
+	err := a.Misread(r.Context(), method, request, p.body.Code)
+	if status.Code(err) != codes.InvalidArgument {
+		return failed(err)
+	}
+	told := *p // some are shared
+	told.logged = true
+	return &told
 }
 
 // caller is the address that a request came from.

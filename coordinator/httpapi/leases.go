@@ -76,7 +76,7 @@ type assignment struct {
 func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	var m leaseRequest
 	if p := a.decode(w, r, &m, strict); p != nil {
-		return p
+		return a.misread(r, lessorv1.WorkerService_Lease_FullMethodName, &lessorv1.LeaseRequest{}, p)
 	}
 	patient(w)
 	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{

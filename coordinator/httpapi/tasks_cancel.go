@@ -19,10 +19,12 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) *problem {
 	if p == nil && len(body) > 0 {
 		p = parse(body, &m, strict)
 	}
+	request := &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id")}
 	if p != nil {
-		return p
+		return a.misread(r, lessorv1.TaskService_CancelTask_FullMethodName, request, p)
 	}
-	done, err := a.tasks.CancelTask(r.Context(), &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id"), Reason: m.Reason, RequestId: m.RequestID})
+	request.Reason, request.RequestId = m.Reason, m.RequestID
+	done, err := a.tasks.CancelTask(r.Context(), request)
 	if err != nil {
 		return failed(err)
 	}

@@ -21,12 +21,13 @@ type submitResponse struct {
 // submit answers POST /v1/tasks: 201 for a new task, 200 for one that was there.
 func (a *api) submit(w http.ResponseWriter, r *http.Request) *problem {
 	var m submitRequest
-	if p := a.decode(w, r, &m, strict); p != nil {
-		return p
+	var asked *lessorv1.TaskSpec
+	p := a.decode(w, r, &m, strict)
+	if p == nil {
+		asked, p = m.proto()
 	}
-	asked, p := m.proto()
 	if p != nil {
-		return p
+		return a.misread(r, lessorv1.TaskService_SubmitTask_FullMethodName, &lessorv1.SubmitTaskRequest{}, p)
 	}
 	made, err := a.tasks.SubmitTask(r.Context(), &lessorv1.SubmitTaskRequest{Task: asked, RequestId: m.RequestID})
 	if err != nil {
