@@ -29,6 +29,7 @@ type Client struct {
 	mu      sync.Mutex
 	waiting []*call // not yet sent
 	closed  bool
+	trouble error // why the last stream was lost, or none opened; nil once one was of use again
 
 	wake chan struct{} // holds one token while there is something new for the sender
 	stop context.CancelFunc
@@ -82,10 +83,28 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	case r := <-one.reply:
 		return r.result, r.err
 	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return nil, c.givenUp(ctx)
 	case <-c.done:
 		return one.last()
 	}
+}
+
+// givenUp is what Submit returns once ctx has ended. Where there is no stream it says why: what is sent again by itself has no error of its own.
+func (c *Client) givenUp(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := status.FromContextError(ctx.Err())
+	if c.trouble == nil {
+		return st.Err()
+	}
+	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.trouble).Message())
+}
+
+// inTrouble says why there is no stream; nil: there is one again.
+func (c *Client) inTrouble(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trouble = err
 }
 
 // last is what became of a call when the client was closed.

@@ -11,8 +11,9 @@
 //
 // When Submit returns a result, the task is durable. When it returns an error with the code UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, nobody
 // knows whether the task was made: the stream may have broken after the commit. A spec with an idempotency_key is sent again by itself, since
-// a repeat finds the first task (T1), until ctx ends. Any other code is a refusal, and nothing was made. A spec that is refused with a wait, since a
-// quota is used up, is sent again after it, at most ten times and as long as ctx allows.
+// a repeat finds the first task (T1), until ctx ends: give it a deadline. The error then says what was in the way. Any other code is a refusal,
+// and nothing was made. A spec that is refused with a wait, since a quota is used up, is sent again after it, at most ten times and as long as ctx
+// allows.
 //
 // # Goroutines
 //

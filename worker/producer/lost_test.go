@@ -2,9 +2,13 @@ package producer_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -100,4 +104,50 @@ func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A spec with a key is sent again for as long as its context allows; the error then says what was in the way, and only while it is.
+func TestDeadlineSaysWhatWasInTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lis := bufconn.Listen(1 << 20)
+		var away atomic.Bool
+		away.Store(true)
+		server := grpc.NewServer()
+		lessorv1.RegisterTaskServiceServer(server, &scripted{frames: []int{1}})
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(lis) }()
+		conn, err := grpc.NewClient("passthrough:///scripted", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				if away.Load() {
+					return nil, errors.New("nobody listens")
+				}
+				return lis.DialContext(ctx)
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := producer.New(conn)
+		submit := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+			return err
+		}
+		if err := submit(10 * time.Second); status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "nobody listens") {
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED and the reason", err)
+		}
+		away.Store(false)
+		if err := submit(5 * time.Minute); err != nil {
+			t.Errorf("Submit = %v", err)
+		}
+		if err := submit(0); status.Code(err) != codes.DeadlineExceeded || strings.Contains(err.Error(), "nobody listens") {
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED alone", err)
+		}
+		_ = p.Close()
+		_ = conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }

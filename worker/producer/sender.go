@@ -39,6 +39,7 @@ func (s *sender) run(ctx context.Context) {
 			return
 		case <-s.client.wake:
 		case <-s.stream.lost():
+			s.client.inTrouble(s.stream.err)
 			s.lose(s.stream.err)
 			s.rest(ctx)
 		case <-s.stream.answered():
@@ -61,6 +62,7 @@ func (s *sender) sendNext(ctx context.Context) {
 	if s.stream == nil {
 		opened, err := openStream(ctx, s.client)
 		if err != nil {
+			s.client.inTrouble(err)
 			s.giveBack(frame, err)
 			s.rest(ctx)
 			return
@@ -128,6 +130,7 @@ type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lesso
 // stream is one stream with the frames that wait for their answers.
 type stream struct {
 	later  func(*call, error) bool // sends a refused call again
+	opened func()                  // says that the stream is of use
 	frames submitStream
 	cancel context.CancelFunc
 	// unanswered holds the frames in the order of their answers. The receiver takes the first when its answer comes; once ended is closed
@@ -147,7 +150,7 @@ func openStream(ctx context.Context, c *Client) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{
-		later: c.later, frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
+		later: c.later, opened: func() { c.inTrouble(nil) }, frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	go s.receive()
 	return s, nil
@@ -238,12 +241,15 @@ func (s *stream) receive() {
 			}
 			return
 		}
+		if !s.useful {
+			s.useful = true
+			s.opened() // before anybody has an answer
+		}
 		for i, one := range frame {
 			if r := replyOf(res.GetResults()[i]); !s.later(one, r.err) {
 				one.answer(r)
 			}
 		}
-		s.useful = true
 		select {
 		case s.more <- struct{}{}:
 		default:
