@@ -135,7 +135,7 @@ func failed(err error) *problem {
 		case *errdetails.BadRequest:
 			p.violated(d.GetFieldViolations())
 		case *errdetails.RetryInfo:
-			p.body.RetryAfterMs = d.GetRetryDelay().AsDuration().Milliseconds()
+			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // who comes sooner is refused again
 		}
 	}
 	return p

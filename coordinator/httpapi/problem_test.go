@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 	} {
 		st, err := status.New(codes.ResourceExhausted, "too much").WithDetails(
 			&errdetails.ErrorInfo{Domain: "lessor", Reason: reasonOf(code), Metadata: map[string]string{"code": code}},
-			&errdetails.RetryInfo{RetryDelay: durationpb.New(1500 * time.Millisecond)})
+			&errdetails.RetryInfo{RetryDelay: durationpb.New(1499*time.Millisecond + time.Microsecond)})
 		if err != nil {
 			t.Fatal(err)
 		}
