@@ -16,6 +16,7 @@ package workertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -52,6 +53,9 @@ type Coordinator struct {
 	conn  *grpc.ClientConn
 	tasks lessorv1.TaskServiceClient
 	log   *slog.Logger
+	// waiting is the context of those who wait for a task; lost ends it, with the error of a worker that they may wait for.
+	waiting context.Context //nolint:containedctx // it is the test's own, with one more cause to end
+	lost    context.CancelCauseFunc
 
 	store *memstore.Store
 	// listener is where conn finds the present server.
@@ -68,6 +72,7 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
+	c.waiting, c.lost = context.WithCancelCause(tb.Context())
 	conn, err := worker.Dial("passthrough:///workertest",
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // right after Restart as well
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -80,6 +85,7 @@ func Start(tb TB) *Coordinator {
 	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
 	c.serve()
 	tb.Cleanup(func() {
+		c.lost(nil)
 		c.shutdown()
 		_ = conn.Close()
 	})
@@ -135,7 +141,8 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 }
 
 // Run runs w in the background. stop drains it, and fails the test if it left something behind; the test's end does the
-// same. That somebody else drained it before is no failure.
+// same. That somebody else drained it before is no failure. A worker that ends with another error before, such as one without
+// a handler, fails who waits for a task.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
@@ -144,20 +151,28 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	go func() {
 		defer close(ended)
 		err = w.Run(ctx)
+		if ctx.Err() == nil && isFailure(err) {
+			c.lost(fmt.Errorf("a worker has ended: %w", err))
+		}
 	}()
 	stopped := false
 	stop = func() {
 		c.tb.Helper()
 		cancel()
 		<-ended
-		drained := errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered)
-		if err != nil && !drained && !stopped {
+		if isFailure(err) && !stopped {
 			c.tb.Errorf("workertest: worker: %v", err)
 		}
 		stopped = true
 	}
 	c.tb.Cleanup(stop)
 	return stop
+}
+
+// isFailure reports whether a worker did not end in order.
+func isFailure(err error) bool {
+	drained := errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered)
+	return err != nil && !drained
 }
 
 // Submit submits a task and returns its id. The test fails where the spec is refused.
@@ -193,7 +208,7 @@ func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 // watch looks at the task's events until one is enough. A Restart meanwhile begins it anew. The error is io.EOF where the
 // task ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
-	ctx, cancel := context.WithCancel(c.tb.Context())
+	ctx, cancel := context.WithCancel(c.waiting)
 	defer cancel()
 	for {
 		watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
@@ -202,6 +217,9 @@ func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskRespon
 			if event, err = watch.Recv(); err == nil && enough(event) {
 				return nil
 			}
+		}
+		if c.waiting.Err() != nil && !errors.Is(err, io.EOF) {
+			return context.Cause(c.waiting)
 		}
 		if status.Code(err) != codes.Unavailable {
 			return err

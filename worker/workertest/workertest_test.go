@@ -3,6 +3,9 @@ package workertest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -421,6 +424,52 @@ func TestDrainedWorkerIsNoFailure(t *testing.T) {
 				}
 				if stuck {
 					close(release)
+				}
+			})
+		})
+	}
+}
+
+// recorder is a test that may fail.
+type recorder struct {
+	*testing.T
+	failures []string
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// Who waits for a task of a worker that cannot run learns why, instead of waiting for ever.
+func TestWaitForAWorkerThatFails(t *testing.T) {
+	for name, wait := range map[string]func(c *workertest.Coordinator, id string){
+		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
+		"WaitState": func(c *workertest.Coordinator, id string) { c.WaitState(id, running) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &recorder{T: t}
+				c := workertest.Start(tb)
+				stop := c.Run(c.Worker("q", worker.Config{}))
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					wait(c, c.Submit(spec()))
+				}()
+				synctest.Wait()
+				select {
+				case <-ended:
+				default:
+					t.Fatal("it waits")
+				}
+				stop()
+				if len(tb.failures) != 2 || !strings.Contains(tb.failures[0], "no handler was registered") {
+					t.Errorf("failures: %q, want one of who waited and one of the worker", tb.failures)
 				}
 			})
 		})
