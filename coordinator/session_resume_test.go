@@ -303,6 +303,27 @@ func TestNewestTokenWins(t *testing.T) {
 	})
 }
 
+// W8: a handshake that is refused replaces nobody.
+func TestRefusedHandshakeReplacesNobody(t *testing.T) {
+	t.Attr("rules", "W8")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		first, a := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		first.cut()
+		newer, _ := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		newer.say(&lessorv1.Capacity{MaxParallel: 0})
+		tk := r.work(t, "w", 1)
+		r.submitAll(t, 1)
+		work := tk.given(1)[0]
+		did(t, tk.judge(started(work)))
+		late, h := r.talk(t, "w"), hello("w")
+		goOn(a, 1)(h)
+		h.Worker.InstanceId, h.ReplacesInstanceId = "other", "w"
+		late.say(h)
+		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		did(t, tk.judge(completed(work, "")))
+	})
+}
+
 // W8: neither does a session that another one of the same instance came after.
 func TestTokenOfADisplacedSession(t *testing.T) {
 	t.Attr("rules", "W8")

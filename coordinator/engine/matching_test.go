@@ -145,7 +145,7 @@ func (m *matchModel) change(c *crew) {
 		m.wish(&c.Wants)
 		m.must(m.Update(c.Session, c.Wants, slots))
 	} else {
-		m.must(m.Resize(home.Tenant, c.Session, slots))
+		m.must(m.Resize(c.Member, slots))
 	}
 	c.Slots = slots
 }

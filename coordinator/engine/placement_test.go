@@ -266,7 +266,7 @@ func TestPreferredKey(t *testing.T) {
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
 	for name, stop := range map[string]func(*rig, *crew) error{
-		"resize": func(r *rig, c *crew) error { return r.Resize(home.Tenant, c.Session, 0) },
+		"resize": func(r *rig, c *crew) error { return r.Resize(c.Member, 0) },
 		"leave":  func(r *rig, c *crew) error { return r.Leave(c.Member, false) },
 		"update": func(r *rig, c *crew) error {
 			w := c.Wants

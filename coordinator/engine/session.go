@@ -105,11 +105,14 @@ func (e *Engine) Update(session string, wants Wants, slots int) error {
 	})
 }
 
-// Resize sets the number of slots of a session; 0 stops new work.
-func (e *Engine) Resize(tenant, session string, slots int) error {
-	return e.withSession(tenant, session, func(t *taker) {
-		t.slots = slots
-		e.offer(t)
+// Resize sets the number of slots of a member; 0 stops new work. Where another stream has gone on with its session meanwhile, nothing changes: the
+// slots are that one's to tell.
+func (e *Engine) Resize(m *Member, slots int) error {
+	return e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
+		if t.member == m {
+			t.slots = slots
+			e.offer(t)
+		}
 	})
 }
 

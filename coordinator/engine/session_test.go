@@ -83,7 +83,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		r.lease(1, 0)
-		shrinks, shrunk := r.join("i", 1)
+		shrinks, _ := r.join("i", 1)
 		leaves, _ := r.join("j", 1)
 		asked := make(chan error, 2)
 		lease := func(ctx context.Context, wait time.Duration) {
@@ -102,7 +102,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		if err := r.Leave(leaves.Member, false); err != nil {
 			r.Error(err)
 		}
-		if err := r.Resize(home.Tenant, shrunk, 0); err != nil {
+		if err := r.Resize(shrinks.Member, 0); err != nil {
 			r.Error(err)
 		}
 		if err := <-asked; err != nil {
@@ -342,6 +342,36 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 		stalled := r.version(g.Task.ID).Lease.Stalled
 		if d := time.Duration(stalled); d < slow-time.Second || d > slow {
 			r.Errorf("given back: %v, want at most %v", d, slow)
+		}
+	})
+}
+
+// W8 W9: what a stream says of its slots, as it misses heartbeats, does not count once another stream has gone on with its session. That one has told its
+// own slots, and would not tell them again.
+func TestSlotsAreOfTheNewestStream(t *testing.T) {
+	t.Attr("rules", "W8 W9")
+	run(t, func(r *rig) {
+		old, session := r.join("i", 1)
+		w, after := old.Member, &crew{}
+		m := after.member("i", w.Wants, 1)
+		m.Session = session
+		if err := r.Join(m); err != nil {
+			r.Fatal(err)
+		}
+		if err := r.Resize(w, 0); err != nil {
+			r.Fatal(err)
+		}
+		r.submit(work())
+		if n := len(after.grants()); n != 1 {
+			r.Errorf("%d grants, want one", n)
+		}
+		if err := r.Resize(m, 0); err != nil {
+			r.Fatal(err)
+		}
+		r.want(r.say(lease.KindComplete, after.grants()[0]), lease.VerdictCommitted, lease.None)
+		r.submit(work())
+		if n := len(after.grants()); n != 1 {
+			r.Errorf("%d grants to a session without slots, want none more", n-1)
 		}
 	})
 }

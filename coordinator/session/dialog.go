@@ -105,22 +105,33 @@ func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger,
 	a := admission{dialog: d, gen: all.gen, upTo: max(seen, 1), whole: true}
 	all.mu.Unlock()
 
-	if a.takeOver(ss, old) {
+	if all.takeOver(&a, ss, old) {
 		return a, nil
 	}
 	return all.restart(ss, a, log, now)
 }
 
-// takeOver moves the session to a stream. What the old one is at is finished first; it neither takes nor sends anything after that.
-func (a *admission) takeOver(ss, old *Session) (ok bool) {
+// takeOver moves the session to a stream. What the old one is at is finished first; it neither takes nor sends anything after that. ok is false where the
+// session cannot go on as it was: a part of it is gone, or a stream that came later was faster and has it.
+func (all *dialogs) takeOver(a *admission, ss, old *Session) (ok bool) {
 	a.claim.Lock()
 	defer a.claim.Unlock()
-	a.out.detach()
 	if old != nil {
 		old.displaced()
 	}
+	if !all.belongs(a.dialog, ss) {
+		return false
+	}
+	a.out.detach()
 	a.next = a.in.attach(ss)
 	return a.out.attach(ss, a.upTo)
+}
+
+// belongs reports whether a session is a stream's.
+func (all *dialogs) belongs(d *dialog, ss *Session) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return d.stream == ss
 }
 
 // restart begins the sequences of a session anew.

@@ -1,12 +1,45 @@
 package session
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 )
+
+// W8: of two streams that resume a session at once the one that came later has it, whole, whichever is the first to take it over.
+func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
+	t.Attr("rules", "W8")
+	for _, laterFirst := range []bool{false, true} {
+		all, first := newDialogs(convert.Tokens{}), &Session{}
+		begun := all.begin(first, "a-1", nil, 0)
+		early, late := &Session{}, &Session{}
+		a, b := begun, begun
+		begun.stream = late // which was early for a moment
+		take := []func() bool{
+			func() bool { return all.takeOver(&a, early, first) },
+			func() bool { return all.takeOver(&b, late, early) },
+		}
+		if laterFirst {
+			slices.Reverse(take)
+		}
+		for _, takeOver := range take {
+			takeOver()
+		}
+		if begun.in.stream != late || begun.out.stream != late {
+			t.Errorf("the later one first %v: it does not have the session", laterFirst)
+		}
+		if first.resetCode() == "" || early.resetCode() == "" || late.resetCode() != "" {
+			t.Errorf("the later one first %v: resets %q, %q and %q", laterFirst, first.resetCode(), early.resetCode(), late.resetCode())
+		}
+		if _, err := all.restart(early, a, nil, 0); !errors.Is(err, errStale) {
+			t.Errorf("the earlier one is told %v", err)
+		}
+	}
+}
 
 // W11: what is kept of lost streams is bounded, the oldest is forgotten first, and all of it after a while.
 func TestKeptSessionsAreBounded(t *testing.T) {

@@ -53,18 +53,19 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 	if !ss.hasPlace(corr, lease.InstanceOf(k.session), engine.Instance(tenant, w.GetName(), old)) {
 		return admission{}, false
 	}
+	if !resumes {
+		a = ss.c.dialogs.begin(ss, k.session, ss.logFor(w, k.session), now)
+	} else {
+		var err error
+		if a, err = ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now); err != nil {
+			ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
+			return admission{}, false
+		}
+	}
 	if old != "" {
 		ss.c.replace(tenant, w.GetName(), old)
 	}
-	if !resumes {
-		return ss.c.dialogs.begin(ss, k.session, ss.logFor(w, k.session), now), true
-	}
-	a, err := ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now)
-	if err != nil {
-		ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
-		return admission{}, false
-	}
-	a.resumed = true
+	a.resumed = resumes
 	return a, true
 }
 

@@ -93,16 +93,23 @@ func (ss *Session) room() int {
 	return ss.slots
 }
 
+// joined is the session as the engine knows it; nil before register.
+func (ss *Session) joined() *engine.Member {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.member
+}
+
 // resize tells the engine of the slots, where they have changed.
 func (ss *Session) resize() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
-	room := ss.room()
-	if room == ss.told {
+	m, room := ss.joined(), ss.room()
+	if m == nil || room == ss.told {
 		return
 	}
 	ss.told = room
-	_ = ss.c.Engine.Resize(ss.who.Tenant, ss.id, room) // a stopped engine pushes nothing
+	_ = ss.c.Engine.Resize(m, room) // a stopped engine pushes nothing
 }
 
 func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
