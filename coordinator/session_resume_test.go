@@ -369,3 +369,57 @@ func TestReplacedInstance(t *testing.T) {
 		})
 	}
 }
+
+// W8: what is handed over again after a restart is not what the worker reports meanwhile: after its verdict nobody may begin it once more.
+func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
+	t.Attr("rules", "W8 K1")
+	synctest.Test(t, func(t *testing.T) {
+		st := memstore.New()
+		r := newRig(t, st)
+		defer func() { r.close(t) }()
+		const tasks = 20
+		old, a := r.accepted(t, "w", tasks, nil)
+		r.submitAll(t, tasks)
+		var work []*lessorv1.Assignment
+		for len(work) < tasks { // and it acknowledges none
+			work = append(work, payloadOf[*lessorv1.Dispatch](old, old.next()).GetAssignments()...)
+		}
+		synctest.Wait()
+		r.close(t)
+		r = newRig(t, st)
+
+		tk, h := r.talk(t, "w"), hello("w")
+		goOn(a, 1)(h)
+		tk.say(h)
+		hear[*lessorv1.Accept](tk)
+		synctest.Wait()
+		release := hold(st) // so that both frames have their effect before either is answered
+		go func() {
+			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		tk.say(registration(tasks))
+		report := &lessorv1.Reports{}
+		for _, w := range work {
+			report.Reports = append(report.Reports, completed(w, ""))
+		}
+		tk.say(report)
+		synctest.Wait()
+		release()
+		synctest.Wait()
+		judged := false
+		for range 2 {
+			m := tk.next()
+			if verdicts := m.GetVerdicts().GetVerdicts(); verdicts != nil {
+				did(t, verdicts)
+				judged = true
+			}
+			if n := len(m.GetDispatch().GetAssignments()); judged && n > 0 {
+				t.Errorf("%d tasks are handed over after their verdicts", n)
+			}
+		}
+		tk.quiet()
+	})
+}

@@ -35,6 +35,7 @@ type Granted struct {
 	LeaseID string
 	Token   uint64 // fencing token
 	Bytes   int    // about what its assignment has, payload and checkpoint included; rather too many than too few
+	Again   bool   // it may have come to its holder before
 }
 
 // Notice tells the holder of a lease to stop.

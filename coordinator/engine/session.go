@@ -53,7 +53,9 @@ func (e *Engine) Knows(ctx context.Context, tenant string, instances ...string) 
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
-		e.batch.grant(t.member, e.granted(task))
+		g := e.granted(task)
+		g.Again = true
+		e.batch.grant(t.member, g)
 	}
 }
 

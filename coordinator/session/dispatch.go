@@ -57,10 +57,11 @@ func handOver(granted []engine.Granted) []handed {
 }
 
 // mayHaveEnded reports whether one of the leases should have been acknowledged or renewed by now: its dispatch has waited for a reader (W11) or for
-// the next stream (W8), and the lease as it was granted no longer tells for how long it lives, or whether it does.
+// the next stream (W8), and the lease as it was granted no longer tells for how long it lives, or whether it does. Of one that is handed over again the
+// holder may know, and have reported: that verdict may be on its way before the dispatch.
 func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
 	return slices.ContainsFunc(granted, func(g engine.Granted) bool {
-		return g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
+		return g.Again || g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
 	})
 }
 
