@@ -19,6 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -195,6 +196,36 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 			if c.path != path+":cancel" { // which is never refused, and so is not counted
 				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
+		}
+	})
+}
+
+// X4: what a quota has refused is in the audit, where the call leaves an entry, once in a minute; what is refused of other calls is not.
+func TestWhatQuotasRefuseIsAudited(t *testing.T) {
+	t.Attr("rules", "X4 X5")
+	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: Backup{Tenant: "acme"}}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		ctx := r.with(t, "acme")
+		id := lease.TaskID{Space: 1, Seq: 1}.String()
+		_ = errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id}))
+		for range 3 {
+			overQuota(t, errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
+			overQuota(t, errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
+			copied, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
+			if err == nil {
+				_, err = copied.Recv()
+			}
+			overQuota(t, err, quota.Calls, "tenant", "1/s:1")
+		}
+		time.Sleep(time.Second)
+		var told []string
+		for _, e := range r.events(ctx, t, everything()) {
+			if e.GetAction() != "CreateToken" {
+				told = append(told, strings.Join([]string{e.GetAction(), e.GetObject(), e.GetRequestId(), e.GetOutcome()}, " "))
+			}
+		}
+		if want := []string{"DeleteTask " + id + " r1 E.QUOTA.CALLS", "Backup   E.QUOTA.CALLS"}; !slices.Equal(told, want) {
+			t.Errorf("the audit has %q, want %q", told, want)
 		}
 	})
 }

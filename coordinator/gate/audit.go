@@ -69,6 +69,15 @@ func (g *Gate) refused(a records.Audit, err error) {
 	g.trail.Refuse(a)
 }
 
+// overdrawn takes note of a call that a quota has refused, where such a call leaves an entry.
+func (g *Gate) overdrawn(ctx context.Context, who Identity, method string, req any, over error) error {
+	err := refusal.Status(over)
+	if audited[method] {
+		g.refused(newEntry(ctx, who, method, req), err)
+	}
+	return err
+}
+
 // turnAway takes note of a caller who was not let in. An entry belongs to a tenant, so that there is none where nobody knows whose credential
 // it was; the log has those.
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {

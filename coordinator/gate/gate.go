@@ -75,7 +75,7 @@ func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	ctx = admitted
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return nil, refusal.Status(err)
+		return nil, g.overdrawn(ctx, who, info.FullMethod, req, err)
 	}
 	defer end()
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
@@ -94,7 +94,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	}
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return refusal.Status(err)
+		return g.overdrawn(ctx, who, info.FullMethod, nil, err)
 	}
 	defer end()
 	ctx, done := g.vigil.watch(ctx, who)
