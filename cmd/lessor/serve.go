@@ -55,7 +55,7 @@ Examples:
 
 // backupFlags bound AdminService.Backup.
 type backupFlags struct {
-	Tenant  string        `default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which have what is every tenant's."`
+	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which have what is every tenant's."`
 	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while it lasts, the file of the store grows with what is written."`
 	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup may stand still."`
 }

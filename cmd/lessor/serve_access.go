@@ -11,7 +11,7 @@ import (
 // accessFlags say who may come in, and how (X1). Their variables have names of their own: clients use the shorter ones.
 type accessFlags struct {
 	Auth       bool          `help:"Ask every caller for a token or a client certificate; lessor token create --data makes the first token."`
-	Audience   string        `name:"auth-audience" default:"lessor" placeholder:"NAME" help:"What tokens must be for; coordinators whose stores are copies of each other want different ones."`
+	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"What tokens must be for; coordinators whose stores are copies of each other want different ones."`
 	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
 	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
 	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Take client certificates of these authorities as credentials; implies --auth."`

@@ -32,7 +32,7 @@ type tokenCreateCmd struct {
 	Out      string        `type:"file" placeholder:"FILE" help:"Write the token to this file, for its owner alone, instead of printing it."`
 	Data     string        `type:"file" placeholder:"DIR" help:"Issue it by the store in this directory, of a coordinator that does not run: the first token, or one when all are lost."`
 	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant that the token is for. Otherwise it is the caller's."`
-	Audience string        `default:"lessor" placeholder:"NAME" help:"With --data: as in serve --auth-audience."`
+	Audience string        `type:"nonempty" default:"lessor" placeholder:"NAME" help:"With --data: as in serve --auth-audience."`
 }
 
 // Help is shown below the flags.
