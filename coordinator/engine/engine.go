@@ -89,7 +89,7 @@ type Engine struct {
 	callers   map[*taker]func([]Granted, error)  // unary requests that wait
 	asking    map[requestKey]*taker              // those of them that have an id
 	served    []*taker                           // those of them that have got something
-	stirred   *lanes[*queue]                     // queues to be matched, by tenant
+	stirred   *lanes[turn]                       // queues to be matched, by tenant
 	grants    uint64                             // since the start
 	nudged    map[*keyed]struct{}                // concurrency keys that may have room
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
@@ -136,7 +136,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
-		callers: map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newLanes[*queue](), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
+		callers: map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newStirred(), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		aheads: map[*ahead]struct{}{},
 	}

@@ -1,8 +1,9 @@
 package engine
 
 // lanes holds what waits, a lane for each key, and gives it out lane by lane in turn: whoever has much waiting delays another's one item by
-// one turn (T12). Within a lane the order stays.
+// one turn (T12). Within a lane the order stays, unless there is another one.
 type lanes[V any] struct {
+	less  func(a, b V) bool // what goes before what within a lane; nil: the order in which it came
 	byKey map[string]*lane[V]
 	ring  []*lane[V] // those that hold something
 	next  int        // of ring: whose turn it is
@@ -32,8 +33,11 @@ func (l *lanes[V]) push(key string, v V) {
 	if in == nil {
 		in = l.open(key)
 	}
+	if l.len++; l.less != nil {
+		in.pushHeap(v, l.less)
+		return
+	}
 	in.items = append(in.items, v)
-	l.len++
 }
 
 func (l *lanes[V]) open(key string) *lane[V] {
@@ -48,10 +52,7 @@ func (l *lanes[V]) open(key string) *lane[V] {
 }
 
 // pop takes the next item of the lane whose turn it is.
-func (l *lanes[V]) pop() (v V, ok bool) { return l.popBy(nil) }
-
-// popBy takes of that lane the least item by compare, the first of those that are alike; nil: the first of all.
-func (l *lanes[V]) popBy(compare func(a, b V) int) (v V, ok bool) {
+func (l *lanes[V]) pop() (v V, ok bool) {
 	if l.len == 0 {
 		return v, false
 	}
@@ -59,10 +60,11 @@ func (l *lanes[V]) popBy(compare func(a, b V) int) (v V, ok bool) {
 		l.next = 0
 	}
 	in := l.ring[l.next]
-	if compare != nil {
-		in.advance(compare)
+	if l.less != nil {
+		v = in.popLeast(l.less)
+	} else {
+		v = in.shift()
 	}
-	v = in.shift()
 	l.len--
 	if len(in.items) > 0 {
 		l.next++
@@ -74,17 +76,36 @@ func (l *lanes[V]) popBy(compare func(a, b V) int) (v V, ok bool) {
 	return v, true
 }
 
-// advance moves the least item to the first place. The others keep their order.
-func (in *lane[V]) advance(compare func(a, b V) int) {
-	items, best := in.items[in.first:], 0
-	for i := range items {
-		if compare(items[i], items[best]) < 0 {
-			best = i
+// pushHeap puts an item into a lane that is a heap.
+func (in *lane[V]) pushHeap(v V, less func(a, b V) bool) {
+	in.items = append(in.items, v)
+	for i := len(in.items) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !less(in.items[i], in.items[parent]) {
+			return
 		}
+		in.items[i], in.items[parent] = in.items[parent], in.items[i]
+		i = parent
 	}
-	v := items[best]
-	copy(items[1:], items[:best])
-	items[0] = v
+}
+
+// popLeast takes the least item of such a lane.
+func (in *lane[V]) popLeast(less func(a, b V) bool) V {
+	var zero V
+	least, last := in.items[0], len(in.items)-1
+	in.items[0], in.items[last] = in.items[last], zero
+	in.items = in.items[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < last && less(in.items[child+1], in.items[child]) {
+			child++
+		}
+		if child >= last || !less(in.items[child], in.items[i]) {
+			return least
+		}
+		in.items[i], in.items[child] = in.items[child], in.items[i]
+		i = child
+	}
 }
 
 // shift takes the first item. The memory of those before it is used again once they are the larger part.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -29,6 +30,36 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 	if _, ok := l.pop(); ok || len(l.byKey) != 0 || len(l.ring) != 0 {
 		t.Errorf("empty lanes hold %d keys", len(l.byKey))
+	}
+}
+
+// Lanes with an order give out the least item of each, in turn.
+func TestLanesWithAnOrder(t *testing.T) {
+	t.Attr("rules", "T12")
+	l := newLanes[int]()
+	l.less = func(a, b int) bool { return a < b }
+	var want []int
+	for range 1000 {
+		for n := rand.IntN(5); n > 0; n-- {
+			v := rand.IntN(100)
+			l.push("a", v)
+			want = append(want, v)
+		}
+		slices.Sort(want)
+		l.push("b", -1)
+		for range min(2, l.len) {
+			v, _ := l.pop()
+			if v == -1 {
+				continue
+			}
+			if v != want[0] {
+				t.Fatalf("taken: %d, want %d, the least of %d", v, want[0], len(want))
+			}
+			want = want[1:]
+		}
+	}
+	if n := l.waiting("a"); n != len(want) {
+		t.Errorf("%d wait, want %d", n, len(want))
 	}
 }
 

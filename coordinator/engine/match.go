@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"cmp"
-
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -11,26 +9,36 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 const grantsPerTurn = 64
 
-// stir marks a queue in which a task or a taker may have found its match. Where nobody waits for a task there is none; who comes stirs it again.
+// stir marks a queue in which a task or a taker may have found its match. Where nothing waits, or nobody, there is none; who comes stirs it again.
 func (e *Engine) stir(q *queue) {
-	if !q.stirs && q.hungry.Len() > 0 {
+	if !q.stirs && q.waiting > 0 && q.hungry.Len() > 0 {
 		q.stirs = true
-		e.stirred.push(q.space.name.Tenant, q)
+		e.stirred.push(q.space.name.Tenant, turn{q, q.granted})
 	}
 }
 
-// byTurn orders queues by their last grants: whose was longest ago is next. So one that shares its takers with another waits for one turn of it,
+// turn is that of a queue, which is next where its last grant was longest ago. So one that shares its takers with another waits for one turn of it,
 // whichever the takers name first and however many tasks wait there (T12).
-func byTurn(a, b *queue) int { return cmp.Compare(a.granted, b.granted) }
+type turn struct {
+	queue *queue
+	last  uint64 // number of the last grant when the queue was stirred
+}
+
+func newStirred() *lanes[turn] {
+	l := newLanes[turn]()
+	l.less = func(a, b turn) bool { return a.last < b.last }
+	return l
+}
 
 // match hands out what the stirred queues hold, by tenant and then by queue in turn (T12), and a task for each taker in turn. What does not
 // fit into the batch goes into the next one.
 func (e *Engine) match(now lease.Now) {
 	for e.nudge(); len(e.batch.changes) < maxBatchChanges; e.nudge() {
-		q, ok := e.stirred.popBy(byTurn)
+		next, ok := e.stirred.pop()
 		if !ok {
 			return
 		}
+		q := next.queue
 		q.stirs = false
 		if !e.matchQueue(q, now) {
 			e.stir(q)

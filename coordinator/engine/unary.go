@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	}
 	e.attend(t)
 	if r.Wait == 0 {
-		slices.SortStableFunc(t.queues, byTurn)
+		slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.granted, b.granted) })
 		for _, q := range t.queues {
 			for done := false; !done; done = e.matchQueue(q, e.now) {
 				e.nudge()
