@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -44,7 +45,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
 	}
-	co, err := coordinator.New(st, coordinator.Config{Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases})
+	co, err := coordinator.New(st, embeddedConfig(log))
 	if err != nil {
 		return nil, errors.Join(newError(storeDir, err), lis.Close(), st.Close())
 	}
@@ -53,6 +54,14 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	e := &embedded{store: st, socket: socket, stop: stop, alive: alive}
 	go func() { ended(cmp.Or(serveError(co.Serve(serving, lis, nil)), errStopped)) }()
 	return e, nil
+}
+
+// embeddedConfig has the run go on however full memory and disk are: nobody else could have the work.
+func embeddedConfig(log *slog.Logger) coordinator.Config {
+	return coordinator.Config{
+		Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases,
+		Sessions: session.Config{Health: session.Thresholds{MemPct: session.NeverFull, DiskPct: session.NeverFull}},
+	}
 }
 
 // listenSocket opens the socket; one may be left by a process that was killed.

@@ -73,6 +73,8 @@ func TestScripts(t *testing.T) {
 // setUp gives each script a home of its own, so that nothing of the machine's comes in.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	env.Setenv("LESSOR_HEALTH_MEM", "101") // the memory and the disk of the machine keep no work away
+	env.Setenv("LESSOR_HEALTH_DISK", "101")
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // else every process waits a second for races that its end may bring
 	env.Values["coordinator"] = &running{}
 	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })

@@ -59,7 +59,7 @@ func (c *crew) work(ctx context.Context, name string) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
 		Tenant: c.rig.Tenant,
-		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler),
+		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler), Metrics: neverFull,
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {
 				if s >= worker.StateRegistered {
@@ -82,6 +82,13 @@ func (c *crew) work(ctx context.Context, name string) error {
 		return cause
 	}
 	return nil
+}
+
+// neverFull leaves out how full memory and disk of the machine are: from some point on they would keep the work away.
+func neverFull(measured map[string]float64) map[string]float64 {
+	delete(measured, "mem_pct")
+	delete(measured, "disk_pct")
+	return measured
 }
 
 func call(f func()) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,8 +40,9 @@ type Process struct {
 	ended  chan struct{}
 }
 
-// quickExit spares a program with the race detector the second that it waits at its end by default.
-const quickExit = "GORACE=atexit_sleep_ms=0"
+// settings are of every process. The first spares a program with the race detector the second that it waits at its end by default; and the memory and the
+// disk of the machine keep no work away.
+var settings = []string{"GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101"}
 
 // Start starts a process.
 func Start(t testing.TB, c Command) *Process {
@@ -49,7 +51,7 @@ func Start(t testing.TB, c Command) *Process {
 		c.Path = binary
 	}
 	p := &Process{t: t, cmd: exec.Command(c.Path, c.Args...), stderr: &buffer{}, ended: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), quickExit), c.Env...)
+	p.cmd.Env = slices.Concat(os.Environ(), settings, c.Env)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
 	// For what a killed process leaves behind with its pipes open. Long enough for a busy machine to read what the others have printed: the rest is lost.

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/coordinator"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/worker"
@@ -95,7 +96,10 @@ func Start(tb TB) *Coordinator {
 // serve starts a server on the store.
 func (c *Coordinator) serve() {
 	c.tb.Helper()
-	server, err := coordinator.New(c.store, coordinator.Config{Logger: c.log})
+	server, err := coordinator.New(c.store, coordinator.Config{
+		Logger:   c.log,
+		Sessions: session.Config{Health: session.Thresholds{MemPct: session.NeverFull, DiskPct: session.NeverFull}}, // a test is not about its machine
+	})
 	if err != nil {
 		c.tb.Fatalf("workertest: start the coordinator: %v", err)
 	}

@@ -51,6 +51,24 @@ func wantState(t *testing.T, task *lessorv1.Task, want lessorv1.TaskState) {
 	}
 }
 
+// How full the machine of the test is keeps no work away.
+func TestFullMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{
+			Metrics: func(map[string]float64) map[string]float64 {
+				return map[string]float64{"mem_pct": 100, "disk_pct": 100}
+			},
+		})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		c.Run(w)
+		time.Sleep(time.Minute) // heartbeats have told
+		task := c.Submit(spec())
+		synctest.Wait()
+		wantState(t, c.Task(task), completed)
+	})
+}
+
 // A task goes through the real coordinator and comes back with its output (K1).
 func TestComplete(t *testing.T) {
 	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
