@@ -65,7 +65,7 @@ type Config struct {
 	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow; beyond, the oldest are
 	// dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default 64 KiB.
 	OutputBuffer int
-	// MaxMessageBytes is the largest frame, both ways; the coordinator's limit must not be smaller. An outcome that does
+	// MaxMessageBytes is the largest frame that is sent; the coordinator's limit must not be smaller. An outcome that does
 	// not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
 	MaxMessageBytes int
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -47,6 +48,9 @@ const (
 	frameOverhead = 4 << 10
 	// checkpointOverhead is more than the heartbeat around a checkpoint has, with all metrics of the worker and the attempt.
 	checkpointOverhead = frameOverhead + 2*maxMetrics*(maxID+metricOverhead)
+	// maxReceived is the largest frame of the coordinator that is read, in bytes. The coordinator bounds them itself, by limits that
+	// its operator may raise: a task over a limit of ours would break each stream that it is sent on, and hold up all behind it.
+	maxReceived = math.MaxInt32
 	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).
 	maxControl = 1_024
 	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).

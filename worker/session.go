@@ -135,7 +135,7 @@ func (s *session) call() (sessionStream, error) {
 	go func() {
 		defer func() { <-s.w.calling }()
 		stream, err := s.w.client.Session(s.ctx, grpc.WaitForReady(true),
-			grpc.MaxCallRecvMsgSize(s.w.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
+			grpc.MaxCallRecvMsgSize(maxReceived), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
 		called <- result{stream, err}
 	}()
 	select {

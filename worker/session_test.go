@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,30 @@ func TestIdleHeartbeat(t *testing.T) {
 			if !f.GetHeartbeat().GetHealthy() {
 				t.Errorf("heartbeat = %v, want healthy", f)
 			}
+		}
+		r.shutdown()
+	})
+}
+
+// S7: what a task may be is the coordinator's to say: one that is larger than what this worker may send is taken.
+func TestLargeTaskIsTaken(t *testing.T) {
+	t.Attr("rules", "S7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		sizes := make(chan int, 1)
+		r := c.run(worker.Config{MaxMessageBytes: 256 << 10}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			sizes <- len(task.Payload)
+			return nil, nil
+		})
+		s := c.accept()
+		d := dispatchOf("t1")
+		d.GetDispatch().Assignments[0].Task.Spec.Payload = make([]byte, 8<<20)
+		s.send(d)
+		s.started("t1")
+		f, _ := s.outcome()
+		s.commit(f)
+		if size := <-sizes; size != 8<<20 {
+			t.Errorf("the handler got %d bytes", size)
 		}
 		r.shutdown()
 	})

@@ -159,7 +159,7 @@ func (t *Task) Output(channel string) io.Writer {
 
 // SaveCheckpoint saves data durably with the coordinator and hands it to later attempts as Task.Checkpoint. It waits for
 // the answer: nil means that a crash of either side cannot undo it (A6). At most 64 KiB, and not empty. Errors: ctx's
-// cause; a *StopError where the lease is lost; a *RejectedError where data is too large; ErrFinished.
+// cause, with which it may be saved or not; a *StopError where the lease is lost; a *RejectedError where data is too large; ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 	if room := t.a.w.cfg.MaxMessageBytes - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{

@@ -69,7 +69,8 @@ func New(conn grpc.ClientConnInterface) *Client {
 
 // Submit makes one task and returns when it is durable. created of the result is false where its idempotency_key had made it before. The
 // error is a status, with the code and field that SubmitTask would have given; see the package comment for which of them mean that the
-// outcome is unknown. The spec must not be changed until Submit has returned.
+// outcome is unknown. The spec must not be changed until Submit has returned. It has at most 4 MiB less 1 KiB: larger ones, where the coordinator
+// takes them, are for SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
 	raw, err := encode(spec)
 	if err != nil {
