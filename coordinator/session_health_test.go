@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,6 +188,30 @@ func TestThresholdsCanBeSet(t *testing.T) {
 		tk.wantHealth(degraded)
 		time.Sleep(time.Second)
 		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
+	})
+}
+
+// W9: a worker that gets no new work is told why, in the answer to each heartbeat, and the log tells it once.
+func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
+	t.Attr("rules", "W9")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 1)
+		const why = "disk_pct is 96: no new work from 95 on, until it is 90"
+		for i, want := range []string{"", why, why, ""} {
+			pct := 20.0
+			if want != "" {
+				pct = 96
+			}
+			ack := tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": pct}})
+			wantText(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
+		}
+		ack := tk.beatOf(&lessorv1.WorkerHeartbeat{})
+		wantText(t, "no_new_work", ack.GetNoNewWork(), "it says that it is not healthy: no new work")
+		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, why: 1} {
+			if got := strings.Count(r.log.String(), words); got != want {
+				t.Errorf("the log says %s %d times, want %d", words, got, want)
+			}
+		}
 	})
 }
 

@@ -1,8 +1,11 @@
 package worker_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,5 +52,28 @@ func TestGauges(t *testing.T) {
 			t.Errorf("measured %d times in an interval", n)
 		}
 		r.shutdown()
+	})
+}
+
+// W9: what keeps new work away is in the log of the worker, once, and so is its end.
+func TestNoNewWorkIsTold(t *testing.T) {
+	t.Attr("rules", "W9")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		var log bytes.Buffer // read it only when all is quiet
+		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, echo)
+		s := c.accept()
+		for _, why := range []string{"", "the disk is full", "the disk is full", ""} {
+			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
+			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: why}}})
+		}
+		synctest.Wait()
+		r.shutdown()
+		synctest.Wait()
+		for _, words := range []string{`level=WARN msg="the coordinator gives no new work" worker=w1 why="the disk is full"`, `msg="the coordinator gives new work again"`} {
+			if n := strings.Count(log.String(), words); n != 1 {
+				t.Errorf("the log says %d times %s, want once:\n%s", n, words, log.String())
+			}
+		}
 	})
 }

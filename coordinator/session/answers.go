@@ -71,8 +71,8 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	}})
 }
 
-// renewals answers a heartbeat frame; err means that there is no verdict.
-func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
+// renewals answers a heartbeat frame; err means that there is no verdict. noNewWork is what keeps new work away.
+func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
@@ -90,7 +90,7 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 			items[i] = m
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_HeartbeatAck{
-			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime},
+			HeartbeatAck: &lessorv1.HeartbeatAck{Leases: items, ServerTime: serverTime, NoNewWork: noNewWork},
 		}}
 	}})
 }

@@ -19,27 +19,35 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	}
 	ss.awaitHeartbeat()
 	ss.mu.Lock()
+	well := ss.health.takesWork()
 	ss.health.hear(m, ss.slots)
+	kept := ss.health.kept()
 	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
+	switch {
+	case well && kept != "":
+		ss.logger().Warn("the worker gets no new work", "why", kept)
+	case !well && kept == "":
+		ss.logger().Info("the worker gets new work again")
+	}
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	in := convert.NewIntake(ss.c.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
 		reports[i] = convert.ParseHeartbeat(l, in)
 		reports[i].Session = ss.id
 	}
-	ss.renew(corr, m.GetLeases(), reports)
+	ss.renew(corr, m.GetLeases(), reports, kept)
 	ss.resize()
 }
 
-// renew has the leases judged that a heartbeat names.
-func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report) {
+// renew has the leases judged that a heartbeat names. The answer tells what keeps new work away.
+func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, kept string) {
 	if !ss.out.beatTurn() {
 		return
 	}
 	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.beatJudged(len(reports))
-		ss.out.renewals(corr, bytes, reports, answers, err)
+		ss.out.renewals(corr, bytes, reports, answers, kept, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
 				ss.feedProgress(leases[i])

@@ -134,6 +134,14 @@ func (h *wellness) takesWork() bool {
 	return h.word && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
+// kept is what keeps new work away; empty: nothing does.
+func (h *wellness) kept() (why string) {
+	if !h.takesWork() {
+		_, why = h.shown()
+	}
+	return why
+}
+
 // shown is the gravest of what is wrong, and why.
 func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 	switch {

@@ -1816,7 +1816,9 @@ type HeartbeatAck struct {
 	// One per lease named, in its order.
 	Leases []*LeaseAck `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// Coordinator's wall clock.
-	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	ServerTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	// Why the worker gets no new work, by what its heartbeats say of it (W9). Empty: they keep none away.
+	NoNewWork     string `protobuf:"bytes,3,opt,name=no_new_work,json=noNewWork,proto3" json:"no_new_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1863,6 +1865,13 @@ func (x *HeartbeatAck) GetServerTime() *timestamppb.Timestamp {
 		return x.ServerTime
 	}
 	return nil
+}
+
+func (x *HeartbeatAck) GetNoNewWork() string {
+	if x != nil {
+		return x.NoNewWork
+	}
+	return ""
 }
 
 // LeaseAck is the verdict on the renewal of one lease.
@@ -2774,11 +2783,12 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"x\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x98\x01\n" +
 	"\fHeartbeatAck\x12+\n" +
 	"\x06leases\x18\x01 \x03(\v2\x13.lessor.v1.LeaseAckR\x06leases\x12;\n" +
 	"\vserver_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xab\x05\n" +
+	"serverTime\x12\x1e\n" +
+	"\vno_new_work\x18\x03 \x01(\tR\tnoNewWork\"\xab\x05\n" +
 	"\bLeaseAck\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12*\n" +

@@ -1774,6 +1774,13 @@ func (m *HeartbeatAck) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.NoNewWork) > 0 {
+		i -= len(m.NoNewWork)
+		copy(dAtA[i:], m.NoNewWork)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.NoNewWork)))
+		i--
+		dAtA[i] = 0x1a
+	}
 	if m.ServerTime != nil {
 		size, err := (*timestamppb.Timestamp)(m.ServerTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -3273,6 +3280,10 @@ func (m *HeartbeatAck) SizeVT() (n int) {
 	}
 	if m.ServerTime != nil {
 		l = (*timestamppb.Timestamp)(m.ServerTime).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.NoNewWork)
+	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -7667,6 +7678,38 @@ func (m *HeartbeatAck) UnmarshalVT(dAtA []byte) error {
 			if err := (*timestamppb.Timestamp)(m.ServerTime).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 3:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field NoNewWork", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.NoNewWork = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
