@@ -149,7 +149,7 @@ func (m *metrics) answered(route string, status int) {
 }
 
 // watch adds what is read at each scrape.
-func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, diskFull func() bool) {
+func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -161,12 +161,16 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })
-	gauge("lessor_disk_full", "1 while the disk is so full that no tasks are taken in.", func() float64 {
-		if diskFull() {
-			return 1
+	while := func(is func() bool) func() float64 {
+		return func() float64 {
+			if is != nil && is() {
+				return 1
+			}
+			return 0
 		}
-		return 0
-	})
+	}
+	gauge("lessor_disk_full", "1 while the disk is so full that no tasks are taken in.", while(cfg.DiskFull))
+	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 }
 
 // taskCounts are the tasks that have not ended, counted at each scrape.

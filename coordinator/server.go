@@ -88,7 +88,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		cfg.Logger.Info("older leases have ended", "epoch", eng.Epoch())
 	}
 	open := session.NewRegistry()
-	m.watch(open, eng, st, cfg.DiskFull)
+	m.watch(open, eng, st, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		doors: porch.NewDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
