@@ -428,6 +428,7 @@ type running struct {
 	errors   []error
 	verdicts []*lessorv1.ReportVerdict
 	states   []worker.State
+	kept     []string
 }
 
 // run starts a worker whose tasks of type "work" are done by h.
@@ -455,8 +456,9 @@ func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
 
 func (r *running) hooks() worker.Hooks {
 	return worker.Hooks{
-		OnError: func(err error) { r.mu.Lock(); defer r.mu.Unlock(); r.errors = append(r.errors, err) },
-		OnState: func(s worker.State) { r.mu.Lock(); defer r.mu.Unlock(); r.states = append(r.states, s) },
+		OnError:     func(err error) { r.mu.Lock(); defer r.mu.Unlock(); r.errors = append(r.errors, err) },
+		OnState:     func(s worker.State) { r.mu.Lock(); defer r.mu.Unlock(); r.states = append(r.states, s) },
+		OnNoNewWork: func(why string) { r.mu.Lock(); defer r.mu.Unlock(); r.kept = append(r.kept, why) },
 		OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,18 +56,24 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// W9: what keeps new work away is in the log of the worker, once, and so is its end.
+// W9: what keeps new work away is told once, however many sessions it lasts, and so is its end.
 func TestNoNewWorkIsTold(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
+		const full = "the disk is full"
 		c := startCoordinator(t)
 		var log bytes.Buffer // read it only when all is quiet
 		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, echo)
-		s := c.accept()
-		for _, why := range []string{"", "the disk is full", "the disk is full", ""} {
-			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
-			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: why}}})
+		for _, session := range [][]string{{"", full, full}, {full}, {""}} {
+			s := c.accept()
+			for _, why := range session {
+				f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
+				s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: why}}})
+			}
+			synctest.Wait()
+			s.finish(errBroken)
 		}
+		c.accept()
 		synctest.Wait()
 		r.shutdown()
 		synctest.Wait()
@@ -74,6 +81,9 @@ func TestNoNewWorkIsTold(t *testing.T) {
 			if n := strings.Count(log.String(), words); n != 1 {
 				t.Errorf("the log says %d times %s, want once:\n%s", n, words, log.String())
 			}
+		}
+		if want := []string{full, ""}; !slices.Equal(r.kept, want) {
+			t.Errorf("the hook was told %q, want %q", r.kept, want)
 		}
 	})
 }

@@ -17,6 +17,9 @@ type Hooks struct {
 	// OnStop is called when a handler's context ends early, and again when a cancelled or draining attempt then loses
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
+	// OnNoNewWork is called when the coordinator begins to give no new work, and says why: memory or disk of the machine are nearly full (W9). When
+	// it gives new work again, why is empty.
+	OnNoNewWork func(why string)
 	// OnError is called for what concerns the operator: a session that broke or did not come about, such as ErrNoConnection
 	// (the worker connects again by itself; that the coordinator closes a connection of an hour is not told), an error that the coordinator reported, ErrUndelivered, ErrStuck.
 	OnError func(error)

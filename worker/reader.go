@@ -89,7 +89,7 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Verdicts:
 		s.verdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
 	case *lessorv1.SessionResponse_HeartbeatAck:
-		s.hearWhy(p.HeartbeatAck.GetNoNewWork())
+		s.w.hearWhy(p.HeartbeatAck.GetNoNewWork())
 		s.heartbeatAck(f.GetCorr(), p.HeartbeatAck.GetLeases())
 	case *lessorv1.SessionResponse_Cancel:
 		s.w.cancel(p.Cancel)
@@ -217,16 +217,22 @@ func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	}
 }
 
-// hearWhy tells, once, what keeps new work away: a worker that nobody gives anything looks like one for which there is none.
-func (s *session) hearWhy(noNewWork string) {
+// hearWhy tells, once, what keeps new work away: a worker that nobody gives anything looks like one for which there is none. A session that
+// begins anew changes nothing of it.
+func (w *Worker) hearWhy(noNewWork string) {
 	kept := noNewWork != ""
-	switch {
-	case kept && !s.kept:
-		s.w.log.Warn("the coordinator gives no new work", "why", noNewWork)
-	case s.kept && !kept:
-		s.w.log.Info("the coordinator gives new work again")
+	if kept == w.kept {
+		return
 	}
-	s.kept = kept
+	w.kept = kept
+	if kept {
+		w.log.Warn("the coordinator gives no new work", "why", noNewWork)
+	} else {
+		w.log.Info("the coordinator gives new work again")
+	}
+	if hook := w.cfg.Hooks.OnNoNewWork; hook != nil {
+		hook(noNewWork)
+	}
 }
 
 // heartbeatAck settles the heartbeats of the frame that is answered.

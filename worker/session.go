@@ -42,9 +42,6 @@ type session struct {
 	told      capacity
 	drainSent bool
 
-	// kept: the coordinator has said that it gives no new work. The reader's.
-	kept bool
-
 	// ended is closed when the reader has ended; readErr and established are the reader's until then. established: the
 	// coordinator has said something after accept, and so has nothing against the registration.
 	ended       chan struct{}

@@ -54,6 +54,8 @@ type Worker struct {
 
 	// base is the parent of all handler contexts: Run's context without its end.
 	base context.Context
+	// kept: the coordinator has said that it gives no new work. The reader's, of which there is one at a time.
+	kept bool
 	// calling holds a token while a call opens a stream.
 	calling chan struct{}
 	// wake tells the writer that there is something to send.

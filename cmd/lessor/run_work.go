@@ -126,6 +126,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 		Concurrency:  r.jobs(),
 		DrainTimeout: r.DrainTimeout,
 		Logger:       r.logger(),
+		Hooks:        worker.Hooks{OnNoNewWork: r.sayKept},
 	})
 	if err != nil {
 		return nil, fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
@@ -164,4 +165,13 @@ func (r *runWork) whyEnded(err error) error {
 // sayStopping tells what the first signal does.
 func (r *runWork) sayStopping() {
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
+}
+
+// sayKept tells why nothing happens, which the log says only with --verbose, and when it goes on.
+func (r *runWork) sayKept(why string) {
+	if why == "" {
+		r.screen.Note("the coordinator gives new work again")
+		return
+	}
+	r.screen.Note("waiting: the coordinator gives no new work: %s", why)
 }

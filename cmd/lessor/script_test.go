@@ -154,7 +154,10 @@ func (r *running) start(ts *testscript.TestScript, args []string) (addr string, 
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = "lessor" // by which testscript knows what to be
 	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"))
+	cmd.Env = os.Environ()
+	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	r.log.Reset()
