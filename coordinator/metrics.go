@@ -173,7 +173,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 }
 
-// taskCounts are the tasks that have not ended, counted at each scrape.
+// taskCounts are the tasks that have not ended, as they are at each scrape.
 type taskCounts struct{ eng *engine.Engine }
 
 var (

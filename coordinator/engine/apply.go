@@ -40,18 +40,8 @@ func (e *Engine) recount(c *lease.Change) {
 	}
 	q := e.queueOf(c)
 	e.populate(q.space.name.Tenant, before, after)
-	if before != uncounted {
-		q.counts[before]--
-	}
-	if after != uncounted {
-		q.counts[after]++
-	}
-	if isParked(c.Old) {
-		q.parked--
-	}
-	if isParked(c.New) {
-		q.parked++
-	}
+	q.recount(c, before, after)
+	e.total.recount(c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
 		e.stir(q)
 	}

@@ -78,6 +78,7 @@ type Engine struct {
 	spaces    map[uint32]*space
 	byName    map[Space]*space
 	unended   map[string]uint64 // tasks that have not ended, by tenant
+	total     tally             // of the tasks of all queues
 	lastSpace uint32            // highest number of a space
 	serving   *timeline
 	wall      *timeline

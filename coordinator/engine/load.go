@@ -86,6 +86,9 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		made.createdAt = q.CreatedAt
 		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
 		made.parked = q.Parked
+		e.total.counts[countReady] += q.Ready
+		e.total.counts[countScheduled] += q.Scheduled
+		e.total.parked += q.Parked
 		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
 		made.bucket = lease.UsedUp(e.now.Serving)
 		return nil
@@ -131,6 +134,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.remember(t)
 		space := e.spaces[t.ID.Space]
 		e.queue(space, t.Spec.Queue).counts[countLeased]++
+		e.total.counts[countLeased]++
 		e.unended[t.Tenant]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)

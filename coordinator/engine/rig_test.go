@@ -87,6 +87,24 @@ func (r *rig) end() {
 		r.Fatal(err)
 	}
 	r.verify()
+	r.totals()
+}
+
+// totals checks that the sum that is kept of the tasks of all queues is their sum.
+func (r *rig) totals() {
+	r.Helper()
+	var sum tally
+	for _, s := range r.spaces {
+		for _, q := range s.queues {
+			for i, n := range q.counts {
+				sum.counts[i] += n
+			}
+			sum.parked += q.parked
+		}
+	}
+	if r.total != sum {
+		r.Errorf("all tasks are counted as %v, and those of the queues as %v", r.total, sum)
+	}
 }
 
 // verify looks through the store that is left: whatever a test did, all that its records promise holds.

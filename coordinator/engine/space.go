@@ -34,8 +34,7 @@ type queue struct {
 	name      string
 	createdAt lease.Wall // 0: no task yet, only workers that wait
 	attending int        // takers that want it
-	counts    [3]uint64  // by countOf
-	parked    uint64     // of the ready ones
+	tally                // of its tasks
 	batch     uint64     // the last one that writes its record
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
@@ -65,7 +64,29 @@ func (q *queue) state() lease.Queue {
 	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
 }
 
-// Indexes of queue.counts.
+// tally is how many tasks there are.
+type tally struct {
+	counts [3]uint64 // by countOf
+	parked uint64    // of the ready ones
+}
+
+// recount takes a change into account, of a task that countOf counts so before and after it.
+func (t *tally) recount(c *lease.Change, before, after int) {
+	if before != uncounted {
+		t.counts[before]--
+	}
+	if after != uncounted {
+		t.counts[after]++
+	}
+	if isParked(c.Old) {
+		t.parked--
+	}
+	if isParked(c.New) {
+		t.parked++
+	}
+}
+
+// Indexes of tally.counts.
 const (
 	countReady = iota
 	countScheduled
