@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,7 +115,7 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 }
 
 // W9: memory and disk that are nearly full keep new work away until they are 5 points lower; the state stays. A heartbeat without
-// that gauge changes nothing.
+// that gauge, or with one that is no number, changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -125,7 +126,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 				tk.wantHealth(healthy)
 				tk.beatWith(map[string]float64{gauge: limit})
 				r.submitAll(t, 1)
-				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}} {
+				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}, {gauge: math.NaN()}} {
 					tk.beatWith(metrics)
 					tk.wantHealth(suspended)
 				}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -119,10 +120,11 @@ const (
 	diskPct = "disk_pct"
 )
 
-// hear takes what a heartbeat says of the gauge. One that does not name it says nothing of it: a worker that cannot measure for once is not well again.
+// hear takes what a heartbeat says of the gauge. One that does not name it, or has no number for it, says nothing of it: a worker that cannot measure
+// for once is not well again.
 func (g *gauge) hear(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
-	if !told {
+	if !told || math.IsNaN(pct) {
 		return
 	}
 	g.full = pct >= limit || g.full && pct > limit-lowerBy
