@@ -29,6 +29,7 @@ type Client struct {
 	mu      sync.Mutex
 	waiting []*call // not yet sent
 	closed  bool
+	opening bool  // a stream is being opened
 	trouble error // why the last stream was lost, or none opened; nil once one was of use again
 
 	wake chan struct{} // holds one token while there is something new for the sender
@@ -90,12 +91,16 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	}
 }
 
-// givenUp is what Submit returns once ctx has ended. Where there is no stream it says why: what is sent again by itself has no error of its own.
+// givenUp is what Submit returns once ctx has ended. Where there is no stream, or none yet, it says why: what is sent again by itself has no error of its own.
 func (c *Client) givenUp(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := status.FromContextError(ctx.Err())
-	if c.trouble == nil {
+	switch {
+	case c.trouble != nil:
+	case c.opening:
+		return status.Errorf(st.Code(), "%s; no stream to the coordinator has opened: the connection, or the source of its credentials, takes too long", st.Message())
+	default:
 		return st.Err()
 	}
 	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.trouble).Message())
@@ -106,6 +111,13 @@ func (c *Client) inTrouble(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = err
+}
+
+// nowOpening says whether a stream is being opened.
+func (c *Client) nowOpening(is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opening = is
 }
 
 // last is what became of a call when the client was closed.

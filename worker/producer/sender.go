@@ -144,7 +144,9 @@ type stream struct {
 
 func openStream(ctx context.Context, c *Client) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	c.nowOpening(true)
 	frames, err := submitTo(ctx, c.tasks)
+	c.nowOpening(false)
 	if err != nil {
 		cancel()
 		return nil, err
