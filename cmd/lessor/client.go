@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"net"
 	"time"
 
@@ -15,8 +16,11 @@ import (
 const (
 	// callTimeout is how long a unary call may take.
 	callTimeout = 30 * time.Second
-	// maxAnswer is the largest message that a client takes, in bytes: tasks with large payloads and outputs, in pages.
-	maxAnswer = 64 << 20
+	// maxAnswer is the largest message that a client takes, in bytes. The coordinator bounds them itself: a payload and an output, each of
+	// as much as it may be set to allow, are in one answer.
+	maxAnswer = math.MaxInt32
+	// maxPayload is the largest payload that a coordinator can be set to allow.
+	maxPayload = 64 << 20
 )
 
 // server is the flag of every command that talks to a coordinator.

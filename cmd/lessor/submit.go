@@ -131,12 +131,12 @@ const largeHint = "store it elsewhere and submit its name, or raise --limit-payl
 
 // readPayload reads everything up to what fits into a message; the exact limit is the coordinator's to say.
 func readPayload(r io.Reader, name string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxPayload+1))
 	if err != nil {
 		return nil, fail(exitUsage, "", "payload: %v", err)
 	}
-	if len(data) > maxAnswer {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxAnswer))
+	if len(data) > maxPayload {
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxPayload))
 	}
 	return data, nil
 }
