@@ -211,3 +211,34 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 		})
 	}
 }
+
+// W8 W10: work that waits for the next stream while an operator takes it back is not handed over there.
+func TestWorkThatWasTakenBackIsNotHandedOver(t *testing.T) {
+	t.Attr("rules", "W8 W10")
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+		slow := r.mute(t, "slow")
+		slow.say(hello("slow"))
+		first, err := slow.stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.say(registration(4))
+		synctest.Wait()
+		for range 4 { // the windows hold none of the last
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
+			synctest.Wait()
+		}
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "slow", Requeue: true})
+		slow.cut()
+		synctest.Wait()
+		tk, _ := r.accepted(t, "slow", 4, goOn(first.GetAccept(), first.GetSeq()))
+		for again := 0; again < 4; {
+			for _, a := range tk.next().GetDispatch().GetAssignments() {
+				if a.GetAttempt() == 1 {
+					t.Errorf("%s is handed over, which was taken back", a.GetAttemptId())
+				}
+				again++
+			}
+		}
+	})
+}

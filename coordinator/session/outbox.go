@@ -51,6 +51,7 @@ type waiting struct {
 // push is leases handed out, or another frame that no frame of the worker asked for.
 type push struct {
 	granted []engine.Granted
+	stale   bool // some of them have waited for the stream; they may have been taken back meanwhile, and nobody was there to be told
 	frame   *outgoing
 }
 
@@ -88,6 +89,9 @@ func (o *outbox) proceed() {
 	defer o.mu.Unlock()
 	if o.held {
 		o.held = false
+		for i := range o.waiting.pushed {
+			o.waiting.pushed[i].stale = true
+		}
 		o.wake()
 	}
 }
@@ -212,6 +216,7 @@ func (o *outbox) took(id string) {
 type parcel struct {
 	*sentFrame
 	granted []engine.Granted
+	stale   bool   // see push
 	ack     string // what it acknowledges
 	answer  int    // room that it gives back
 	again   bool   // it was sent before
@@ -252,7 +257,7 @@ func (w *waiting) nextPush() (p parcel) {
 		p.sentFrame = &sentFrame{make: f.make, asks: f.asks, bytes: f.kept}
 	} else {
 		n := fill(first.granted)
-		p.granted = first.granted[:n]
+		p.granted, p.stale = first.granted[:n], first.stale
 		p.sentFrame = &sentFrame{leases: handOver(p.granted), asks: true, bytes: n * handedSize}
 		if first.granted = first.granted[n:]; len(first.granted) > 0 {
 			return p

@@ -74,7 +74,7 @@ func (ss *Session) build(p parcel) (*lessorv1.SessionResponse, error) {
 		return p.make(ss.c.Engine.Now()), nil
 	}
 	granted := p.granted
-	if granted == nil || mayHaveEnded(granted, ss.c.Engine.Now()) { // it is sent again, or goes out late
+	if granted == nil || p.stale || mayHaveEnded(granted, ss.c.Engine.Now()) { // it is sent again, or goes out late
 		var err error
 		if granted, err = ss.c.regrant(p.leases); err != nil {
 			return nil, err
