@@ -212,6 +212,9 @@ func (s *session) awaitAccept(asked time.Time) (*lessorv1.Accept, error) {
 			s.accepted(f, asked)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
+			if p.Error.GetCode() == codeSeqGap { // which waited for the stream, and has overtaken an accept that was lost on its way
+				continue
+			}
 			return nil, &frameError{p.Error}
 		case *lessorv1.SessionResponse_Reset_:
 			return nil, &resetError{p.Reset_}
