@@ -241,15 +241,17 @@ func TestRunOnce(t *testing.T) {
 	})
 }
 
-// W7, W8: a gap that is told before the accept is no answer to the handshake: it waited for the stream, and the accept says where to go on.
-func TestGapBeforeAccept(t *testing.T) {
+// W7, W8: an error about another frame that comes before the accept is no answer to the handshake: it waited for the stream, and the accept says where to go on.
+func TestErrorBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		c.accepts = func(s *stream, _ *lessorv1.Accept) {
-			s.resend(&lessorv1.SessionResponse{
-				Id: "gap", Corr: "f7", Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.RESULT.SEQ_GAP", ExpectedSeq: 7}},
-			})
+			for _, code := range []string{"E.RESULT.SEQ_GAP", "E.CMD.UNKNOWN"} {
+				s.resend(&lessorv1.SessionResponse{
+					Id: code, Corr: "f7", Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: code, ExpectedSeq: 7}},
+				})
+			}
 		}
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()

@@ -156,10 +156,11 @@ func (s *session) call() (sessionStream, error) {
 // handshake says who connects, and perhaps which session goes on, and waits for accept.
 func (s *session) handshake() error {
 	asked := time.Now()
-	if err := s.send(s.hello()); err != nil {
+	hello := s.hello()
+	if err := s.send(hello); err != nil {
 		return err
 	}
-	accept, err := s.awaitAccept(asked)
+	accept, err := s.awaitAccept(hello.GetId(), asked)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (s *session) hello() *lessorv1.SessionRequest {
 }
 
 // awaitAccept reads up to the answer to the handshake, which was made at the given time. What else comes is told to be out of place, and not waited for.
-func (s *session) awaitAccept(asked time.Time) (*lessorv1.Accept, error) {
+func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, error) {
 	for {
 		f, err := s.stream.Recv()
 		if err != nil {
@@ -212,7 +213,7 @@ func (s *session) awaitAccept(asked time.Time) (*lessorv1.Accept, error) {
 			s.accepted(f, asked)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
-			if p.Error.GetCode() == codeSeqGap { // which waited for the stream, and has overtaken an accept that was lost on its way
+			if corr := f.GetCorr(); corr != "" && corr != hello { // about a frame of the stream before: it has overtaken an accept that was lost on its way
 				continue
 			}
 			return nil, &frameError{p.Error}
