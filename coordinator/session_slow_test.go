@@ -165,6 +165,24 @@ func TestFullQueueGetsNoWork(t *testing.T) {
 	})
 }
 
+// clogged is a worker that reads its accept and nothing after it, with four tasks on their way to it, of which the last waits at the coordinator.
+func (r *rig) clogged(t *testing.T) (slow *talker, accept *lessorv1.SessionResponse) {
+	t.Helper()
+	slow = r.mute(t, "slow")
+	slow.say(hello("slow"))
+	accept, err := slow.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow.say(registration(4))
+	synctest.Wait()
+	for range 4 { // the windows hold none of the last
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
+		synctest.Wait()
+	}
+	return slow, accept
+}
+
 // W11 W8: work that waits to be sent until its lease has ended is not handed over: not where the worker reads again, nor on its next stream. Who got it
 // would run it beside the next attempt.
 func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
@@ -172,18 +190,7 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				slow := r.mute(t, "slow")
-				slow.say(hello("slow"))
-				first, err := slow.stream.Recv()
-				if err != nil {
-					t.Fatal(err)
-				}
-				slow.say(registration(4))
-				synctest.Wait()
-				for range 4 { // the windows hold none of the last
-					r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
-					synctest.Wait()
-				}
+				slow, first := r.clogged(t)
 				time.Sleep(20 * time.Second) // by then nobody holds any of them
 				read := time.Now()
 				hear := slow.stream.Recv
@@ -216,18 +223,7 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 func TestWorkThatWasTakenBackIsNotHandedOver(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		slow := r.mute(t, "slow")
-		slow.say(hello("slow"))
-		first, err := slow.stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow.say(registration(4))
-		synctest.Wait()
-		for range 4 { // the windows hold none of the last
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
-			synctest.Wait()
-		}
+		slow, first := r.clogged(t)
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "slow", Requeue: true})
 		slow.cut()
 		synctest.Wait()
