@@ -60,7 +60,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 func embeddedConfig(log *slog.Logger) coordinator.Config {
 	return coordinator.Config{
 		Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases,
-		Sessions: session.Config{Health: session.Thresholds{MemPct: session.NeverFull, DiskPct: session.NeverFull}},
+		Sessions: session.Config{Health: session.NeverFull},
 	}
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 // Thresholds say from where on a worker is not well (W9). One that is 0 takes its default.
 type Thresholds struct {
 	// MemPct and DiskPct are how full its memory and its disk may be, in percent, before it gets no new work; it gets some again when they
-	// are 5 points lower. More than 5; more than 100, as NeverFull, is never. Default: 90 and 95.
+	// are 5 points lower. More than 5; more than 100 is never. Default: 90 and 95.
 	MemPct, DiskPct float64
 	// Missed is how many heartbeats in a row may be missed before the session is lost: 2 to 1,000. With one less the worker is DEGRADED and
 	// gets no new work. Default: 3.
@@ -38,8 +38,8 @@ type Thresholds struct {
 	SaturatedAfter time.Duration
 }
 
-// NeverFull is a threshold that no memory and no disk reaches: for workers on the machine of the coordinator, where nobody else could have their work.
-const NeverFull = 101
+// NeverFull has thresholds that no memory and no disk reaches: for workers on the machine of the coordinator, where nobody else could have their work.
+var NeverFull = Thresholds{MemPct: 101, DiskPct: 101}
 
 // Defaults of Config.
 const (

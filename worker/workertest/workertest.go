@@ -98,7 +98,7 @@ func (c *Coordinator) serve() {
 	c.tb.Helper()
 	server, err := coordinator.New(c.store, coordinator.Config{
 		Logger:   c.log,
-		Sessions: session.Config{Health: session.Thresholds{MemPct: session.NeverFull, DiskPct: session.NeverFull}}, // a test is not about its machine
+		Sessions: session.Config{Health: session.NeverFull}, // a test is not about its machine
 	})
 	if err != nil {
 		c.tb.Fatalf("workertest: start the coordinator: %v", err)
