@@ -10,9 +10,9 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
 // Config is everything about a worker that has a good default. The zero Config runs. Names have no control characters.
@@ -228,25 +228,16 @@ func checkNotEmpty(field, text string) error {
 }
 
 // checkID checks an identifier, which may be empty.
-func checkID(field, id string) error {
-	if err := checkText(field, id); err != nil {
-		return err
-	}
-	if strings.ContainsFunc(id, isControl) {
-		return fmt.Errorf("worker: %s %q has a control character", field, id)
-	}
-	return nil
-}
+func checkID(field, id string) error { return ofWorker(text.CheckID(field, id)) }
 
 // checkText checks free text.
-func checkText(field, text string) error {
-	switch {
-	case len(text) > maxID:
-		return fmt.Errorf("worker: %s has %d bytes; at most %d are allowed", field, len(text), maxID)
-	case !utf8.ValidString(text):
-		return fmt.Errorf("worker: %s %q is not valid UTF-8", field, text)
+func checkText(field, free string) error { return ofWorker(text.Check(field, free)) }
+
+func ofWorker(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("worker: %w", err)
 }
 
 func checkRange(field string, value, least, most int) error {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
 // Limits of the protocol (S7) and of this implementation. What a handler hands over is cut to them, so that one long
@@ -29,7 +31,7 @@ const (
 	// maxMetrics is the largest number of gauges of a worker or an attempt.
 	maxMetrics = 64
 	// maxID is the longest name, queue or stage, in bytes.
-	maxID = 256
+	maxID = text.Max
 	// maxItems is the largest number of items in one frame.
 	maxItems = 1_000
 	// maxChunks is the largest number of chunks in one item of feedback.
@@ -108,15 +110,12 @@ func clip(s string, limit int) string {
 // clipID is clip for what the coordinator takes for an identifier: at most maxID bytes, and no control characters, for which spaces stand.
 func clipID(s string) string {
 	return clip(strings.Map(func(r rune) rune {
-		if isControl(r) {
+		if text.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, s), maxID)
 }
-
-// isControl reports whether a character is one that no identifier may have.
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // clipFront is clip, but keeps the end.
 func clipFront(s string, limit int) string {

@@ -3,15 +3,12 @@ package resource
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
 // What the coordinator takes of an artifact: a resource that has more could be registered, but the task that names it in its result would fail.
-const (
-	maxText     = 256 // bytes
-	maxMetadata = 64  // entries
-)
+const maxMetadata = 64 // entries
 
 func (res *Resource) check() error {
 	if res.ID == "" {
@@ -31,19 +28,13 @@ func (res *Resource) check() error {
 	return errors.Join(checkID("ID", res.ID), checkID("Type", res.Type))
 }
 
-func checkID(field, id string) error {
-	if strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fmt.Errorf("resource: %s %q has a control character", field, id)
-	}
-	return checkText(field, id)
-}
+func checkID(field, id string) error { return ofResource(text.CheckID(field, id)) }
 
-func checkText(field, text string) error {
-	switch {
-	case len(text) > maxText:
-		return fmt.Errorf("resource: %s has %d bytes; at most %d are allowed", field, len(text), maxText)
-	case !utf8.ValidString(text):
-		return fmt.Errorf("resource: %s %q is not valid UTF-8", field, text)
+func checkText(field, free string) error { return ofResource(text.Check(field, free)) }
+
+func ofResource(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("resource: %w", err)
 }
