@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Class is what tells tasks of one queue, type and fairness key apart for workers: requirements, pin and affinity (W12), in one canonical
-// string, so that lines compare with ==. It is empty for a task that has none of these. Its bytes are hashed into keys on disk
-// and must never change.
+// Class holds everything by which a worker may take one task and not another of the same queue, type and fairness key: the requirements,
+// the pin and the affinity (W12). It is encoded as one canonical string, so that lines compare with ==. It is empty for a task that has
+// none of these. Its bytes are hashed into keys on disk: the encoding of what exists must never change, and a new part gets a new number.
 type Class string
 
-// Placement is what a class stands for.
+// Placement is a Class in readable form.
 type Placement struct {
 	Requirements Requirements
-	Worker       string // the only one that may be granted the tasks; empty: they are not pinned
-	Affinity     string // key; empty: none
+	Worker       string // the worker to which the tasks are pinned; empty: any worker
+	Affinity     string // the affinity key; empty: none
 	Mode         AffinityMode
 }
 
-// The parts of a class, in their order; one that is empty is left out.
+// The parts of a class, in the order in which Spec.Class writes them. An empty part is left out.
 const (
 	classRuntimes byte = iota + 1
 	classFeatures
@@ -31,7 +31,7 @@ const (
 	classPreferred
 )
 
-// Class of a task of the spec.
+// Class returns the class of the tasks that have this spec.
 func (s *Spec) Class() Class {
 	if s.Requirements == nil && len(s.ResourceRefs) == 0 && s.Affinity == nil {
 		return ""
@@ -113,7 +113,7 @@ func (c Class) Placement() (p Placement) {
 	return p
 }
 
-// classReader is what is left to be read of a class.
+// classReader is the rest of a class, which is not read yet.
 type classReader string
 
 func (r *classReader) next(n int) string {

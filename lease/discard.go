@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// refuse records what was said under a lease of this task and refused, so that the worker's side of the story can be read later (T10):
-// once for each lease, kind and reason, for a worker may repeat itself without end. It returns the answer.
+// refuse records that a report under a lease of this task was refused, so that the worker's side of the story can be read later (T10). It
+// records each combination of lease, kind and reason once, because a worker may repeat itself without end. It returns the answer, unchanged.
 func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
-	if !s.granted(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // the last meets every heartbeat that crosses a report
+	if !s.granted(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // AlreadyReported answers every heartbeat that crosses a report
 		return a
 	}
 	detail := a.Detail
@@ -24,14 +24,15 @@ func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
 	return a
 }
 
-// granted reports whether a lease is known to be one of the open task: after a restore the task of a lease may be lost, and another have its
-// id.
+// granted reports whether the open task is certainly the one for which the ticket was issued. After a restore it may be another task: the
+// restore can lose a task and give its id to a new one.
 func (s *step) granted(k Ticket) bool {
 	t := s.task
 	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
 }
 
-// holder is the worker that has, or had last, the lease of an attempt; empty where that is not known any more.
+// holder returns the worker of the live lease or of the lease that ended last, if that lease is of the given attempt; else it is empty. See
+// holderOf for all attempts.
 func (s *step) holder(attempt uint32) string {
 	switch t := s.task; {
 	case t.Lease != nil && t.Lease.Attempt == attempt:
@@ -61,8 +62,8 @@ func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
 	return false
 }
 
-// discard keeps the first result that comes under a lease after its end, so that hours of work are not thrown away unseen (V15). It tells
-// what it did in words; empty where there was nothing to keep.
+// discard keeps the first result that arrives under a lease after the lease has ended, so that hours of work are not thrown away unseen
+// (V15). It returns what it did, in words, or "" if there was nothing to keep.
 func (s *step) discard(r *Report, k Ticket, a Answer) string {
 	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.task.Keeps(k.Attempt) {
 		return ""
@@ -87,7 +88,8 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 	return fmt.Sprintf("its result of %s is kept", counted(size, "byte"))
 }
 
-// holderOf is the worker to which an ended attempt was granted; empty where nothing tells any more.
+// holderOf returns the worker to which an ended attempt was granted, from the history if need be. It is empty if the history has dropped
+// that grant.
 func (s *step) holderOf(attempt uint32) string {
 	if s.task.Last.Attempt == attempt {
 		return s.task.Last.Worker
@@ -110,7 +112,7 @@ func (t *Task) Keeps(attempt uint32) bool {
 	return false
 }
 
-// size is about how many bytes a result has.
+// size returns roughly how many bytes a result has.
 func (r *Result) size() int {
 	n := len(r.Output)
 	for i := range r.Artifacts {

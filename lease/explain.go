@@ -12,11 +12,11 @@ type Explanation struct {
 	Task *Task
 	// Findings are the reasons, the most decisive first.
 	Findings []Finding
-	// Story is what became of the lease that ended last; empty where none has.
+	// Story tells the life of the lease that ended last; it is empty if no lease of the task has ended.
 	Story string
-	// Detail is what else there is to say of why that lease ended.
+	// Detail is the detail that the history recorded for the end of that lease; it may be empty.
 	Detail string
-	// Refusals are what was said under its leases and not taken, oldest first.
+	// Refusals are the reports under the task's leases that were refused, oldest first.
 	Refusals []Refusal
 }
 
@@ -26,13 +26,14 @@ type Finding struct {
 	Message string
 	Since   Wall   // 0: not known
 	Until   Wall   // when it ends by itself; 0: it does not
-	Remedy  string // what would change it; empty: nothing needs to
+	Remedy  string // what would change it; empty: nothing needs to change
 }
 
 // FindingCode names the reason.
 type FindingCode uint8
 
-// The codes, with the numbers of the wire. Those about workers are for the caller to find: the rules know none.
+// The finding codes have the same numbers as on the wire. Explain never returns the ones about workers (no worker, busy, in line,
+// requirements, pin, affinity, single flight): the rules know no workers, so its caller has to find those.
 const (
 	FoundLeased FindingCode = iota + 1
 	FoundUnacknowledged
@@ -58,13 +59,14 @@ const (
 	FoundSingleFlight
 )
 
-// Refusal is an EventRefused with by how much it missed the end of its lease; 0 where that is not known, or not why.
+// Refusal is an EventRefused, and how late the refused report was.
 type Refusal struct {
 	Event
-	LateBy time.Duration
+	LateBy time.Duration // from the end of the lease to the report; 0 if that end is not known, or the report was not refused for it
 }
 
-// Explain tells why a task is where it is, by the same judgements that decide about it. Its due timers must have been applied.
+// Explain tells why a task is where it is, with the same functions that decide about it. The caller must have applied the task's due timers
+// (Expire).
 func Explain(now Now, view View, t *Task) Explanation {
 	x := Explanation{Task: t, Refusals: refusals(t)}
 	if t.Last.Attempt != 0 {
@@ -85,7 +87,7 @@ func Explain(now Now, view View, t *Task) Explanation {
 	return x
 }
 
-// adoptable tells of a result that came too late and could still be made use of (V15).
+// adoptable finds a kept result that came too late and could still be adopted (V15).
 func (t *Task) adoptable() []Finding {
 	n := len(t.Discarded)
 	if n == 0 || t.Lease != nil || t.Outcome != nil {
@@ -139,7 +141,7 @@ func (t *Task) scheduled(now Now) Finding {
 	}
 }
 
-// lastEnd tells in words how the attempt ended that was the last.
+// lastEnd tells in words how the last attempt ended.
 func (t *Task) lastEnd() string {
 	attempt := fmt.Sprintf("attempt %d ", t.Last.Attempt)
 	if t.Last.Cause == DeadlineExceeded {
@@ -261,7 +263,7 @@ func (t *Task) failedBy() string {
 	return t.lastEnd() + ", which is not retried"
 }
 
-// resourceGone tells it in the words of the event that ended the task.
+// resourceGone returns the words of the event that ended the task.
 func (t *Task) resourceGone() string {
 	for _, e := range slices.Backward(t.History) {
 		if e.Type == EventEnded {

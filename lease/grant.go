@@ -50,8 +50,9 @@ func (s *step) renew() {
 	s.expireAt(s.now.Serving.Add(s.task.Spec.HeartbeatTimeout))
 }
 
-// expireAt sets expires_at = max(old, until), never past attempt_timeout (A3). The deadline is a timer of its own on the other clock: a lease that
-// was cut to it could seem to expire a moment before, and be counted as a loss (T5). Task.ExpiresAt tells whichever comes first.
+// expireAt sets expires_at = max(old, until), never past attempt_timeout (A3). It ignores the deadline, which is a timer of its own on the
+// wall clock: a lease cut to the deadline could seem to expire a moment before it, and would then count as a loss (T5). Task.ExpiresAt
+// returns whichever comes first.
 func (s *step) expireAt(until Instant) {
 	l := s.writeLease()
 	if s.task.Cancel == nil && l.AttemptBy != 0 { // in CANCELLING it does not apply any more (T7)
@@ -60,7 +61,7 @@ func (s *step) expireAt(until Instant) {
 	l.ExpiresAt = max(l.ExpiresAt, until)
 }
 
-// acknowledge records that the grant arrived (W5).
+// acknowledge records that the grant arrived (W5), and reports whether it was not known before.
 func (s *step) acknowledge() (first bool) {
 	if s.task.Lease.AckedAt != 0 {
 		return false
@@ -93,9 +94,9 @@ func (s *step) requeue(c Requeue) {
 	s.note(EventLeaseEnded, s.now.Wall, l.Worker, c.Cause, c.Detail)
 }
 
-// stall gives the holder back the time in which the coordinator could not hear it, in sum at most one TTL between two renewals
-// (A8). Only the timers that were due before the stall began are applied: what ended then stays ended (A4), and what came due
-// meanwhile is not held against the holder.
+// stall gives the holder back the time in which the coordinator could not hear it: in total at most one TTL between two renewals (A8). It
+// applies only the timers that were due before the stall began. What ended before the stall stays ended (A4); what came due during the
+// stall is not held against the holder.
 func (s *step) stall(c Stall) {
 	now := s.now
 	s.now = now.Back(max(c.By, 0))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Limits of the identifiers; they follow from the text forms.
+// Limits of the numbers in identifiers. They follow from the forms in which the numbers are written.
 const (
 	MaxSpace   = 1<<24 - 1 // workspaces of all tenants together
 	MaxSeq     = 1<<56 - 1 // tasks and events of one workspace
@@ -21,8 +21,8 @@ const (
 	MaxEpoch   = 1<<32 - 1
 )
 
-// TaskID names a task. Space is the number of its (tenant, workspace), Seq rises within the space, so that keys made of it
-// are appended in order and the id that clients see finds its record without an index.
+// TaskID names a task. Space is the number of its (tenant, workspace); Seq rises within the space. So the keys of new tasks are always
+// appended at the end, and the id that clients see leads to the record without an index.
 type TaskID struct {
 	Space uint32
 	Seq   uint64
@@ -75,27 +75,30 @@ func AttemptID(id TaskID, attempt uint32) string {
 	return string(strconv.AppendUint(append(id.append(text[:0]), '-'), uint64(attempt), 10))
 }
 
-// InstanceOf is the worker process whose session this is: the part before the dash. Sessions of one process share it.
+// InstanceOf returns the worker process (the instance) to which a session belongs: the part of the session id before the dash, which all
+// sessions of one process share.
 func InstanceOf(session string) string {
 	instance, _, _ := strings.Cut(session, "-")
 	return instance
 }
 
-// FencingToken is epoch major and attempt minor: greater than in every earlier grant of the task, also after a restore,
-// and exact in a double (A2).
+// FencingToken returns a number with the epoch in its high bits and the attempt in the low 21. It is greater than the tokens of all earlier
+// grants of the task, also after a restore, and below 2^53, so that a double holds it exactly (A2).
 func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
 
-// restoreEpochs began: seconds are counted from here, so that they fit an epoch and a fencing token stays below 2^53.
+// restoreEpochs is when the seconds of RestoredEpoch begin to count: late enough that they fit into an epoch and a fencing token stays below
+// 2^53.
 const restoreEpochs = Wall(1_704_067_200_000_000_000) // 2024-01-01
 
-// RestoredEpoch is the epoch of a store that was restored from a backup of the given epoch: greater than all that the lost future can have
-// had, which went on from the backup by one with each recovery, or was itself restored at an earlier second (A11).
+// RestoredEpoch returns the epoch for a store that was restored from a backup of epoch stored: the greater of stored + 1 and the seconds
+// since 2024 (A11). It is greater than every epoch of the future that the restore gives up: those went on from the backup by one with each
+// recovery, or began with a restore at an earlier second.
 func RestoredEpoch(stored uint32, now Wall) uint32 {
 	seconds := max(int64(now-restoreEpochs)/int64(time.Second), 0)
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
 }
 
-// Ticket is what a lease id says of itself.
+// Ticket is the content of a lease id.
 type Ticket struct {
 	Task    TaskID
 	Epoch   uint32
@@ -103,8 +106,8 @@ type Ticket struct {
 	Nonce   uint64
 }
 
-// Authority issues lease ids and recognises its own (A7). A lease id is a ticket and a MAC over it and the tenant: it
-// cannot be guessed, and "never issued" is told from "issued once" long after the attempt is forgotten.
+// Authority issues lease ids and recognises its own (A7). A lease id is a ticket, and a MAC over the ticket and the tenant. So nobody can
+// guess one, and an id that was never issued differs from one that was, even long after the attempt is forgotten.
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
@@ -124,7 +127,8 @@ func NewAuthority(epoch uint32, key []byte) *Authority {
 	return a
 }
 
-// Derive returns a key for another purpose. One that is shorter than a ticket shares no MAC with a lease id.
+// Derive returns a secret key for another purpose, which it names. The key is the MAC of that name, which must be shorter than a ticket (26
+// bytes): every lease id has a MAC over at least as much, so no derived key is the MAC of a lease id.
 func (a *Authority) Derive(purpose string) []byte {
 	h := a.macs.Get().(*mac)
 	defer a.macs.Put(h)

@@ -44,8 +44,8 @@ func (s *step) hear(tenant string, r *Report) Answer {
 	return s.commit(r) // V12
 }
 
-// malformed records the refusal of what has a fault of form, where it was said under a lease of the tenant's task (T10). The answer tells nothing of
-// either.
+// malformed records the refusal of a report whose form is bad, if its lease is one of the tenant's task (T10). The answer stays the same
+// either way: it reveals nothing about the lease or the task.
 func (s *step) malformed(tenant string, r *Report, a Answer) Answer {
 	ticket, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || ticket.Task.String() != r.TaskID {
@@ -58,9 +58,10 @@ func (s *step) malformed(tenant string, r *Report, a Answer) Answer {
 	return s.refuse(&Report{Kind: r.Kind}, ticket, a) // its other fields may be what is bad: nothing of them is kept
 }
 
-// recognize opens the lease id of what is said of a task, which is of the tenant. One that is the id of the live lease, to the last character of its MAC,
-// is genuine: it was issued for it. That is told in constant time, so that a guess learns nothing, and costs a tenth of a MAC; what a worker says is
-// mostly of its live lease. All other ids, and those that were granted before a restart, have to show their MAC.
+// recognize opens the lease id of a report; found is the task that the report names, which belongs to the tenant, or nil. An id that equals
+// the id of the live lease is genuine without a look at its MAC: most reports are about the live lease, and the comparison costs a tenth of
+// a MAC. It takes constant time, so that a guess learns nothing. Every other id has to show its MAC, and so does the id of a lease that was
+// granted before a restart, which is not in memory.
 func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine bool) {
 	if found != nil && found.Lease != nil && found.Lease.is(leaseID) {
 		return found.Lease.ticket(found.ID), true
@@ -72,7 +73,7 @@ func (l *Lease) is(leaseID string) bool {
 	return l.ID != "" && subtle.ConstantTimeCompare([]byte(l.ID), []byte(leaseID)) == 1
 }
 
-// judge decides about a genuine lease under which nothing was committed: V6 to V11 in their order.
+// judge decides about a report under a genuine lease under which nothing was committed: V6 to V11 in their order.
 func (s *step) judge(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
 		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
@@ -87,7 +88,7 @@ func (s *step) judge(r *Report, k Ticket) (a Answer, refused bool) {
 	return Answer{}, false
 }
 
-// neverGranted finds a genuine ticket that no durable grant stands behind: a crash took the grant before anyone was told.
+// neverGranted reports whether a genuine ticket belongs to no durable grant: a crash took the grant before anyone was told of it.
 func (s *step) neverGranted(k Ticket) bool {
 	t := s.task
 	switch {
@@ -101,8 +102,8 @@ func (s *step) neverGranted(k Ticket) bool {
 	return k.Attempt > t.Attempt()
 }
 
-// repeats tells whether the very same report was COMMITTED under its lease: what has become a fault of form since then, by a
-// lowered limit, does not unmake a verdict (V14).
+// repeats reports whether the very same report was COMMITTED under its lease. Then it is not refused for its form: a limit that was lowered
+// since does not unmake a verdict (V14).
 func (s *step) repeats(tenant string, r *Report) bool {
 	k, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || k.Task.String() != r.TaskID {
@@ -112,7 +113,7 @@ func (s *step) repeats(tenant string, r *Report) bool {
 	return done != nil && r.same(done)
 }
 
-// committed finds the report that got COMMITTED under a lease; t is its task, nil if gone.
+// committed finds the report that got COMMITTED under the lease of a ticket, or nil; t is its task, nil if that is gone.
 func (s *step) committed(t *Task, k Ticket) *Committed {
 	if t != nil && t.Lease != nil && t.Lease.Attempt == k.Attempt {
 		return nil
@@ -120,7 +121,7 @@ func (s *step) committed(t *Task, k Ticket) *Committed {
 	if t != nil && t.Outcome != nil && t.Outcome.under(k) {
 		return t.Outcome
 	}
-	for i := range s.change.Ledger { // this very step put it there
+	for i := range s.change.Ledger { // added by this very step
 		if s.change.Ledger[i].under(k) {
 			return &s.change.Ledger[i]
 		}
@@ -131,7 +132,7 @@ func (s *step) committed(t *Task, k Ticket) *Committed {
 	return nil
 }
 
-// under reports whether the report came under the lease of a ticket. An adoption came under none.
+// under reports whether the report was made under the lease of the ticket. An adoption was made under no lease.
 func (c *Committed) under(k Ticket) bool {
 	return c.Kind != KindAdopt && c.Attempt == k.Attempt && c.Nonce == k.Nonce
 }
@@ -139,7 +140,7 @@ func (c *Committed) under(k Ticket) bool {
 // same compares as V13 says.
 func (r *Report) same(done *Committed) bool { return r.Kind == done.Kind && r.Digest() == done.Digest }
 
-// second answers under a lease that has had another report.
+// second answers a report under a lease that has another report already.
 func second(r *Report, done *Committed) Answer {
 	if !r.Kind.Closes() {
 		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"}

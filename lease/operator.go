@@ -1,6 +1,6 @@
 package lease
 
-// cancel asks a task to end: at once where no worker holds it, else with grace (T7).
+// cancel asks a task to end. A task that no worker holds ends at once; otherwise its worker has cancel_grace to stop (T7).
 func (s *step) cancel(c Cancel) error {
 	t, err := s.of(c.Tenant, c.Task)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *step) retry(c Retry) error {
 	return nil
 }
 
-// delete removes a task; while a worker holds it only by force (T9).
+// delete removes a task. While a worker holds the task that needs force (T9).
 func (s *step) delete(c Delete) error {
 	t, err := s.of(c.Tenant, c.Task)
 	if err != nil {

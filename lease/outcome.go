@@ -81,7 +81,7 @@ func (s *step) live() Answer {
 	return a
 }
 
-// complete commits a result. It counts also when a cancel came while the worker finished (T7).
+// complete commits a result, even if a cancel came while the worker finished (T7).
 func (s *step) complete(r *Report) Answer {
 	l := s.end(Reported, s.now.Wall)
 	s.write().Releases = 0
@@ -123,7 +123,8 @@ func (s *step) release(r *Report) Answer {
 	return s.committing(r)
 }
 
-// committing keeps the verdict for repeats: with the task if the report ended the round, in the ledger if it did not (V14).
+// committing keeps the verdict, so that a repeat of the report gets it again (V14): in the task if the report ended the round, else in the
+// ledger. It returns the answer.
 func (s *step) committing(r *Report) Answer {
 	t := s.write()
 	done := Committed{

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// ResourceRef is something that a task needs and that lies on one worker.
+// ResourceRef names something that a task needs and that only one worker has.
 type ResourceRef struct {
 	ResourceID string
-	Worker     string // that holds it
+	Worker     string // the worker that has it
 	Type       string
 	Scope      string
 	ExpiresAt  Wall // 0: not stated
@@ -19,26 +19,26 @@ type ResourceRef struct {
 type Affinity struct {
 	Key  string
 	Mode AffinityMode
-	TTL  time.Duration // for which the key stays bound after its last lease has ended
+	TTL  time.Duration // how long the key stays bound to the worker after the key's last lease has ended
 }
 
-// AffinityMode is what happens while the worker of the key has no room.
+// AffinityMode says what happens to a task while the worker of its key has no room.
 type AffinityMode uint8
 
-// The modes, with the numbers of the wire.
+// The modes have the same numbers as on the wire.
 const (
-	Sticky    AffinityMode = iota + 1 // the task waits for it
-	Preferred                         // the task goes to another
+	Sticky    AffinityMode = iota + 1 // the task waits for that worker
+	Preferred                         // the task goes to another worker
 )
 
-// Trace says where a task stands in a graph of the producer's. Nothing here looks at it.
+// Trace says where a task stands in a graph of its producer's. The rules ignore it.
 type Trace struct {
 	Host  string   // task_key or task id of the task that this one is mounted on, in the same run; empty: none
 	Chain []string // names of middlewares
-	Index *uint32  // of this one in the chain; nil: not sent
+	Index *uint32  // position of this task in Chain; nil: not sent
 }
 
-// Pinned is the only worker that may be granted the task; empty: it is not pinned.
+// Pinned returns the only worker that may be granted the task, or "" if the task is not pinned.
 func (s *Spec) Pinned() string {
 	if len(s.ResourceRefs) == 0 {
 		return ""
@@ -56,7 +56,7 @@ func (s *Spec) firstExpiry() (first Wall) {
 	return first
 }
 
-// gone refuses a retry of a task whose resources have expired. The spec cannot be changed, so that only a new task can name others.
+// gone refuses to retry a task one of whose resources has expired. A spec cannot be changed, so only a new task can name other resources.
 func (s *Spec) gone(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
 		return bad("resource_refs", "one of them expired at %s; submit a new task", first.Time().Format(clockTime))
@@ -64,7 +64,7 @@ func (s *Spec) gone(now Wall) error {
 	return nil
 }
 
-// checkPlacement checks what decides about the worker.
+// checkPlacement checks the fields that decide which worker gets the task.
 func (s *Spec) checkPlacement(l Limits) *FieldError {
 	if r := s.Requirements; r != nil {
 		if err := r.check(MaxRequired, false, l); err != nil {
@@ -80,7 +80,7 @@ func (s *Spec) checkPlacement(l Limits) *FieldError {
 	return nil
 }
 
-// checkRefs sees to it that all resources lie on one worker (W12).
+// checkRefs checks the references, and that all of them name the same worker (W12).
 func (s *Spec) checkRefs(l Limits) *FieldError {
 	if len(s.ResourceRefs) > MaxResourceRefs {
 		return bad("resource_refs", "has %d entries; the limit is %d", len(s.ResourceRefs), MaxResourceRefs)
@@ -148,9 +148,9 @@ func (t *Trace) check(l Limits) *FieldError {
 	return nil
 }
 
-// PlacementSize is about how many bytes requirements, references, affinity and trace have, as a part of a message.
+// PlacementSize returns roughly how many bytes requirements, references, affinity and trace take in a message.
 func (s *Spec) PlacementSize() (n int) {
-	const each = 8 // of the wire, around a value
+	const each = 8 // bytes that the wire format puts around a value
 	if r := s.Requirements; r != nil {
 		n += sizeOf(r.Runtimes) + sizeOf(r.Features)
 		for k, v := range r.Labels {

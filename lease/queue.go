@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Settings are shared and never written to.
+// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines share Settings, and never write to them.
 type Settings struct {
-	Paused      bool               // nothing is granted; what is leased goes on
+	Paused      bool               // nothing is granted; leases that are live go on
 	MaxInflight uint32             // live leases at once; 0: no limit. A lowered limit revokes nothing
-	Rate        Rate               // grants in time
-	Retry       RetryPolicy        // for tasks that do not set theirs; zero fields: the defaults
-	Weights     map[string]float64 // turns of a fairness key beside the others (T12); 1 where it has none
+	Rate        Rate               // limit on the rate of grants
+	Retry       RetryPolicy        // for fields that a task does not set itself; a zero field means the default
+	Weights     map[string]float64 // share of turns of each fairness key (T12); a key that is not here has 1
 }
 
-// Ends of the ranges of Settings.
+// Limits of Settings.
 const (
 	MaxRate    = 1_000_000
 	MinRate    = 1.0 / (24 * 60 * 60)
@@ -24,7 +24,7 @@ const (
 	MaxWeight  = 1000
 )
 
-// Check finds what is wrong with settings. It returns a *FieldError, whose paths begin within the queue.
+// Check returns nil, or a *FieldError whose path begins below the queue.
 func (s *Settings) Check(l Limits) error {
 	if err := s.check(l); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Settings) check(l Limits) *FieldError {
 	return nil
 }
 
-// Weight of a fairness key.
+// Weight returns the weight of a fairness key: 1 unless one is set.
 func (s *Settings) Weight(fairness string) float64 {
 	if w, ok := s.Weights[fairness]; ok {
 		return w
@@ -68,20 +68,20 @@ func (s *Settings) Weight(fairness string) float64 {
 	return 1
 }
 
-// Queue is what a grant depends on beside the task.
+// Queue is the state of a queue on which grants depend.
 type Queue struct {
-	Settings *Settings // nil: none are set
-	Leased   uint64    // live leases of its tasks, counted from the leases
+	Settings *Settings // nil: nothing was set
+	Leased   uint64    // number of live leases of its tasks, counted from the leases
 	Bucket   Bucket
 }
 
 // Holders are the live leases of a space that share a concurrency key (T11).
 type Holders struct {
 	Count uint32
-	Limit uint32 // the smallest among theirs; 0: there are none
+	Limit uint32 // the smallest concurrency_limit among their tasks; 0 if there are no holders
 }
 
-// Room reports whether a task with such a limit may join them: the smallest limit in force wins, its own included.
+// Room reports whether a task with the given concurrency_limit may join the holders. The smallest limit in force wins, its own included.
 func (h Holders) Room(limit uint32) bool {
 	if h.Count > 0 {
 		limit = min(limit, h.Limit)
@@ -89,10 +89,10 @@ func (h Holders) Room(limit uint32) bool {
 	return h.Count < limit
 }
 
-// Block is why a READY task may not be granted, whoever asks for it.
+// Block says why a READY task may not be granted, whoever asks for it.
 type Block uint8
 
-// The blocks. The first four hold up the whole queue.
+// The blocks. BlockedByPause, BlockedByInflight and BlockedByRate hold up the whole queue.
 const (
 	NoBlock Block = iota
 	BlockedByPause
@@ -101,7 +101,7 @@ const (
 	BlockedByKey
 )
 
-// blocked judges whether a READY task may be granted (T11, T13).
+// blocked judges whether a READY task may be granted (T11, T13); for behind see Grant.Behind.
 func (s *step) blocked(t *Task, behind bool) Block {
 	q := s.view.Queue(t.ID.Space, t.Spec.Queue)
 	if b := q.Blocked(s.now.Serving); b != NoBlock {
@@ -113,7 +113,7 @@ func (s *step) blocked(t *Task, behind bool) Block {
 	return NoBlock
 }
 
-// Blocked judges whether the queue grants anything at now (T13).
+// Blocked returns what holds up the whole queue at now (T13), or NoBlock.
 func (q Queue) Blocked(now Instant) Block {
 	c := q.Settings
 	switch {
@@ -129,14 +129,14 @@ func (q Queue) Blocked(now Instant) Block {
 	return NoBlock
 }
 
-// park takes a READY task out of its line, for it is blocked by its concurrency key; the grants after it need not look at it again (T2).
+// park takes a READY task out of its line, because its concurrency key blocks it. Later grants then need not look at it again (T2).
 func (s *step) park() {
 	if !s.task.Parked {
 		s.write().Parked = true
 	}
 }
 
-// unpark puts it back in its old place.
+// unpark puts a parked task back in its line, in its old place.
 func (s *step) unpark(c Unpark) {
 	if t := s.open(c.Task); t != nil && t.Parked {
 		s.write().Parked = false

@@ -19,7 +19,7 @@ const (
 	KindRelease
 	KindHeartbeat
 	KindAck
-	KindAdopt // of an outcome: an operator adopted a discarded result; no worker can say it
+	KindAdopt // only in Committed: an operator adopted a discarded result. No worker can say it
 )
 
 // Closes reports whether the kind ends the attempt when it is committed.
@@ -29,26 +29,26 @@ func (k Kind) String() string {
 	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack", "adoption"}[k]
 }
 
-// Report is anything a worker says about one lease. Ids are as they came, not yet trusted.
+// Report is anything that a worker says about one lease. Its ids are as the worker sent them, and not trusted yet.
 type Report struct {
 	Kind    Kind
 	Attempt uint32 // 0: not sent
 	TaskID  string
 	LeaseID string
 	Worker  string // for the history only: the lease decides
-	Session string // stream that it came by; empty: unary
+	Session string // the session through which it came; empty: a unary call
 
 	Result     *Result       // of a Complete
 	Failure    *Failure      // of a Fail
 	Delay      time.Duration // of a Release
 	Detail     string        // of a Release: why
-	Checkpoint []byte        // of a Heartbeat; empty: the last one stays
+	Checkpoint []byte        // of a Heartbeat; empty: the last checkpoint stays
 
-	// Invalid is a fault of form that was found while the report was read. It is judged as V1, in its turn.
+	// Invalid is a bad field that was found while the report was parsed. The report is refused for it (V1) when its turn comes.
 	Invalid *FieldError
 }
 
-// result is what a Complete carries; one that carries nothing has an empty result.
+// result returns the result of a Complete: an empty one if the Complete carries none.
 func (r *Report) result() *Result {
 	if r.Result == nil {
 		return &Result{}
@@ -63,13 +63,13 @@ type Result struct {
 	Metrics   map[string]float64
 }
 
-// Empty reports whether it carries nothing.
+// Empty reports whether the result holds nothing.
 func (r *Result) Empty() bool {
 	return len(r.Output) == 0 && len(r.Artifacts) == 0 && len(r.Metrics) == 0
 }
 
-// by returns the result with the worker in all artifacts that name none: they lie where they were made. What was reported is not written to, for
-// its digest is of what was sent (V13).
+// by returns the result, with worker filled in for all artifacts that name no worker: such an artifact lies where it was made. It copies
+// instead of writing to r, because the digest covers what was sent (V13).
 func (r *Result) by(worker string) *Result {
 	nameless := func(a Artifact) bool { return a.WorkerID == "" }
 	if r == nil || worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
@@ -86,7 +86,7 @@ func (r *Result) by(worker string) *Result {
 // Artifact describes a result that lies elsewhere.
 type Artifact struct {
 	ResourceID string
-	WorkerID   string // empty in a report: the holder of its lease
+	WorkerID   string // the worker that has it; empty in a report: the holder of the lease
 	Type       string
 	SizeBytes  int64
 	ExpiresAt  Wall
@@ -110,14 +110,14 @@ type Failure struct {
 // Digest identifies the content of a report: half of a SHA-256.
 type Digest [16]byte
 
-// bare are the digests of a Complete without output and artifacts, in both forms that it has.
+// bare holds the digests of a Complete without output and artifacts: without a Result, and with an empty one.
 var bare = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
 
 // Bare reports whether the report was a Complete without output and artifacts.
 func (c *Committed) Bare() bool { return c.Kind == KindComplete && slices.Contains(bare[:], c.Digest) }
 
-// Digest covers the kind, output, artifacts in order, and the error's category, message, stack and retryable, and nothing else: not
-// times, metrics or report ids (V13).
+// Digest covers the kind, the output, the artifacts in their order, and the error's category, message, stack and retryable. It covers nothing
+// else: no times, metrics or report ids (V13).
 func (r *Report) Digest() Digest {
 	h := make(digester, 0, 256) // stays on the stack, as it is only ever handed on
 	h = h.num(uint64(r.Kind))

@@ -16,7 +16,7 @@ type Requirements struct {
 	Resources map[string]float64 // the worker must have at least so much; finite, > 0
 }
 
-// Capabilities are what a worker has, by its own word (W12).
+// Capabilities are what a worker says that it has (W12).
 type Capabilities struct {
 	Runtimes  []string
 	Features  []string
@@ -24,10 +24,10 @@ type Capabilities struct {
 	Resources map[string]float64 // finite, >= 0
 }
 
-// MaxCapabilities is how many runtimes, features, labels or resources a worker may have, of each.
+// MaxCapabilities is how many runtimes a worker may have, and the same for features, labels and resources.
 const MaxCapabilities = 256
 
-// Meet reports whether a worker with c has all that r requires; nil requires nothing.
+// Meet reports whether a worker with capabilities c has everything that r requires. A nil r requires nothing.
 func (c *Capabilities) Meet(r *Requirements) bool {
 	for range c.lacks(r) {
 		return false
@@ -35,7 +35,7 @@ func (c *Capabilities) Meet(r *Requirements) bool {
 	return true
 }
 
-// Lack tells in words what r requires and a worker with c does not have, in order; none if they meet.
+// Lack returns in words, sorted, what r requires and a worker with capabilities c does not have; nothing if c meets r.
 func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	for part, name := range c.lacks(r) {
 		words := fmt.Sprintf("%s %q", part, name)
@@ -51,7 +51,7 @@ func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	return all
 }
 
-// lacks goes over what r requires and a worker with c does not have, by the part of r and the name.
+// lacks iterates over what r requires and c does not have: the kind ("runtime", "feature", "label" or "resource") and the name.
 func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
 	return func(yield func(part, name string) bool) {
 		if r == nil {
@@ -72,7 +72,7 @@ func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
 				return
 			}
 		}
-		for name, want := range r.Resources { // what is not there is 0, and less than anything that may be required
+		for name, want := range r.Resources { // a missing resource is 0, which is less than any amount that may be required
 			if !(c.Resources[name] >= want) && !yield("resource", name) {
 				return
 			}
@@ -80,7 +80,7 @@ func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
 	}
 }
 
-// Check finds what is wrong with capabilities. It returns a *FieldError, whose paths begin within them.
+// Check returns nil, or a *FieldError whose path begins below the capabilities.
 func (c *Capabilities) Check(l Limits) error {
 	if err := (*Requirements)(c).check(MaxCapabilities, true, l); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *Capabilities) Check(l Limits) error {
 	return nil
 }
 
-// check allows at most so many of each, and amounts of 0 only where zero says so.
+// check allows at most most entries of each kind, and amounts of 0 only if zero is set.
 func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
 	if err := checkNames("runtimes", r.Runtimes, most, l); err != nil {
 		return err

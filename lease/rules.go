@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Rules decide. They hold what does not change while a coordinator runs; all state comes in through a View and leaves in a
-// Step.
+// Rules decide every command. They hold only what does not change while a coordinator runs: all state comes in through a View and leaves in
+// a Step.
 type Rules struct {
 	Authority *Authority
 	Limits    Limits
 	// Entropy returns 64 random bits, for lease ids and jitter. It must be unpredictable in production.
 	Entropy func() uint64
-	// AckWithin is the time in which a dispatch on a stream must be acknowledged (W5).
+	// AckWithin is how long a worker has to acknowledge a dispatch on a stream (W5).
 	AckWithin time.Duration
 }
 
@@ -30,30 +30,30 @@ const (
 type View interface {
 	// Task returns the newest version, or nil. It must not be changed.
 	Task(TaskID) *Task
-	// Committed returns an attempt's committed report that is not its task's Outcome: of an earlier attempt or round, or of a task
-	// that is gone.
+	// Committed returns the committed report of an attempt from the ledger, or nil. The ledger holds those that are not the Outcome of
+	// their task: of an earlier attempt or round, or of a task that is gone.
 	Committed(TaskID, uint32) *Committed
 	// Key returns the task that an idempotency key made, and the digest of its spec.
 	Key(space uint32, key string) (TaskID, Digest, bool)
-	// Queue returns what there is to know of a queue; the zero Queue where there is none.
+	// Queue returns the state of a queue; the zero Queue if there is no such queue.
 	Queue(space uint32, name string) Queue
 	// Holders counts the live leases of the space whose tasks have the concurrency key.
 	Holders(space uint32, key string) Holders
-	// Discarded returns a result that is kept of a task's attempt, or nil (V15).
+	// Discarded returns the discarded result that is kept for an attempt of a task, or nil (V15).
 	Discarded(TaskID, uint32) *Result
-	// NextSeq draws the next sequence of a space. Numbers drawn in vain are lost, which harms nothing.
+	// NextSeq draws the next sequence number of a space. A number that is drawn and not used is lost, which harms nothing.
 	NextSeq(space uint32) uint64
 }
 
-// Step is what a command did. Everything in it must be durable before any of it is told (A6, A10).
+// Step is what a command did. Everything in it must be durable before anybody is told any of it (A6, A10).
 type Step struct {
 	// Answers are the verdicts on the reports of a Say, in their order.
 	Answers []Answer
 	// Err refuses a command that is not a report: *FieldError, *StateError, *ExistsError or ErrNotFound.
 	Err error
-	// Blocked is why a Grant of a READY task gave no lease.
+	// Blocked says why a Grant of a READY task gave no lease.
 	Blocked Block
-	// Submitted has one entry per spec of a Submit; ErrSpec is the index of the spec that Err is about.
+	// Submitted has one entry for each spec of a Submit. ErrSpec is the index of the spec to which Err refers.
 	Submitted []Submitted
 	ErrSpec   int
 	// Changes are the new versions of tasks, at most one per task.
@@ -63,23 +63,23 @@ type Step struct {
 // Change is a task's new version with what is stored beside it. Old is nil for a new task, New for one that is gone.
 type Change struct {
 	Old, New *Task
-	// Row is set when more than the lease changed.
+	// Row is set if the task itself changed, and not only its live lease.
 	Row bool
-	// Ledger are committed reports that the task itself no longer carries.
+	// Ledger holds committed reports to add to the ledger, because the task itself does not carry them.
 	Ledger []Committed
-	// Stored beside the task when not nil.
+	// Result, Failure and Checkpoint are stored beside the task unless they are nil.
 	Result     *Result
 	Failure    *Failure
 	Checkpoint []byte
-	// Kept are discarded results to store by their attempts; then those of the attempts in Dropped go that New does not keep (V15): one may be
-	// said again.
+	// Kept are discarded results to store, each under its attempt. After that, the results of the attempts in Dropped are removed, except
+	// those that New still keeps: a result that was dropped can be reported, and kept, again (V15).
 	Kept    []Kept
 	Dropped []uint32
-	// Key is the idempotency digest to keep for a new task that has a key.
+	// Key is the digest of the spec, to store under the idempotency key of a new task that has one.
 	Key Digest
-	// ForgetAt is when the ledger of a task that is gone may go too; 0: it has none.
+	// ForgetAt is when the ledger of a removed task may be removed, too; 0: the task has no ledger.
 	ForgetAt Instant
-	// Lost is the lease that ended otherwise than by its holder's report, for the holder to be told; LostTo says why.
+	// Lost is a lease that ended in another way than by a report of its holder, who has to be told. LostTo is the cause.
 	Lost   *Lease
 	LostTo Reason
 	// CancelAsked is set when the holder of the live lease is to be told to stop.
@@ -92,7 +92,7 @@ type Kept struct {
 	Result  *Result
 }
 
-// Submitted is the fate of one spec.
+// Submitted is the task that one spec of a Submit made, or had made before.
 type Submitted struct {
 	Task    *Task
 	Created bool
@@ -102,18 +102,18 @@ type Submitted struct {
 type StateError struct {
 	Task  TaskID
 	State State
-	Want  string // the states in which it would do
+	Want  string // the states in which the command is allowed, in words
 }
 
 func (e *StateError) Error() string {
 	return fmt.Sprintf("task %s is %s; this needs %s", e.Task, e.State, e.Want)
 }
 
-// ExistsError refuses a spec whose idempotency key stands for another spec (T1).
+// ExistsError refuses a spec whose idempotency key was used with another spec (T1).
 type ExistsError struct {
 	Field string
 	Key   string
-	Task  TaskID // made of the other spec; zero if that lies in the same batch, of which nothing is made
+	Task  TaskID // the task that the other spec made; zero if the other spec is in the same batch, of which no task is made
 }
 
 func (e *ExistsError) Error() string {
@@ -143,15 +143,15 @@ type Submit struct {
 	Digests []Digest
 }
 
-// Grant leases a waiting task. A task that does not wait any more, or is blocked, is not leased, and Changes shows no new lease; one that is
-// blocked by its concurrency key is parked.
+// Grant leases a READY task to a worker. If the task is not READY any more, or is blocked, Changes shows no new lease. A task that its
+// concurrency key blocks is parked.
 type Grant struct {
 	Task    TaskID
 	Worker  string
 	Session string // empty: unary, which needs no acknowledgement (W5)
 	Request string
-	// Behind is set when a task that is before this one in its line is parked under the same concurrency key. Then it is parked, too, or a
-	// task that needs the key for itself would be overtaken for ever (T2, T11).
+	// Behind says that a task before this one in its line is parked under the same concurrency key. Then this task is parked as well, even
+	// if there is room for it: otherwise a task with a small concurrency_limit could be overtaken for ever (T2, T11).
 	Behind bool
 }
 
@@ -163,18 +163,18 @@ type Unpark struct{ Task TaskID }
 type LoseResource struct {
 	Task   TaskID
 	Worker string
-	After  time.Duration // how long it was waited for
+	After  time.Duration // for how long the worker was waited for; it goes into the history
 }
 
-// Say is what workers of the tenant say of one task: a report, Start, Heartbeat or acknowledgement, or several of them with the same task id. Each is
-// judged on what the one before it left, as if it came alone; but the task changes once, for all of them.
+// Say holds what workers of the tenant say about one task: reports, Starts, Heartbeats and acknowledgements that all name the same task id.
+// They are judged in order, each on the state that the one before it left, as if it came alone; but together they make one Change.
 type Say struct {
 	Tenant  string
 	Reports []*Report
 }
 
-// Requeue ends a lease for the coordinator's own reasons and puts the task back in its old place, no budget touched: the holder
-// said goodbye, or was gone before the hand-over.
+// Requeue ends a lease for a reason of the coordinator's own, such as the holder's goodbye, and puts the task back in its old place. It
+// touches no budget.
 type Requeue struct {
 	Task    TaskID
 	Attempt uint32
@@ -205,7 +205,7 @@ type Delete struct {
 	Force  bool
 }
 
-// Adopt makes a kept discarded result the outcome of a task that is not leased and whose round has none (V15).
+// Adopt makes a kept discarded result the outcome of a task that is not leased and whose round has no outcome (V15).
 type Adopt struct {
 	Tenant  string
 	Task    TaskID
@@ -213,11 +213,10 @@ type Adopt struct {
 	By      string
 }
 
-// Expire applies the due timers of a task. Every other command does so too for its own task, so this only makes it happen without
-// one (T8).
+// Expire applies the due timers of a task and does nothing else (T8). Every other command on a task applies them first, too.
 type Expire struct{ Task TaskID }
 
-// Stall tells that the coordinator itself stood still for By, so that the holder of the lease could not have been heard (A8).
+// Stall says that the coordinator itself stood still for By, and could not hear the holder of the lease in that time (A8).
 type Stall struct {
 	Task TaskID
 	By   time.Duration
@@ -239,13 +238,13 @@ func (Stall) command()        {}
 // Step decides one command at now.
 func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(Memory{}, now, view, c) }
 
-// Memory is where a Step has its Changes and Answers. Its caller may use it again once it has taken them in.
+// Memory is room for the Changes and Answers of a Step. The caller may pass it to the next step once it is done with those of this one.
 type Memory struct {
 	Changes []Change
 	Answers []Answer
 }
 
-// StepOn is Step with memory.
+// StepOn is Step, but puts the Changes and Answers into memory instead of allocating.
 func (r *Rules) StepOn(memory Memory, now Now, view View, c Command) Step {
 	s := &step{rules: r, now: now, view: view, out: Step{Changes: memory.Changes[:0], Answers: memory.Answers[:0]}}
 	switch c := c.(type) {
@@ -274,30 +273,30 @@ func (r *Rules) StepOn(memory Memory, now Now, view View, c Command) Step {
 	case Stall:
 		s.stall(c)
 	default:
-		panic("lease: unknown command") // to name it would have every command made on the heap
+		panic("lease: unknown command") // without its name: that would make every command escape to the heap
 	}
 	s.close()
 	return s.out
 }
 
-// step is one decision under way. All commands but Submit concern one task, the one that is open.
+// step is one decision under way. Every command but Submit concerns one task, which is called the open task.
 type step struct {
 	rules *Rules
 	now   Now
 	view  View
 	out   Step
 
-	opened bool  // a task was looked for
-	old    *Task // as it was found
-	task   *Task // newest version; nil when there is none (any more)
-	fresh  bool  // task is this step's own and may be written
+	opened bool  // the open task was looked up
+	old    *Task // the open task as it was found; nil: there was none
+	task   *Task // its newest version; nil: there is none, or it was removed
+	fresh  bool  // task is this step's own copy and may be written to
 	change Change
 }
 
 // open loads a task and applies its due timers (A3). It returns nil when there is no such task, or none any more.
 func (s *step) open(id TaskID) *Task { return s.openFound(s.newest(id)) }
 
-// newest is the version of the task that this step is about: as it was found, or as the step has left it so far.
+// newest returns the task as this step has left it so far, or as the view has it if the step has not opened a task yet.
 func (s *step) newest(id TaskID) *Task {
 	if s.opened {
 		return s.task
@@ -305,7 +304,7 @@ func (s *step) newest(id TaskID) *Task {
 	return s.view.Task(id)
 }
 
-// openFound is open for a task that was looked at before.
+// openFound is open for a task that the caller has looked up already.
 func (s *step) openFound(newest *Task) *Task {
 	if !s.opened {
 		s.opened, s.old, s.task = true, newest, newest
@@ -316,7 +315,7 @@ func (s *step) openFound(newest *Task) *Task {
 	return s.task
 }
 
-// of is open for a tenant: another tenant's task does not exist.
+// of is open on behalf of a tenant. For a tenant the tasks of others do not exist: the error is ErrNotFound.
 func (s *step) of(tenant string, id TaskID) (*Task, error) {
 	if t := s.open(id); t == nil || t.Tenant != tenant {
 		return nil, ErrNotFound
@@ -359,7 +358,7 @@ func (s *step) version() *Task {
 	return s.task
 }
 
-// note records an event of the open task. It is called after the change that it tells of.
+// note records an event of the open task. Call it after the change that it describes: the event carries the state after the change.
 func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail string) {
 	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
 }

@@ -13,7 +13,7 @@ import (
 type Spec struct {
 	Queue             string
 	Type              string
-	Payload           []byte // nil while the task waits on disk; Size tells its length
+	Payload           []byte // nil while it is only on disk; Size is its length all the same
 	Size              int
 	RunID             string
 	TaskKey           string
@@ -31,16 +31,16 @@ type Spec struct {
 	Labels            map[string]string
 	Retention         time.Duration
 	ConcurrencyKey    string        // live leases of the space that share it are limited (T11); empty: none
-	ConcurrencyLimit  uint32        // with ConcurrencyKey: how many, this task included
-	FairnessKey       string        // turns within the queue are taken by it (T12); none is one shared key
-	Traceparent       string        // of the submit; no part of the digest
+	ConcurrencyLimit  uint32        // with ConcurrencyKey: how many of them, this task included
+	FairnessKey       string        // the fairness keys of a queue take turns (T12); tasks without one share the empty key
+	Traceparent       string        // of the submit; not covered by the digest
 	Requirements      *Requirements // what a worker must have (W12); nil: nothing
-	ResourceRefs      []ResourceRef // all on one worker, the only one that may be granted the task
+	ResourceRefs      []ResourceRef // all on one worker, which is then the only one that may be granted the task
 	Affinity          *Affinity     // nil: none
-	Trace             *Trace        // no part of the digest; nil: none
+	Trace             *Trace        // not covered by the digest; nil: none
 }
 
-// RetryPolicy is how often a task is tried (T3-T5). A zero field is not set: the queue's policy decides, then the default.
+// RetryPolicy says how often a task is tried (T3-T5). A zero field is unset: the queue's policy fills it in, then the default.
 type RetryPolicy struct {
 	MaxAttempts    uint32
 	MaxLosses      uint32
@@ -64,7 +64,7 @@ const (
 	DefaultAffinityTTL       = 10 * time.Minute
 )
 
-// Ends of the ranges that no configuration moves.
+// Limits that cannot be configured.
 const (
 	MinHeartbeatTimeout  = 100 * time.Millisecond
 	MinHeartbeatInterval = 10 * time.Millisecond
@@ -72,7 +72,7 @@ const (
 	MinTimeout           = 100 * time.Millisecond
 	MaxTimeout           = 30 * 24 * time.Hour
 	MaxCancelGrace       = 24 * time.Hour
-	MaxDelay             = 24 * time.Hour // of a release, and of a worker's retry_after
+	MaxDelay             = 24 * time.Hour // of the delay of a Release and the retry_after of a Fail
 	MinRetention         = time.Second
 	MaxRetention         = 10 * 365 * 24 * time.Hour
 	MaxBudget            = 1_000_000
@@ -82,13 +82,13 @@ const (
 	MaxMaxBackoff        = 7 * 24 * time.Hour
 	MinAffinityTTL       = time.Second
 	MaxAffinityTTL       = 24 * time.Hour
-	MaxRequired          = 16 // names, labels or amounts that a task requires, of each
+	MaxRequired          = 16 // runtimes that a task may require; the same for features, labels and resources
 	MaxResourceRefs      = 32
 	MaxRefMetadata       = 8  // entries of one ResourceRef
-	MaxMiddlewares       = 64 // names in a chain
+	MaxMiddlewares       = 64 // names in trace_meta.middleware_chain
 )
 
-// Limits are the sizes that an operator may set (S7).
+// Limits are the limits that an operator may set (S7).
 type Limits struct {
 	Payload    int // bytes of a payload
 	Output     int // bytes of an output
@@ -108,10 +108,10 @@ func DefaultLimits() Limits {
 	}
 }
 
-// FieldError says what is wrong with one field, in the words that the user gets.
+// FieldError says what is wrong with one field, in the words that the user reads.
 type FieldError struct {
 	Field   string // path, for example "task.retry_policy.max_backoff"
-	Problem string // value and limit
+	Problem string // names the value and the limit
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
@@ -125,8 +125,8 @@ func bad(field, format string, args ...any) *FieldError {
 	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Fill sets every field that was left zero to its default, but for the retry policy, which the submit fills (T3), then checks all of them.
-// It returns a *FieldError.
+// Fill sets every zero field to its default, except in the retry policy: Submit fills that in, because it depends on the queue (T3). Then it
+// checks all fields. It returns nil or a *FieldError.
 func (s *Spec) Fill(l Limits) error {
 	s.Size = len(s.Payload)
 	s.fill()
@@ -161,7 +161,7 @@ func (p *RetryPolicy) IsSet() bool {
 	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 || p.MaxBackoff != 0 || len(p.NonRetryable) > 0
 }
 
-// Or returns p with what it does not set taken from other.
+// Or returns p, with the fields that p leaves unset taken from other.
 func (p RetryPolicy) Or(other RetryPolicy) RetryPolicy {
 	setDefault(&p.MaxAttempts, other.MaxAttempts)
 	setDefault(&p.MaxLosses, other.MaxLosses)
@@ -179,7 +179,8 @@ var defaultPolicy = RetryPolicy{
 	InitialBackoff: DefaultInitialBackoff, Multiplier: DefaultMultiplier, MaxBackoff: DefaultMaxBackoff,
 }
 
-// over returns p with what it does not set taken from the queue's policy, and then from the defaults (T3), so that the waits fit together.
+// over returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
+// set itself are adjusted so that initial_backoff <= max_backoff.
 func (p RetryPolicy) over(queue RetryPolicy) RetryPolicy {
 	whole := p.Or(queue).Or(defaultPolicy)
 	if p.MaxBackoff != 0 {

@@ -2,7 +2,7 @@ package lease
 
 // submit makes tasks, all or none (T1).
 func (s *step) submit(c Submit) {
-	seen := map[string]int{} // keys of this batch, by spec
+	seen := map[string]int{} // index of the spec that first used each idempotency key in this batch
 	for i, spec := range c.Specs {
 		if spec.IdempotencyKey != "" {
 			done, err := s.existing(c, i, seen)
@@ -34,7 +34,8 @@ func (s *step) refuseSpec(spec int, err error) {
 	s.out = Step{Err: err, ErrSpec: spec}
 }
 
-// existing finds the task that a spec's idempotency key made before, in this batch or earlier.
+// existing finds the task that the idempotency key of spec i made before, in this batch or earlier; nil if there is none. The error is an
+// *ExistsError.
 func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	key := c.Specs[i].IdempotencyKey
 	refusal := &ExistsError{Field: "idempotency_key", Key: clip(key, 64)}
@@ -55,7 +56,7 @@ func (s *step) existing(c Submit, i int, seen map[string]int) (*Task, error) {
 	return task, nil
 }
 
-// withPolicy returns the spec with its whole retry policy (T3). What was submitted is not written to.
+// withPolicy returns a copy of the spec with its retry policy completed (T3).
 func (s *step) withPolicy(space uint32, spec *Spec) *Spec {
 	var queue RetryPolicy
 	if settings := s.view.Queue(space, spec.Queue).Settings; settings != nil {

@@ -10,10 +10,10 @@ type Task struct {
 	Workspace string
 	Spec      *Spec
 
-	// Rest is the state without a lease: Scheduled, Ready or a final one. While Lease is set it is Ready, the place
-	// to which the task returns; use State for the state that the world sees.
+	// Rest is the state of the task apart from any lease: Scheduled, Ready or a final one. While Lease is set, Rest is Ready. Use State for
+	// the state that the world sees.
 	Rest   State
-	Reason Reason // why it is final without an outcome
+	Reason Reason // why the task ended, if it ended without an outcome
 	Parked bool   // READY, but out of its line until its concurrency key has room (T11)
 
 	Round    uint32 // 1, and one more with each retry by an operator
@@ -21,31 +21,31 @@ type Task struct {
 	Failures uint32 // of this round (T5)
 	Losses   uint32 // of this round (T5)
 	Releases uint32 // in a row
-	Unacked  uint32 // grants in a row that nobody acknowledged (W5)
-	// UnackedBy is the worker process of the last of them, see InstanceOf: the same one in a row counts once.
+	Unacked  uint32 // grants in a row that nobody acknowledged (W5); several in a row to one worker process count once
+	// UnackedBy is the worker process to which the last of these was granted; see InstanceOf.
 	UnackedBy string
 
 	CreatedAt  Wall
 	FinishedAt Wall
-	Deadline   Wall    // of this round; 0 is none
-	Place      uint64  // in line; a task that comes back from an attempt keeps it (T2)
-	ReadyAt    Instant // since when it waits READY
+	Deadline   Wall    // of this round; 0: none
+	Place      uint64  // in its line, lower first; a task that comes back from an attempt keeps it (T2)
+	ReadyAt    Instant // since when it is READY
 	RunAt      Wall    // SCHEDULED until then, by the calendar
 	RetryAt    Instant // SCHEDULED until then, by the serving clock
 
 	Cancel *CancelRequest
-	// Lease is the live one, or nil (A1).
+	// Lease is the live lease, or nil (A1).
 	Lease *Lease
-	// Last is how the last lease ended; its Attempt is 0 before the first has ended.
+	// Last describes the lease that ended last. Its Attempt is 0 until a lease has ended.
 	Last Ended
 	// Outcome is the report that ended the round (A5), or nil.
 	Outcome *Committed
 
-	// History holds the newest events but those of a live lease, which carries its own.
+	// History holds the newest events, except those of the live lease, which are in Lease.Events. Events returns both.
 	History []Event
-	Dropped uint32 // events that fell off its front
+	Dropped uint32 // number of older events that are not kept any more
 
-	HasCheckpoint bool // one is stored
+	HasCheckpoint bool // a checkpoint is stored
 	HasFailure    bool // the error of a failed attempt is stored
 	// Discarded are results that came too late and are kept for an operator, oldest first (V15).
 	Discarded []Discarded
@@ -53,13 +53,13 @@ type Task struct {
 
 // Lease is the right to report one attempt. It is stored apart from its task, so that a renewal rewrites little.
 type Lease struct {
-	Epoch   uint32 // of the store when it was granted; in a later epoch it is not live
+	Epoch   uint32 // epoch of the store at the grant; in a later epoch the lease is not live
 	Attempt uint32
 	Nonce   uint64 // random part of the lease id
-	ID      string // the lease id, as it was issued; not stored, and so empty of a lease that was granted before a restart
+	ID      string // the lease id; it is not stored, so it is empty for a lease that was granted before a restart
 	Worker  string
-	Session string // stream that speaks for it; empty for a unary grant until a stream does
-	// Request is the id of the unary request that it answers; a repeated one gets the same lease again.
+	Session string // session that speaks for the lease; empty for a unary grant until a session does
+	// Request is the id of the unary Lease request that got the lease. A repeat of the request gets the same lease again.
 	Request string
 
 	GrantedAt   Wall
@@ -67,8 +67,8 @@ type Lease struct {
 	StartedAt   Wall // 0 before Start
 	HeartbeatAt Wall // 0 before the first
 
-	ExpiresAt Instant // but for the deadline; see Task.ExpiresAt
-	AckBy     Instant // 0: no acknowledgement is needed
+	ExpiresAt Instant // without regard to the deadline; see Task.ExpiresAt
+	AckBy     Instant // when the grant must be acknowledged; 0: it need not be
 	AttemptBy Instant // end of attempt_timeout; 0: none
 	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
 	// Stalled is by how much stalls of the coordinator have extended the lease since its last renewal (A8).
@@ -77,7 +77,7 @@ type Lease struct {
 	Events []Event
 }
 
-// Ended is how a lease ended. The cause does not drift (A3). The rest tells what its holder had said until then (S6).
+// Ended describes a lease that has ended. Its cause never changes (A3). The other fields tell what its holder had said until then (S6).
 type Ended struct {
 	Attempt uint32
 	Cause   Reason
@@ -91,7 +91,7 @@ type Ended struct {
 	HeartbeatAt Wall // the last one; 0: none
 }
 
-// String says it in words, for whoever comes too late.
+// String says in words how and when the lease ended: the detail of the answer to a report that comes too late.
 func (e Ended) String() string {
 	words := map[Reason]string{
 		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
@@ -102,17 +102,17 @@ func (e Ended) String() string {
 	return words[e.Cause] + " at " + e.At.Time().Format(clockTime)
 }
 
-// CancelRequest is a cancel that was asked and still stands.
+// CancelRequest is a cancel that somebody asked for in this round.
 type CancelRequest struct {
 	Reason string
 	By     string
 	At     Wall
 }
 
-// Committed is a report that got COMMITTED, kept so that a repeat gets the same answer (V4, V14).
+// Committed is a report that got COMMITTED. It is kept so that a repeat of the report gets the same answer (V4, V14).
 type Committed struct {
 	Attempt uint32
-	Nonce   uint64 // of the lease: after a restore another lease may have had the same attempt
+	Nonce   uint64 // of the lease: after a restore, another lease can have had the same attempt number
 	Kind    Kind
 	Digest  Digest
 	State   State // of the task after it
@@ -120,7 +120,7 @@ type Committed struct {
 	At      Wall
 }
 
-// Discarded tells of a result that was reported under a lease that had ended. The result itself is stored beside the task.
+// Discarded describes a result that was reported under a lease that had ended, and kept. The result itself is stored beside the task.
 type Discarded struct {
 	Attempt uint32
 	Nonce   uint64
@@ -130,8 +130,8 @@ type Discarded struct {
 	Size    int    // in bytes
 }
 
-// Event is one durable fact of a task's life (T10). Its small fields stand together, as those of Task, Ended and Answer do: much of what a
-// command costs is the memory of the versions that it makes.
+// Event is one durable fact of a task's life (T10). Its small fields stand together, as in Task, Ended and Answer, so that padding wastes
+// little: a good part of what a command costs is the memory of the versions that it makes.
 type Event struct {
 	Seq     uint64
 	At      Wall
@@ -140,14 +140,14 @@ type Event struct {
 	Attempt uint32
 	Type    EventType
 	Reason  Reason
-	State   State // of the task after it
-	Kind    Kind  // what was refused; 0 in other events
+	State   State // of the task after the event
+	Kind    Kind  // of an EventRefused: the kind of the refused report; else 0
 }
 
 // EventType says what happened.
 type EventType uint8
 
-// The events, with the numbers of the wire.
+// The event types have the same numbers as on the wire.
 const (
 	EventSubmitted EventType = iota + 1
 	EventGranted
@@ -165,15 +165,15 @@ const (
 	EventAdopted
 )
 
-// MaxHistory is how many events a task keeps (T10), and MaxDiscarded how many discarded results (V15); maxDetail is the length of an
-// event's words in bytes.
+// MaxHistory is how many events a task keeps (T10), MaxDiscarded how many discarded results it keeps (V15), and maxDetail how many bytes the
+// detail of an event may have.
 const (
 	MaxHistory   = 100
 	MaxDiscarded = 16
 	maxDetail    = 256
 )
 
-// State is where the task stands.
+// State returns the state that the world sees.
 func (t *Task) State() State {
 	switch {
 	case t.Lease == nil:
@@ -186,8 +186,8 @@ func (t *Task) State() State {
 	return Leased
 }
 
-// ExpiresAt is when the live lease ends unless it is renewed, as its holder is told: by silence, or at the deadline if that comes first. While
-// CANCELLING there is no deadline (A3, T7).
+// ExpiresAt returns when the live lease ends unless it is renewed, as its holder is told: when it expires, or at the deadline if that comes
+// first. In CANCELLING the deadline does not apply (A3, T7).
 func (t *Task) ExpiresAt(now Now) Instant {
 	if t.Deadline == 0 || t.Cancel != nil {
 		return t.Lease.ExpiresAt
@@ -195,7 +195,7 @@ func (t *Task) ExpiresAt(now Now) Instant {
 	return min(t.Lease.ExpiresAt, now.Serving.Add(time.Duration(t.Deadline-now.Wall)))
 }
 
-// Holding of the live lease.
+// Holding describes the live lease, which must not be nil.
 func (t *Task) Holding() Holding {
 	return Holding{
 		Tenant: t.Tenant, Workspace: t.Workspace, Run: t.Spec.RunID,
@@ -207,7 +207,7 @@ func (l *Lease) ticket(task TaskID) Ticket {
 	return Ticket{Epoch: l.Epoch, Task: task, Attempt: l.Attempt, Nonce: l.Nonce}
 }
 
-// Attempt is the number of the newest grant; 0 before the first.
+// Attempt returns the number of the newest grant; 0 before the first.
 func (t *Task) Attempt() uint32 {
 	if t.Lease != nil {
 		return t.Lease.Attempt
@@ -215,7 +215,8 @@ func (t *Task) Attempt() uint32 {
 	return t.Attempts
 }
 
-// Events returns the task's history, oldest first. The submit, which needs no record of its own, leads it.
+// Events returns the task's history, oldest first, the live lease included. It begins with an EventSubmitted, which is not stored but made
+// from the task, unless older events were dropped.
 func (t *Task) Events() []Event {
 	all := make([]Event, 0, 1+MaxHistory)
 	if t.Dropped == 0 {
@@ -232,7 +233,7 @@ func (t *Task) Events() []Event {
 	return all
 }
 
-// LastSeq is the sequence of the newest event.
+// LastSeq returns the sequence of the newest event.
 func (t *Task) LastSeq() uint64 {
 	if t.Lease != nil && len(t.Lease.Events) > 0 {
 		return t.Lease.Events[len(t.Lease.Events)-1].Seq
@@ -243,8 +244,8 @@ func (t *Task) LastSeq() uint64 {
 	return t.ID.Seq
 }
 
-// Line is a set of waiting tasks that are alike for every worker: any of them may go to whoever takes from it. A grant looks at
-// the first task of each line and never scans the rest (T2).
+// Line identifies a set of READY tasks that are alike for every worker: a worker that may take one of them may take any of them. A grant
+// looks at the first task of a line and never scans the rest (T2).
 type Line struct {
 	Queue    string
 	Type     string
@@ -252,7 +253,7 @@ type Line struct {
 	Class    Class // empty: any worker of the queue and type will do
 }
 
-// Line of the task.
+// Line returns the line to which the task belongs.
 func (t *Task) Line() Line {
 	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey, Class: t.Spec.Class()}
 }

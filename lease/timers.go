@@ -1,7 +1,7 @@
 package lease
 
-// timerKind orders timers that are due at the same instant: what was set from outside wins over the lease's own end, which is cut
-// to it.
+// timerKind orders timers that are due at the same instant. Limits that the producer set come before the expiry of the lease, because
+// expires_at is cut to attempt_timeout and both are then due together (A3).
 type timerKind uint8
 
 const (
@@ -16,14 +16,14 @@ const (
 	timerRetention
 )
 
-// timer is due on one of the two clocks; the other is 0.
+// timer is due at an instant of one of the two clocks; the field of the other clock is 0.
 type timer struct {
 	kind    timerKind
 	serving Instant
 	wall    Wall
 }
 
-// timers calls each with what time may still do to the task in its present state. It is asked on every step, so it makes no list.
+// timers calls each with every timer of the task in its present state. Every step calls it, so it does not allocate a list.
 func (t *Task) timers(each func(timer)) {
 	switch {
 	case t.Lease != nil:
@@ -46,7 +46,8 @@ func (t *Task) timers(each func(timer)) {
 	}
 }
 
-// resourceTimer is of the resource that expires first. One that expires under a lease is of no concern until that has ended.
+// resourceTimer yields the timer of the resource that expires first. If that expires while the task is leased, it takes effect when the
+// lease has ended.
 func (t *Task) resourceTimer(each func(timer)) {
 	first, since := t.Spec.firstExpiry(), t.CreatedAt
 	if t.Last.Attempt != 0 {
@@ -104,7 +105,7 @@ func (s *step) settle() {
 	}
 }
 
-// at is the time at which a timer takes effect. A calendar timer says nothing about the serving clock, which counts from now.
+// at returns the time at which a timer takes effect. A timer on the wall clock does not determine a serving time: that is taken from now.
 func (s *step) at(tm timer) Now {
 	if tm.serving != 0 {
 		return Now{Serving: tm.serving, Wall: s.now.WallAt(tm.serving)}

@@ -25,7 +25,7 @@ func (s *step) wait(at Now, d time.Duration) {
 	t.Rest, t.ReadyAt, t.RetryAt = Scheduled, 0, at.Serving.Add(d)
 }
 
-// end closes the live lease for good (A4) and returns it. What becomes of the task is the caller's to say.
+// end closes the live lease for good (A4) and returns it. The caller must decide what becomes of the task: finish or wait.
 func (s *step) end(cause Reason, at Wall) *Lease {
 	t := s.write()
 	l := t.Lease
@@ -43,7 +43,7 @@ func (s *step) end(cause Reason, at Wall) *Lease {
 	return l
 }
 
-// revoke ends a lease against its holder, who is told.
+// revoke is end for a lease that its holder did not end itself: the change then says whom to tell.
 func (s *step) revoke(cause Reason, at Wall) *Lease {
 	l := s.end(cause, at)
 	s.change.Lost, s.change.LostTo = l, cause
@@ -67,7 +67,8 @@ func (s *step) countFailure(f *Failure, at Now) {
 	s.wait(at, d)
 }
 
-// countLoss spends from the budget of losses: the first is free of wait, the last quarantines the task (T5).
+// countLoss spends from the budget of losses. After the first loss the task is READY at once, after later ones it waits, and the last one
+// quarantines it (T5).
 func (s *step) countLoss(at Now) {
 	t := s.write()
 	t.Releases = 0
@@ -82,8 +83,8 @@ func (s *step) countLoss(at Now) {
 	}
 }
 
-// countUnacked puts an undelivered grant back, until too many in a row went to different takers (W5). The sessions of one process are one
-// taker: a stream that flaps is not the task's fault.
+// countUnacked puts a task back whose grant nobody acknowledged, or gives it up after MaxUnacked such grants in a row (W5). Grants in a row
+// to sessions of the same worker process count once: a stream that flaps is not the task's fault.
 func (s *step) countUnacked(l *Lease, at Now) {
 	t := s.write()
 	if by := InstanceOf(l.Session); by == "" || by != t.UnackedBy {

@@ -1,6 +1,6 @@
 package lease
 
-// State is where a task stands; see doc.go for who may move it.
+// State is the state of a task; see the package comment for who may move it.
 type State uint8
 
 // The states. Scheduled, Ready and the final three are states of rest; the others hold while a worker has the lease.
@@ -25,7 +25,7 @@ func (s State) String() string {
 // Verdict is the one answer to anything a worker says.
 type Verdict uint8
 
-// The verdicts. Their names carry the prefix since Cancelled is also a state.
+// The verdicts. They have a prefix because Cancelled is also the name of a State.
 const (
 	VerdictCommitted Verdict = iota + 1
 	VerdictCancelled
@@ -36,10 +36,10 @@ func (v Verdict) String() string {
 	return [...]string{"UNSPECIFIED", "COMMITTED", "CANCELLED", "REJECTED"}[v]
 }
 
-// Reason says why a verdict fell, why a lease ended or why a task failed without an outcome.
+// Reason says why a verdict was given, why a lease ended, or why a task failed without an outcome.
 type Reason uint8
 
-// The reasons, in the order and with the numbers of the wire.
+// The reasons, in the order and with the numbers of the wire. A new one goes at the end, and into Verdict and String below.
 const (
 	NoReason Reason = iota
 	None
@@ -65,7 +65,7 @@ const (
 	ResourceGone
 )
 
-// Verdict that is given for the reason; 0 for one that only ends tasks.
+// Verdict returns the verdict that goes with the reason; 0 for a reason that never answers a report.
 func (r Reason) Verdict() Verdict {
 	switch r {
 	case None:
@@ -90,9 +90,9 @@ func (r Reason) String() string {
 // Category is the kind of a failure (T4).
 type Category uint8
 
-// The categories, with the numbers of the wire.
+// The categories have the same numbers as on the wire.
 const (
-	NoCategory Category = iota // read as UserCode
+	NoCategory Category = iota // treated as UserCode
 	UserCode
 	DataQuality
 	Infrastructure
@@ -105,7 +105,7 @@ func (c Category) String() string {
 	return [...]string{"UNSPECIFIED", "USER_CODE", "DATA_QUALITY", "INFRASTRUCTURE", "CONFIGURATION", "TIMEOUT", "CANCELLED"}[c]
 }
 
-// retried is the default of T4.
+// retried reports whether a failure of the category is retried by default (T4).
 func (c Category) retried() bool {
 	switch c {
 	case DataQuality, Configuration, CategoryCancelled:
@@ -114,29 +114,30 @@ func (c Category) retried() bool {
 	return true
 }
 
-// Answer is a verdict with all that the worker is told beside it.
+// Answer is a verdict, with everything else that the worker is told.
 type Answer struct {
 	Verdict Verdict
 	Reason  Reason
-	// State of the task; 0 where the caller may not know it.
+	// State is the state of the task; 0 if the caller may not know it.
 	State State
-	// Replayed marks a verdict that had been given before (V4).
+	// Replayed marks a verdict that was given before, for the same report (V4).
 	Replayed bool
-	// CurrentAttempt is the task's newest attempt, where it is not the caller's.
+	// CurrentAttempt is the task's newest attempt if that is not the caller's own; else 0.
 	CurrentAttempt uint32
 	Detail         string // names the field or the cause, for people
-	// ShouldCancel tells the worker to stop (V18); CancelReason is the word of whoever asked.
+	// ShouldCancel tells the worker to stop (V18). CancelReason is the reason that was given for the cancel of the task.
 	ShouldCancel bool
 	CancelReason string
-	// ExpiresAt is the end of a lease that is live after a Start or Heartbeat; 0 otherwise.
+	// ExpiresAt is when the lease ends, if it is still live after a Start, Heartbeat or acknowledgement; else 0.
 	ExpiresAt Instant
-	// Holding is what a lease is of that is live after a Start or Heartbeat; zero otherwise.
+	// Holding describes the lease, if it is still live after a Start, Heartbeat or acknowledgement; else it is zero.
 	Holding Holding
-	// RetryAt is when the next attempt may be granted; 0 when there is none or no wait.
+	// RetryAt is when the next attempt may be granted; 0 if there will be none, or it need not wait.
 	RetryAt Wall
 }
 
-// Holding says what a live lease is of. It is small, so that answers that wait for a slow reader hold no task.
+// Holding identifies a live lease and whom it belongs to. It is small, so that an answer that waits for a slow reader does not keep the
+// whole task in memory.
 type Holding struct {
 	Tenant    string
 	Workspace string
