@@ -64,7 +64,7 @@ func refused(v verdict, attempt uint32) *problem {
 		p.body.State = contractState(v.GetTaskState())
 	case kindMismatch.word:
 		p.body.ExpectedAttempt, p.body.ReceivedAttempt = v.GetCurrentAttempt(), attempt
-	case kindInvalid.word:
+	case kindInvalid.word, kindTooLarge.word:
 		p.named()
 	}
 	return p

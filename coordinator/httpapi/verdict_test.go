@@ -26,12 +26,16 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		}
 		p := refused(&lessorv1.CompleteResponse{
 			Verdict: lessorv1.Verdict(v), Reason: lessorv1.Reason(number), TaskState: lessorv1.TaskState_TASK_STATE_COMPLETED, CurrentAttempt: 7,
+			Detail: "artifacts[0].resource_id: is bad",
 		}, 3)
 		if (kind{p.status, p.body.Error}) != want[reason] {
 			t.Errorf("%v is %d %s, want %v", reason, p.status, p.body.Error, want[reason])
 		}
 		if p.body.Verdict == nil || *p.body.Verdict != v.String() || p.body.Reason != reason.String() {
 			t.Errorf("%v is told as %+v", reason, p.body)
+		}
+		if named := p.status == 400 || p.status == 413; named != (p.body.Field == "artifacts[0].resourceId") {
+			t.Errorf("%v names the field %q", reason, p.body.Field)
 		}
 		if mismatch := p.body.Error == "attempt_mismatch"; mismatch != (p.body.ExpectedAttempt == 7 && p.body.ReceivedAttempt == 3) {
 			t.Errorf("%v has attempts %d and %d", reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt)
