@@ -319,13 +319,14 @@ func (tk *talker) over() error {
 }
 
 // refused hears an error frame that answers the frame corr, with a code and a word of the message.
-func (tk *talker) refused(corr, code, word string) {
+func (tk *talker) refused(corr, code, word string) *lessorv1.Error {
 	tk.t.Helper()
 	m := tk.next()
 	e := payloadOf[*lessorv1.Error](tk, m)
 	wantText(tk.t, "corr", m.GetCorr(), corr)
 	wantText(tk.t, "code", e.GetCode(), code)
 	wantWord(tk.t, "message", e.GetMessage(), word)
+	return e
 }
 
 // judge sends reports and returns their verdicts.

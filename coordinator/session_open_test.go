@@ -39,17 +39,18 @@ func TestDenials(t *testing.T) {
 		opened bool
 		change func(*lessorv1.SessionRequest)
 		word   string
+		remedy string
 	}{
-		{"no tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "" }, "tenant:"},
-		{"another tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "other" }, "tenant:"},
-		{"no sender", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender = nil }, "sender.role:"},
-		{"another role", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Role = "coordinator" }, "sender.role:"},
-		{"another name", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Id = "other" }, "sender.id:"},
-		{"no protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol:"},
-		{"newer protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol:"},
-		{"another tenant later", true, func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, "tenant:"},
-		{"another role later", true, func(m *lessorv1.SessionRequest) { m.Sender.Role = "" }, "sender.role:"},
-		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:"},
+		{"no tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "" }, "tenant: is not \"default\"", "name that tenant"},
+		{"another tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "other" }, "tenant: is not \"default\"", "name that tenant"},
+		{"no sender", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender = nil }, "sender.role:", "names the sender"},
+		{"another role", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Role = "coordinator" }, "sender.role:", "names the sender"},
+		{"another name", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Id = "other" }, "sender.id:", "one name"},
+		{"no protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol: is 0;", "version"},
+		{"newer protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol: is 2;", "version"},
+		{"another tenant later", true, func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, "tenant: is not \"default\"", "name that tenant"},
+		{"another role later", true, func(m *lessorv1.SessionRequest) { m.Sender.Role = "" }, "sender.role:", "or none"},
+		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:", "a stream for each"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
@@ -59,7 +60,8 @@ func TestDenials(t *testing.T) {
 				}
 				m := tk.frame(nil)
 				tt.change(m)
-				tk.refused(tk.send(m), refusal.CodeDenied, tt.word)
+				e := tk.refused(tk.send(m), refusal.CodeDenied, tt.word)
+				wantWord(t, "remediation", e.GetRemediation(), tt.remedy)
 				err := tk.over()
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
 					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)

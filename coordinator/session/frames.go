@@ -20,8 +20,8 @@ func (ss *Session) take(f *Frame) bool {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
 	ss.logFrame(m)
-	if err := ss.envelope(f); err != "" {
-		return ss.deny(m.GetId(), err)
+	if why, remedy := ss.envelope(f); why != "" {
+		return ss.deny(m.GetId(), why, remedy)
 	}
 	ss.mu.Lock()
 	ss.seen = ss.c.Engine.Now().Wall
@@ -104,27 +104,27 @@ func (ss *Session) unnamed(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
-// envelope checks what binds the stream: tenant and sender. It returns what is wrong.
-func (ss *Session) envelope(f *Frame) string {
+// envelope checks what binds the stream: tenant and sender. It returns what is wrong, and what to do about it.
+func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	m, first := f.msg, ss.dialog == nil
 	if f.err != nil {
-		return "" // it is refused whoever sent it
+		return "", "" // it is refused whoever sent it
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
-		return "tenant: is not that of the credentials"
+		return fmt.Sprintf("tenant: is not %q, which is the caller's", ss.who.Tenant), "name that tenant, or connect with a credential of the other one"
 	}
 	s := m.GetSender()
 	switch {
 	case s == nil && !first:
-		return ""
+		return "", ""
 	case s.GetRole() != "worker":
-		return `sender.role: is not "worker"`
+		return `sender.role: is not "worker"`, "the first frame names the sender; later ones name the same, or none"
 	case first:
-		return ""
+		return "", ""
 	case s.GetId() != ss.info.GetName():
-		return "sender.id: is not the worker that opened the stream"
+		return "sender.id: is not the worker that opened the stream", "open a stream for each worker"
 	}
-	return ""
+	return "", ""
 }
 
 // refuse answers a bad frame, by which nothing was changed, and goes on.
@@ -139,8 +139,8 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 }
 
 // deny ends the session: whoever speaks is not whom the stream is bound to.
-func (ss *Session) deny(corr, why string) bool {
-	ss.refuse(corr, refusal.CodeDenied, why, "tenant and sender are bound by the first frame; open a stream of your own")
+func (ss *Session) deny(corr, why, remedy string) bool {
+	ss.refuse(corr, refusal.CodeDenied, why, remedy)
 	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
 	return false
 }

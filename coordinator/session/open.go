@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"strconv"
 
@@ -18,7 +19,7 @@ import (
 // handshake opens the session, or goes on with an earlier one.
 func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
 	if h.GetProtocol() != Protocol {
-		return ss.deny(m.GetId(), "handshake.protocol: this coordinator speaks version 1 only")
+		return ss.deny(m.GetId(), fmt.Sprintf("handshake.protocol: is %d; this coordinator speaks version %d only", h.GetProtocol(), Protocol), "speak that version")
 	}
 	w := h.GetWorker()
 	f := convert.Fields{Limits: ss.c.Limits}
@@ -31,7 +32,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "mend the field and send the handshake again")
 	}
 	if m.GetSender().GetId() != w.GetName() {
-		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name")
+		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name", "give the worker one name in both")
 	}
 	if !ss.vouched(m.GetId(), h.GetAuth()) {
 		return false
