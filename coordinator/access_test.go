@@ -51,16 +51,20 @@ func bearing(ctx context.Context, token string) context.Context {
 
 // invoke makes a call of any kind with an empty request, and returns how it ends; streams are closed at once.
 func (r *rig) invoke(ctx context.Context, method string) error {
+	return r.invokeWith(ctx, method, &emptypb.Empty{})
+}
+
+func (r *rig) invokeWith(ctx context.Context, method string, request *emptypb.Empty) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if !r.streams()[method] {
-		return r.conn.Invoke(ctx, method, &emptypb.Empty{}, &emptypb.Empty{})
+		return r.conn.Invoke(ctx, method, request, &emptypb.Empty{})
 	}
 	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
 		return err
 	}
-	_ = stream.SendMsg(&emptypb.Empty{}) // what became of it, RecvMsg tells
+	_ = stream.SendMsg(request) // what became of it, RecvMsg tells
 	_ = stream.CloseSend()
 	return stream.RecvMsg(&emptypb.Empty{})
 }

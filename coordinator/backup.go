@@ -54,7 +54,10 @@ func (b *Backup) validate() error {
 }
 
 // Backup streams a copy of the store (A11).
-func (s *adminService) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+	if bad := convert.Unknown("", req); bad != nil {
+		return refusal.Status(bad)
+	}
 	rules := &s.cfg.Backup
 	if !s.backup.CompareAndSwap(false, true) {
 		return refusal.Status(refusal.ErrBackupBusy)

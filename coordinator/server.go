@@ -120,10 +120,10 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
 	admin := &adminService{edge: e, asks: !c.gate.Open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
-	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, nil), tasks)
-	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(e)), workers)
-	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, nil), admin)
-	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, nil), &authService{edge: e, keyring: c.gate.Keyring()})
+	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, true, nil), tasks)
+	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
+	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
+	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})
 	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
 	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
 	healthv1.RegisterHealthServer(c.grpc, c.health)

@@ -90,6 +90,7 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 // submitFrame has the good specs of a frame made. What is wrong with the frame as a whole ends the stream.
 func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
 	f := s.fields()
+	f.Err = convert.UnknownItself(req)
 	f.ID("request_id", req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
 		f.Fail("tasks", "is empty")
@@ -137,6 +138,9 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 
 func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, err error) {
 	w, bad := convert.Workspace("workspace_id", m.GetWorkspaceId(), s.cfg.Limits)
+	if bad == nil {
+		bad = convert.UnknownInSpec("task", m)
+	}
 	if bad != nil {
 		return sub, bad
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -20,8 +21,13 @@ import (
 // reading is a request that is read, or the reason why it cannot be.
 type reading struct {
 	into any
+	asks asking
 	bad  *lease.FieldError
 }
+
+// asking tells requests of who asks for something from what a worker says. In the former a field that the coordinator does not know is refused: its part of the
+// matter would not be done. In the latter it is passed over, for a refusal would cost the worker its work (docs/decisions/0022-unknown-fields.md).
+type asking bool
 
 // readingCodec is a codec that never fails on a reading.
 type readingCodec struct{ convert.Codec }
@@ -35,6 +41,8 @@ func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	case errors.As(err, &r.bad):
 	case err != nil:
 		r.bad = &lease.FieldError{Field: "request", Problem: "cannot be read: " + err.Error()}
+	case bool(r.asks):
+		r.bad = convert.Unknown("", r.into.(proto.Message))
 	}
 	return nil
 }
@@ -48,7 +56,7 @@ func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
 }
 
 // guarded returns desc with every unary handler wrapped; answers has the methods whose answer is not an error.
-func guarded(desc *grpc.ServiceDesc, answers map[string]malformed) *grpc.ServiceDesc {
+func guarded(desc *grpc.ServiceDesc, asks asking, answers map[string]malformed) *grpc.ServiceDesc {
 	out := *desc
 	out.Methods = make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
@@ -56,14 +64,14 @@ func guarded(desc *grpc.ServiceDesc, answers map[string]malformed) *grpc.Service
 		if answer == nil {
 			answer = refuseMalformed
 		}
-		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, answer)}
+		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, asks, answer)}
 	}
 	return &out
 }
 
-func guard(next grpc.MethodHandler, answer malformed) grpc.MethodHandler {
+func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-		var r reading
+		r := reading{asks: asks}
 		read := func(request any) error {
 			r.into = request
 			return decode(&r)

@@ -53,7 +53,7 @@ func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message
 // S4: invalid UTF-8 is the caller's fault, and the error names the field.
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
-	desc := guarded(&lessorv1.TaskService_ServiceDesc, nil)
+	desc := guarded(&lessorv1.TaskService_ServiceDesc, true, nil)
 	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: mark}}}
 	for _, tt := range []struct {
 		method, field string
@@ -79,7 +79,7 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 // V1: a report with a bad field is REJECTED, which ends the matter; an error would be repeated (K5).
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
-	desc := guarded(&lessorv1.WorkerService_ServiceDesc, malformedReports(&edge{engine: clockOnly{}, rejects: quota.NewRejects()}))
+	desc := guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(&edge{engine: clockOnly{}, rejects: quota.NewRejects()}))
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -77,6 +78,7 @@ func passOn(w watcher, n *engine.News) error {
 
 func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *teller) (watcher, engine.Watching, error) {
 	f := s.fields()
+	f.Err = convert.Unknown("", req)
 	tenant := gate.Identify(ctx).Tenant
 	if req.GetRunId() == "" {
 		id, err := named(ctx, f, req.GetTaskId())

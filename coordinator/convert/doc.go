@@ -6,7 +6,7 @@
 //	fields.go           reads fields one by one, and keeps the first that is bad
 //	parse_*.go          what each request or frame says; placement.go: what decides which worker gets a task
 //	digest.go           what a message is known by
-//	utf8.go             where a string is that could not be read
+//	utf8.go             where a string is that could not be read; unknown.go: where a field is that nobody here knows
 //
 // # To the wire
 //

@@ -36,7 +36,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is for operators.
+// AdminService is for operators. A field that the coordinator does not know is bad input, as in TaskService.
 type AdminServiceClient interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
@@ -196,7 +196,7 @@ type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is for operators.
+// AdminService is for operators. A field that the coordinator does not know is bad input, as in TaskService.
 type AdminServiceServer interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)

@@ -31,7 +31,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // AuthService is for operators: who may come in. Each call is about the caller's own tenant. A coordinator that asks for no credentials has
-// none: its calls end FAILED_PRECONDITION.
+// none: its calls end FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceClient interface {
 	// CreateToken issues a token. It is in the answer and nowhere else.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
@@ -109,7 +109,7 @@ func (c *authServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, o
 // for forward compatibility.
 //
 // AuthService is for operators: who may come in. Each call is about the caller's own tenant. A coordinator that asks for no credentials has
-// none: its calls end FAILED_PRECONDITION.
+// none: its calls end FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceServer interface {
 	// CreateToken issues a token. It is in the answer and nowhere else.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)

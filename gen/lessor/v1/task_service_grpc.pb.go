@@ -41,7 +41,7 @@ const (
 //
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9).
+// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input: its part of what was asked for would not be done.
 type TaskServiceClient interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
@@ -243,7 +243,7 @@ type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 //
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9).
+// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input: its part of what was asked for would not be done.
 type TaskServiceServer interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)

@@ -1,0 +1,135 @@
+package coordinator
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// newer gives a message a field of a version that is yet to come.
+func newer[M proto.Message](m M) M {
+	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "of tomorrow"))
+	return m
+}
+
+// refusedUnknown reports whether err refuses a field of newer, in the message of the given path.
+func refusedUnknown(err error, path string) bool {
+	st := status.Convert(err)
+	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path && strings.Contains(v[0].GetDescription(), "field 999")
+}
+
+// S4: who asks for something with a field that the coordinator does not know is told so, in each call; a worker is heard.
+func TestUnknownFieldOfEachCall(t *testing.T) {
+	t.Attr("rules", "S4")
+	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		worker, _ := r.issue(t, "acme", auth.Worker)
+		for _, method := range r.methods() {
+			ctx := t.Context()
+			switch {
+			case !strings.HasPrefix(method, "/lessor."):
+				continue
+			case strings.HasPrefix(method, "/lessor.v1.WorkerService/"):
+				if err := r.invokeWith(bearing(ctx, worker), method, newer(&emptypb.Empty{})); refusedUnknown(err, "request") {
+					t.Errorf("%s: %v", method, err)
+				}
+			default:
+				if err := r.invokeWith(bearing(ctx, operator), method, newer(&emptypb.Empty{})); !refusedUnknown(err, "request") {
+					t.Errorf("%s: %v", method, err)
+				}
+			}
+		}
+	})
+}
+
+// S4: no part of a spec is passed over: each may be what keeps a task from a worker that it must not run on.
+func TestUnknownFieldOfASpec(t *testing.T) {
+	t.Attr("rules", "S4")
+	spec := func() *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q"} }
+	specs := map[string]*lessorv1.TaskSpec{"": newer(spec())}
+	for i, fields := 0, spec().ProtoReflect().Descriptor().Fields(); i < fields.Len(); i++ {
+		f := fields.Get(i)
+		if f.Message() == nil || f.IsMap() || !strings.HasPrefix(string(f.Message().FullName()), "lessor.") {
+			continue
+		}
+		m := spec()
+		if path := "." + string(f.Name()); f.IsList() {
+			list := m.ProtoReflect().Mutable(f).List()
+			list.Append(list.NewElement())
+			newer(list.AppendMutable().Message().Interface())
+			specs[path+"[1]"] = m
+		} else {
+			newer(m.ProtoReflect().Mutable(f).Message().Interface())
+			specs[path] = m
+		}
+	}
+	if len(specs) < 6 {
+		t.Fatalf("only %d places", len(specs))
+	}
+	serve(t, nil, func(t *testing.T, r *rig) {
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, m := range specs {
+			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: m}); !refusedUnknown(err, "task"+path) {
+				t.Errorf("SubmitTask with %s: %v", path, err)
+			}
+			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(), m}}); !refusedUnknown(err, "tasks[1]"+path) {
+				t.Errorf("BatchSubmitTasks with %s: %v", path, err)
+			}
+			if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{m, spec()}}); err != nil {
+				t.Fatal(err)
+			}
+			res, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := res.GetResults()[0].GetError(); codes.Code(e.GetStatus()) != codes.InvalidArgument || e.GetField() != "task"+path || !res.GetResults()[1].GetCreated() {
+				t.Errorf("SubmitStream with %s: %v", path, res)
+			}
+		}
+	})
+}
+
+// S4: a condition that the coordinator does not know spares no task; it is refused before one is deleted.
+func TestUnknownConditionOfAFilter(t *testing.T) {
+	t.Attr("rules", "S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		task := r.submit(t, nil)
+		filter := newer(&lessorv1.TaskFilter{Queue: "q"})
+		_, err := r.tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: filter})
+		if !refusedUnknown(err, "filter") {
+			t.Errorf("delete: %v", err)
+		}
+		if _, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: task.GetTaskId()}); err != nil {
+			t.Errorf("the task: %v", err)
+		}
+	})
+}
+
+// V12: what a worker that is newer says beside its report costs nothing.
+func TestUnknownFieldOfAReport(t *testing.T) {
+	t.Attr("rules", "V12")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		a := r.lease(t)
+		res, err := r.workers.Complete(t.Context(), newer(&lessorv1.CompleteRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{newer(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
+		}))
+		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("%v, %v", res, err)
+		}
+	})
+}
