@@ -25,6 +25,10 @@ func (m *model) setKey(k specKey, v modelKey) {
 func (m *model) committed() {
 	clear(m.oldTasks)
 	clear(m.oldKeys)
+	for _, q := range m.queues {
+		q.kept = q.credit
+		q.keptAt = q.at
+	}
 }
 
 // undo takes the batch back.
@@ -38,6 +42,9 @@ func (m *model) undo() {
 	}
 	for k, v := range m.oldKeys {
 		m.keys[k] = v
+	}
+	for _, q := range m.queues {
+		q.credit, q.at = q.kept, q.keptAt
 	}
 	m.committed()
 }

@@ -7,18 +7,21 @@ type modelQueue struct {
 	settings lease.Settings
 	credit   float64
 	at       lease.Instant // when credit was right
+	kept     float64       // credit as it was committed
+	keptAt   lease.Instant
 }
 
-// govern sets what governs a queue. It begins with nothing to let through, as after a start.
+// govern sets what governs a queue. It begins with nothing to let through.
 func (m *model) govern(q specKey, s lease.Settings) {
 	m.queues[q] = &modelQueue{settings: s, at: m.now.Serving}
 }
 
-// restarted forgets what is not stored.
-func (m *model) restarted() {
+// useUp leaves nothing to let through, as where it is not known what was.
+func (m *model) useUp() {
 	for _, q := range m.queues {
 		q.credit, q.at = 0, m.now.Serving
 	}
+	m.committed()
 }
 
 // burst is what a rate limit lets through at once.

@@ -18,7 +18,7 @@ type Bucket struct {
 	At   Instant // when Used was right
 }
 
-// UsedUp is the bucket with which a start begins: it is not stored, and restarts must not let more through than the limit.
+// UsedUp is the bucket of a queue of which a start does not know what it has let through: it must not let more through than the limit.
 func UsedUp(now Instant) Bucket { return Bucket{Used: math.Inf(1), At: now} }
 
 // At returns the bucket as it stands at now.

@@ -127,7 +127,6 @@ func (w *world) start(serving lease.Instant) {
 	w.model.now.Wall = w.model.now.Wall.Add(pick(w, 0, time.Second, time.Minute, -time.Minute))
 	w.latest = max(w.latest, w.model.now.Wall)
 	w.host.start(serving)
-	w.model.restarted()
 	w.watch.restart(w.host.tasks)
 	w.book.starts++
 	w.touched = w.touched[:0]
@@ -180,5 +179,7 @@ func (w *world) restore() error {
 	w.watch.forget()
 	w.book.restored()
 	w.start(w.saved.serving)
+	w.model.useUp()
+	w.host.useUp(w.saved.serving)
 	return w.newEpoch()
 }

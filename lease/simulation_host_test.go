@@ -13,10 +13,11 @@ import (
 type host struct {
 	*memory // the newest versions, durable or not
 	rules   *lease.Rules
-	buckets map[specKey]lease.Bucket // of rate limits; not stored
+	buckets map[specKey]lease.Bucket // of rate limits
 
-	disk      *memory
-	diskClock lease.Instant // the serving clock as it was last saved
+	disk        *memory
+	diskBuckets map[specKey]lease.Bucket
+	diskClock   lease.Instant // the serving clock as it was last saved
 
 	batch  []lease.Change
 	untold []telling // what the batch will tell
@@ -32,7 +33,7 @@ func newHost(now lease.Now, entropy func() uint64) *host {
 	limits.Output, limits.Discarded = modelOutput, modelDiscarded
 	return &host{
 		memory: newMemory(), disk: newMemory(), diskClock: now.Serving,
-		buckets: map[specKey]lease.Bucket{}, nudged: map[specKey]bool{},
+		buckets: map[specKey]lease.Bucket{}, diskBuckets: map[specKey]lease.Bucket{}, nudged: map[specKey]bool{},
 		rules: &lease.Rules{Limits: limits, Authority: authorityOf(1), Entropy: entropy, AckWithin: lease.DefaultAckWithin},
 	}
 }
@@ -128,6 +129,7 @@ func (h *host) commit(now lease.Instant) []telling {
 	h.disk.apply(h.batch)
 	maps.Copy(h.disk.seqs, h.seqs)
 	h.disk.settings = h.settings
+	h.diskBuckets = maps.Clone(h.buckets)
 	h.diskClock = now
 	h.batch = h.batch[:0]
 	told := h.untold
@@ -145,10 +147,16 @@ func (h *host) start(now lease.Instant) {
 			h.live++
 		}
 	}
+	h.buckets = maps.Clone(h.diskBuckets)
+	h.nudgeAll()
+}
+
+// useUp is what a start does that does not know what was let through.
+func (h *host) useUp(now lease.Instant) {
 	for key := range h.settings {
 		h.buckets[key] = lease.UsedUp(now)
 	}
-	h.nudgeAll()
+	h.diskBuckets = maps.Clone(h.buckets)
 }
 
 // leased lists the tasks with a live lease, in the order of their ids.

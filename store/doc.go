@@ -11,7 +11,7 @@
 //	keyspace     key                                              value
 //	meta         name                                             format, identity, clock
 //	space        tenant 00 workspace                              number of the space, its counters
-//	queue        space | queue name                               counters
+//	queue        space | queue name                               counters, and how far its rate limit is used up
 //	settings     space | queue name                               what an operator has set on the queue
 //	spec         task id                                          what was submitted, and how the task was then; written once, never rewritten
 //	task         task id                                          what has changed in a task; none before the first change; small

@@ -26,6 +26,7 @@ func Current() Migrations {
 		{Name: "tasks have requirements, trace metadata and last words", Apply: nothing},
 		{Name: "credentials and audit", Apply: nothing},
 		{Name: "a spec tells how its task was at first", Apply: nothing}, // where a spec of before does not, a record of the task does
+		{Name: "a queue tells how far its rate limit is used up", Apply: nothing},
 	}
 }
 

@@ -191,10 +191,7 @@ func (b *batch) seal(now lease.Instant) {
 		b.rows = append(b.rows, records.Space{Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq})
 	}
 	for _, q := range b.queues {
-		b.counts = append(b.counts, records.Queue{
-			Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
-			Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
-		})
+		b.counts = append(b.counts, q.record())
 	}
 	for _, q := range b.set {
 		b.settings = append(b.settings, setting{q.space.number, q.name, q.settings})

@@ -59,6 +59,8 @@ const (
 	standstill = 200 * time.Millisecond
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
+	// saveIdleClock is how often it is while no lease is live and a queue waits for its rate limit. That wait must not begin anew with each crash (T13).
+	saveIdleClock = time.Minute
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
 	dueAtOnce = maxBatchOps
 )
@@ -261,7 +263,8 @@ func (e *Engine) sleep() time.Duration {
 
 // save asks for a commit of the serving clock alone where no other has carried it for a while (A9).
 func (e *Engine) save() {
-	if e.set.live > 0 && e.now.Serving.Sub(e.savedAt) >= saveClock {
+	unsaved := e.now.Serving.Sub(e.savedAt)
+	if e.set.live > 0 && unsaved >= saveClock || e.throttled.Len() > 0 && unsaved >= saveIdleClock {
 		e.batch.clock = true
 	}
 }

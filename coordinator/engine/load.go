@@ -47,8 +47,12 @@ func (e *Engine) load() error {
 // (A9, A11).
 func (e *Engine) identify() (id records.Identity, err error) {
 	var found bool
+	var b store.Batch
 	err = e.st.View(func(r store.Reader) (err error) {
-		id, found, err = records.ReadIdentity(r)
+		if id, found, err = records.ReadIdentity(r); err != nil || e.cfg.Recovery != RestoredStore {
+			return err
+		}
+		id.Epoch, err = records.Restored(&b, r, lease.WallOf(time.Now()))
 		return err
 	})
 	switch {
@@ -57,15 +61,13 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	case !found:
 		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
 		_, _ = rand.Read(id.Key) // never fails
+		records.PutIdentity(&b, id)
 	case e.cfg.Recovery == InvalidateLeases:
 		id.Epoch++
-	case e.cfg.Recovery == RestoredStore:
-		id.Epoch = lease.RestoredEpoch(id.Epoch, lease.WallOf(time.Now()))
-	default:
+		records.PutIdentity(&b, id)
+	case e.cfg.Recovery == KeepLeases:
 		return id, nil
 	}
-	var b store.Batch
-	records.PutIdentity(&b, id)
 	return id, e.st.Commit(context.Background(), &b)
 }
 
@@ -90,7 +92,10 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		e.total.counts[countScheduled] += q.Scheduled
 		e.total.parked += q.Parked
 		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
-		made.bucket = lease.UsedUp(e.now.Serving)
+		made.bucket = lease.UsedUp(e.now.Serving) // of a limit that an earlier format had not told of
+		if q.Bucket != nil {
+			made.bucket = *q.Bucket
+		}
 		return nil
 	})
 	if err != nil {

@@ -75,6 +75,9 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 // govern puts settings in force. Whatever they held back is looked at again.
 func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
+	if q.settings.Rate.PerSecond == 0 { // nothing was taken from a limit that there was not
+		q.bucket = lease.Bucket{}
+	}
 	q.settings = settings
 	if q.createdAt == 0 { // a queue exists from its first submit or update on (T13)
 		q.createdAt = e.now.Wall

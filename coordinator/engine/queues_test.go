@@ -91,6 +91,55 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
+// T13: who waits for a slow rate limit goes on waiting over restarts, in order or not, and does not begin anew; what was let through before stays used up.
+func TestSlowRateOverRestarts(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
+		r.submit(many(5)...)
+		c, _ := r.join("i", 5)
+		if n := len(c.grants()); n != 1 {
+			r.Fatalf("%d grants at first, want 1", n)
+		}
+		r.say(lease.KindComplete, c.grants()[0]) // so that no lease is live, which would have the clock saved
+		for _, restart := range []func(){r.kill, func() { r.restart(Config{}) }, r.kill} {
+			restart()
+			c, _ = r.join("i", 5)
+			time.Sleep(19 * time.Minute)
+			if n := len(c.grants()); n != 0 {
+				r.Errorf("%d grants within an hour, want none", n)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(c.grants()); n != 1 {
+			r.Errorf("%d grants after 62 minutes, with two crashes that may cost one each, want 1", n)
+		}
+	})
+}
+
+// T13: a limit that is set for the first time lets its burst through, also on a queue of before the start; a store from a backup does not know what was
+// granted after it, and lets nothing through before its time.
+func TestRateLimitAfterAStart(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.submit(many(9)...)
+		r.kill()
+		r.govern(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 1, Burst: 3} })
+		if g := r.lease(9, 0); len(g) != 3 {
+			r.Errorf("%d grants with a new limit, want 3", len(g))
+		}
+		time.Sleep(10 * time.Second)
+		r.restart(Config{Recovery: RestoredStore})
+		if g := r.lease(9, 0); len(g) != 0 {
+			r.Errorf("%d grants at the start of a restored store, want none", len(g))
+		}
+		time.Sleep(time.Second)
+		if g := r.lease(9, 0); len(g) != 1 {
+			r.Errorf("%d grants a second later, want 1", len(g))
+		}
+	})
+}
+
 // T13, T3: the queue's retry policy fills what a task leaves open, at its submit.
 func TestRetryPolicyOfTheQueue(t *testing.T) {
 	t.Attr("rules", "T3 T13")

@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // space is a workspace of a tenant: its sequence and its queues.
@@ -57,6 +58,19 @@ var noSettings lease.Settings
 
 func newQueue(s *space, name string) *queue {
 	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTurns()}
+}
+
+// record is what the store keeps of the queue.
+func (q *queue) record() records.Queue {
+	r := records.Queue{
+		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
+		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
+	}
+	if q.settings.Rate.PerSecond != 0 {
+		bucket := q.bucket
+		r.Bucket = &bucket
+	}
+	return r
 }
 
 // state is the queue as the rules see it.

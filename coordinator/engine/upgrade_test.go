@@ -144,29 +144,43 @@ func keptTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 and 5 have records of every keyspace, and the lease of task 1 beside them. They stay as they are: a program that writes
+// The stores of formats 4 to 6 have records of every keyspace, and the lease of task 1 beside them. They stay as they are: a program that writes
 // records otherwise must read these all the same, or raise the format and bring them up.
 const (
-	format5      = "testdata/format5.db.gz"
-	format5Lease = "testdata/format5.lease"
+	format6      = "testdata/format6.db.gz"
+	format6Lease = "testdata/format6.lease"
 )
 
 // A store of format 4 goes on: its specs do not tell how their tasks were at first.
 func TestUpgradeFromFormat4(t *testing.T) {
 	t.Attr("rules", "A9 A10")
-	goesOn(t, "testdata/format4.db.gz", "testdata/format4.lease")
+	goesOn(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
+}
+
+// A store of format 5 goes on: its queues do not tell how far their rate limits are used up.
+func TestUpgradeFromFormat5(t *testing.T) {
+	t.Attr("rules", "A9 A10")
+	goesOn(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
 // What a program of this format has written stays readable, and its leases go on.
-func TestStoreOfFormat5(t *testing.T) {
-	t.Attr("rules", "A9 A10")
+func TestStoreOfFormat6(t *testing.T) {
+	t.Attr("rules", "A9 A10 T13")
 	if *updateGolden {
 		makeGolden(t)
 	}
-	goesOn(t, format5, format5Lease)
+	goesOn(t, format6, format6Lease, func(r *rig) {
+		if g := r.leaseOf("slow"); len(g) != 0 {
+			r.Errorf("granted %s of a queue whose rate limit was used up", seqs(g))
+		}
+		time.Sleep(time.Minute)
+		if g := r.leaseOf("slow"); len(g) != 1 {
+			r.Errorf("granted %d when the rate limit let one through, want 1", len(g))
+		}
+	})
 }
 
-func goesOn(t *testing.T, file, leaseFile string) {
+func goesOn(t *testing.T, file, leaseFile string, test func(*rig)) {
 	t.Helper()
 	id, err := os.ReadFile(leaseFile)
 	if err != nil {
@@ -196,7 +210,18 @@ func goesOn(t *testing.T, file, leaseFile string) {
 			r.Fatal(err)
 		}
 		r.want(a[0], lease.VerdictCommitted, lease.None)
+		test(r)
 	})
+}
+
+// leaseOf takes whatever one queue grants.
+func (r *rig) leaseOf(queue string) []Granted {
+	r.Helper()
+	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{queue}}, Max: 10})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return g
 }
 
 // makeGolden makes a store with records of every keyspace.
@@ -226,7 +251,7 @@ func makeGolden(t *testing.T) {
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(format5, packed.Bytes(), 0o600), os.WriteFile(format5Lease, []byte(id), 0o600)); err != nil {
+	if err := errors.Join(w.Close(), os.WriteFile(format6, packed.Bytes(), 0o600), os.WriteFile(format6Lease, []byte(id), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -276,6 +301,13 @@ func (r *rig) fillGolden() string {
 	spec(func(s *lease.Spec) { s.RunAt = r.Now().Wall + lease.Wall(time.Hour) })
 
 	_, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.MaxInflight = 10 })
+	if err == nil {
+		_, err = r.UpdateQueue(r.Context(), home, "slow", func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 60 })
+	}
+	for range 2 {
+		spec(func(s *lease.Spec) { s.Queue = "slow" })
+	}
+	r.leaseOf("slow") // grants one of them
 	if err == nil {
 		err = r.Keep(r.Context(), home.Tenant, func(b *store.Batch) {
 			records.PutSigningKey(b, records.SigningKey{Tenant: home.Tenant, ID: "key", Secret: []byte("secret")})

@@ -27,6 +27,9 @@ func (c *codec) second() bool { return c.version >= 2 }
 // third is second for version 3.
 func (c *codec) third() bool { return c.version >= 3 }
 
+// sixth is second for version 6.
+func (c *codec) sixth() bool { return c.version >= 6 }
+
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 
 // reader is a codec that reads a record, and writer one that appends to out.
@@ -214,7 +217,7 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 }
 
 // version of the records that are written; all up to it can be read. Each came with the format of its number; format 4 brought none.
-const version = 5
+const version = 6
 
 // put seals the fields of v under key. They are written right into the batch.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {

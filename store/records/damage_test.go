@@ -182,7 +182,7 @@ func TestDamageIsNoticed(t *testing.T) {
 // A record of a later version is not guessed at.
 func TestUnknownVersionIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
-		for _, version := range []byte{0, 6, 255} {
+		for _, version := range []byte{0, 7, 255} {
 			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
 		}

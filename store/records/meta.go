@@ -84,6 +84,7 @@ type Queue struct {
 	Name                             string
 	CreatedAt                        lease.Wall
 	Ready, Scheduled, Leased, Parked uint64
+	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
 }
 
 func queueFields(c *codec, q *Queue) {
@@ -94,6 +95,14 @@ func queueFields(c *codec, q *Queue) {
 	if c.second() {
 		num(c, &q.Parked)
 	}
+	if c.sixth() {
+		optional(c, &q.Bucket, bucketFields)
+	}
+}
+
+func bucketFields(c *codec, b *lease.Bucket) {
+	c.float(&b.Used)
+	num(c, &b.At)
 }
 
 // PutQueue keeps a queue.

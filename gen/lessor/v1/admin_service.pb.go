@@ -307,7 +307,7 @@ func (x *Queue) GetTakers() uint32 {
 	return 0
 }
 
-// RateLimit bounds the grants of a queue in time.
+// RateLimit bounds the grants of a queue in time. What was granted is remembered over a restart; the time for which no coordinator served does not count.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grants per second on average; from one a day to 1,000,000.
