@@ -154,7 +154,7 @@ type SessionRequest struct {
 	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Who sends. Required in the first frame; bound to the stream from there on.
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
-	// What the frame is about, for example a task id. Optional.
+	// What the frame is about, for example a task id. Optional; at most 256 bytes.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
 	// Rises by one per sequenced frame, from Accept.next_seq on (W7). 0: not sequenced; such a frame is told apart by (id, corr) alone (W6).
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -434,7 +434,7 @@ type SessionResponse struct {
 	Sender *Sender `protobuf:"bytes,4,opt,name=sender,proto3" json:"sender,omitempty"`
 	// What the frame is about: the id of the frame that it answers, where it answers one.
 	Corr string `protobuf:"bytes,5,opt,name=corr,proto3" json:"corr,omitempty"`
-	// Rises by one per frame.
+	// Rises by one per frame, from that of Accept on: 1, or the Resume.last_seen_seq that it goes on from. 0: not sequenced.
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Acknowledges a frame, or asks for an acknowledgement of this one.
 	Ack *Ack `protobuf:"bytes,7,opt,name=ack,proto3" json:"ack,omitempty"`
@@ -994,7 +994,7 @@ func (x *Resume) GetLastSeenSeq() uint64 {
 	return 0
 }
 
-// WorkerInfo describes a worker process.
+// WorkerInfo describes a worker process. Each field has at most 256 bytes.
 type WorkerInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name; the same after a restart. Required; equals sender.id.
@@ -1087,8 +1087,8 @@ type Accept struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The session that was named in Handshake.resume goes on: its leases and sequences are this stream's.
 	Resumed bool `protobuf:"varint,8,opt,name=resumed,proto3" json:"resumed,omitempty"`
-	// seq of the next sequenced frame that is expected of the worker: after a restart of the coordinator it begins anew with 1, and what the
-	// worker sends again is known by its content (V4).
+	// seq of the next sequenced frame that is expected of the worker: after a restart of the coordinator it begins anew with 1. Reports that have
+	// no verdict are sent again then, acknowledged or not; what had been committed is known by its content (V4).
 	NextSeq       uint64 `protobuf:"varint,9,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -49,6 +49,8 @@ type TaskServiceClient interface {
 	BatchSubmitTasks(ctx context.Context, in *BatchSubmitTasksRequest, opts ...grpc.CallOption) (*BatchSubmitTasksResponse, error)
 	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
 	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
+	// A frame that is wrong as a whole ends the stream once those before it were answered. Eight frames wait for their answers, and no more are
+	// read until one was: read answers while you send.
 	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
 	// send such a spec again.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
@@ -251,6 +253,8 @@ type TaskServiceServer interface {
 	BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error)
 	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
 	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
+	// A frame that is wrong as a whole ends the stream once those before it were answered. Eight frames wait for their answers, and no more are
+	// read until one was: read answers while you send.
 	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
 	// send such a spec again.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
