@@ -7,15 +7,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// binding keeps the tasks of an affinity key of a space on one worker (W12): the one that was granted the last of them, while it holds a lease of
-// the key, and for the TTL of the last one that ended. It is derived from live leases, and so survives a restart as they do; the TTL does not.
+// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that was granted the newest task of the key. It lasts
+// while the key has live leases, and then for the TTL of the task whose lease ended last. A restart derives it again from the live leases; a
+// binding that was only kept by its TTL is lost.
 type binding struct {
 	worker string
-	leases map[lease.TaskID]struct{}
-	end    *alarm // while there are none
+	leases map[lease.TaskID]struct{} // live leases of the key
+	end    *alarm                    // ends the binding; runs while there are no leases
 }
 
-// tie takes a change of a task with an affinity key into account.
+// tie updates the binding of a task's affinity key after a change of the task.
 func (e *Engine) tie(c *lease.Change) {
 	id, spec := about(c)
 	if spec.Affinity == nil {

@@ -6,22 +6,22 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Reading ahead. A line that may be too long for memory is read on from the disk before its head runs dry, beside the loop, which would else stand
-// still for it: until all that was decided is durable, and then for as long as the reading takes.
+// Reading ahead. If a line may be longer than its head in memory, a goroutine beside the loop reads on from the disk before the head runs dry.
+// Otherwise the loop itself would have to stand still: until everything that was decided is durable, and then for as long as the reading takes.
 //
-// What is read is an older state than that of the loop. So from the moment at which it is asked for, the line keeps a list of all that changes
-// behind the bound of its head; the reading begins once everything before that moment is durable; and what it has found is taken together
-// with the list. What moves the bound meanwhile makes the reading void: then the line is read on as if nobody had read ahead.
+// The reader sees an older state than the loop's. So from the moment at which the reading is asked for, the line keeps a list of all changes
+// behind the bound of its head. The reading begins once everything before that moment is durable. When its places arrive, they are added to
+// the head, and then the changes on the list are applied to it. If the bound of the head moves meanwhile, the reading is void.
 
 // ahead is one reading of a line.
 type ahead struct {
 	line  *line
 	after place  // the bound of the head
-	room  int    // how many tasks to read with their places
-	batch uint64 // the last one that it has to see
+	room  int    // for how many of the places to read the task as well
+	batch uint64 // number of the last batch that must be durable before it begins
 	begun bool
 
-	// changed is what became of places behind the bound since, oldest first; seqs are the tasks that it is about.
+	// changed lists the places behind the bound that were taken or left since, oldest first; seqs holds the tasks of these places.
 	changed []moved
 	seqs    map[uint64]struct{}
 
@@ -35,11 +35,11 @@ type moved struct {
 	taken bool
 }
 
-// reading is what follows a place of a line on disk, in order, with the tasks as they are there; more tells whether there is more behind it.
+// reading holds places that follow a given place of a line on disk, in order, and the tasks of the first of them.
 type reading struct {
 	places []place
-	tasks  []*lease.Task // of the first places; nil where an index entry has no task
-	more   bool
+	tasks  []*lease.Task // of the first places; nil if an index entry has no task
+	more   bool          // there are more places behind these
 }
 
 const (
@@ -51,7 +51,7 @@ const (
 	maxMoved = 16 * lineHead
 )
 
-// readOn asks for a reading of a line whose head has become short.
+// readOn asks for a reading if the head of the line has become short.
 func (e *Engine) readOn(l *line) {
 	waiting := l.head.entries.Len()
 	if l.ahead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart || len(e.aheads) >= maxAhead {
@@ -61,7 +61,7 @@ func (e *Engine) readOn(l *line) {
 	e.aheads[l.ahead] = struct{}{}
 }
 
-// shift takes note that a task took a place in a line, or left it, for a reading that may not see it.
+// shift notes that a task took or left a place in a line, for a reading under way that may not see that.
 func (e *Engine) shift(l *line, at place, taken bool) {
 	a := l.ahead
 	if a == nil || !placeLess(a.after, at) {
@@ -75,7 +75,7 @@ func (e *Engine) shift(l *line, at place, taken bool) {
 	a.seqs[at.seq] = struct{}{}
 }
 
-// giveUp makes a reading void.
+// giveUp makes a reading void; nil is none.
 func (e *Engine) giveUp(a *ahead) {
 	if a != nil {
 		a.line.ahead = nil
@@ -100,7 +100,7 @@ func (e *Engine) beginReading(durable uint64) {
 	}
 }
 
-// takeReading puts what was read behind the head, as it is by now.
+// takeReading adds what was read to the head of the line, and applies what has changed since.
 func (e *Engine) takeReading(a *ahead) {
 	if a.err != nil {
 		panic(corrupt{a.err})
@@ -125,7 +125,7 @@ func (e *Engine) takeReading(a *ahead) {
 	e.stir(l.queue)
 }
 
-// take puts a reading behind the head of a line, and its tasks into the working set but those that have changed since.
+// take adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.
 func (e *Engine) take(l *line, found reading, changed map[uint64]struct{}) {
 	for i, t := range found.tasks {
 		if _, ok := changed[found.places[i].seq]; !ok && t != nil {
@@ -135,7 +135,7 @@ func (e *Engine) take(l *line, found reading, changed map[uint64]struct{}) {
 	l.head.refill(found.places, found.more)
 }
 
-// refillLine reads on in a line whose head has run dry.
+// refillLine reads on in a line whose head has run dry. The loop waits for it.
 func (e *Engine) refillLine(l *line) {
 	e.giveUp(l.ahead)
 	e.flush()
@@ -147,7 +147,7 @@ func (e *Engine) refillLine(l *line) {
 	e.take(l, found, nil)
 }
 
-// readLine reads what follows a place of a line, with so many of the tasks.
+// readLine reads the next linePart places of a line behind the place after, and the tasks of the first room of them.
 func readLine(r store.Reader, space uint32, kind lease.Line, after place, room int) (found reading, err error) {
 	from := store.ReadyKey{Priority: after.priority, Place: after.place, Seq: after.seq}
 	err = records.Ready(r, space, kind, from, func(k store.ReadyKey) (bool, error) {

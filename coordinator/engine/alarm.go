@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// alarm is something to do at an instant that is about no task: tasks have timers of their own.
+// alarm is something to do at an instant that does not concern a single task. (Tasks have timers of their own.)
 type alarm struct {
 	at   lease.Instant
-	n    uint64 // tells alarms of one instant apart, in the order in which they were set
+	n    uint64 // order in which alarms were set, for alarms of the same instant
 	ring func()
 }
 
-// alarms are set and not yet rung, the next one first.
+// alarms holds the alarms that are set and have not rung, the next one first.
 type alarms struct {
 	set  *btree.BTreeG[*alarm]
 	last uint64
@@ -33,7 +33,7 @@ func (e *Engine) alarm(at lease.Instant, ring func()) *alarm {
 	return a
 }
 
-// silence takes an alarm back; one that has rung, or is nil, is none.
+// silence takes an alarm back. It does nothing if the alarm has rung, or is nil.
 func (e *Engine) silence(a *alarm) {
 	if a != nil {
 		e.alarms.set.Delete(a)

@@ -51,7 +51,7 @@ func (e *Engine) recount(c *lease.Change) {
 	e.batch.count(q)
 }
 
-// tellObservers tells how many tasks come and go; what becomes of leases is told where it is known.
+// tellObservers calls the events for a task that is new or has ended. Those about leases are called in rehold.
 func (e *Engine) tellObservers(c *lease.Change) {
 	if c.New == nil {
 		return
@@ -85,7 +85,7 @@ func (e *Engine) reline(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)
 	if was && is && placeOf(c.Old) == placeOf(c.New) {
 		if len(e.aheads) > 0 {
-			e.shift(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the task is another
+			e.shift(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
 		}
 		return
 	}
@@ -105,7 +105,7 @@ func (e *Engine) reline(c *lease.Change) {
 	}
 }
 
-// rehold keeps account of who holds what, and tells a holder that has to stop.
+// rehold keeps track of which taker holds which lease, and notifies a holder that has to stop.
 func (e *Engine) rehold(c *lease.Change) {
 	var before, after *lease.Lease
 	if c.Old != nil {
@@ -119,7 +119,7 @@ func (e *Engine) rehold(c *lease.Change) {
 		e.cfg.Events.Granted(c.New)
 		e.remember(c.New)
 	case before != nil && after == nil:
-		e.release(c, before)
+		e.release(c)
 	case before != nil && before.Session != after.Session:
 		e.rebind(c.New)
 	}
@@ -128,7 +128,8 @@ func (e *Engine) rehold(c *lease.Change) {
 	}
 }
 
-func (e *Engine) release(c *lease.Change, l *lease.Lease) {
+// release follows up the end of a lease: c.Old has it, and c.New does not.
+func (e *Engine) release(c *lease.Change) {
 	cause := c.LostTo
 	if c.Lost == nil { // the holder ended it itself: by a report, or by a Start that was too late (T7)
 		cause = c.New.Last.Cause
@@ -138,15 +139,14 @@ func (e *Engine) release(c *lease.Change, l *lease.Lease) {
 		e.cfg.Events.Retried(c.New, cause)
 	}
 	e.forgetRequest(c.Old)
-	holder := e.letGo(c.Old.ID, ranOut(cause) && l.AckedAt == 0)
+	holder := e.letGo(c.Old.ID, ranOut(cause) && c.Old.Lease.AckedAt == 0)
 	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
 		tell := e.batch.to(holder.member)
-		tell.notices = append(tell.notices, e.notice(c.Old, l, cause, "the lease ended", 0))
+		tell.notices = append(tell.notices, e.notice(c.Old, cause, "the lease ended", 0))
 	}
 }
 
-// ranOut reports whether the holder's silence ended the lease. One that is shorter than the time for an acknowledgement expires
-// before that is over.
+// ranOut reports whether the holder's silence ended the lease. If its TTL is shorter than AckWithin, an unacknowledged lease ends by expiry.
 func ranOut(cause lease.Reason) bool {
 	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }
@@ -157,7 +157,7 @@ func (e *Engine) tellCancel(t *lease.Task) {
 		return
 	}
 	tell := e.batch.to(holder.member)
-	tell.notices = append(tell.notices, e.notice(t, t.Lease, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
+	tell.notices = append(tell.notices, e.notice(t, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
 }
 
 // rebind gives a lease to the session that now speaks for it.

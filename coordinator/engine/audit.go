@@ -8,35 +8,36 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Entry is what a call will leave in the audit (X4). It goes with the context of the call, down to the change that it records.
+// Entry is the audit entry of a call (X4). It travels in the context of the call, and is committed together with the change that the call
+// makes.
 type Entry struct {
 	records.Audit
-	kept atomic.Bool // or about to be, with a change
+	kept atomic.Bool // the entry is in a batch
 }
 
-// Kept reports whether a change has taken the entry along.
+// Kept reports whether the entry goes, or went, with a change.
 func (a *Entry) Kept() bool { return a.kept.Load() }
 
 type entryKey struct{}
 
-// Audited is ctx of a call that leaves an entry in the audit: the first change that it makes has the entry in its commit. A bulk command
-// leaves one with each of its steps that has changed something.
+// Audited returns a context with which a call leaves the entry in the audit: in the commit of the first change that the call makes. A bulk
+// command leaves a copy of the entry with each of its steps that changed something.
 func Audited(ctx context.Context, a *Entry) context.Context {
 	return context.WithValue(ctx, entryKey{}, a)
 }
 
-// EntryOf is the entry that a call will leave; nil where it leaves none.
+// EntryOf returns the audit entry of a call; nil if the call leaves none.
 func EntryOf(ctx context.Context) *Entry {
 	a, _ := ctx.Value(entryKey{}).(*Entry)
 	return a
 }
 
-// Record makes an entry durable by itself, where there is no change to go with. The times of the entry are those of now.
+// Record commits an entry that goes with no change. It sets the times of the entry to now.
 func (e *Engine) Record(a records.Audit) error {
 	return e.perform(a.Tenant, func() { e.audit(a) })
 }
 
-// alter is ask for what changes something: with the change goes the entry of the call.
+// alter is ask for an fn that changes something: the audit entry of the call goes with the change.
 func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	return ask(ctx, e, tenant, func() (T, error) {
 		answer, err := fn()
@@ -75,9 +76,9 @@ func (e *Engine) audit(a records.Audit) {
 	e.batch.audits = append(e.batch.audits, &a)
 }
 
-// Keep commits records that are no business of the engine, with what it commits itself: nobody else writes to a store that is served. It
-// returns once they are durable (A6), whatever becomes of the caller meanwhile; ErrStopped and ErrOverloaded mean that nothing was kept.
-// put must not block.
+// Keep commits records that do not concern the engine itself, such as credentials: while a store is served, only the engine writes to it. Keep
+// returns once the records are durable (A6), even if ctx ends before. ErrStopped and ErrOverloaded mean that nothing was committed. put adds
+// the records to a batch of the store, and must not block.
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
 	return e.perform(tenant, func() {

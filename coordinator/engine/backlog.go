@@ -2,18 +2,19 @@ package engine
 
 import "sync/atomic"
 
-// maxBacklog is how many bytes may wait to be sent to a member before it gets no further task (W11). The last task goes beyond it, and so does
-// what a batch had granted already.
+// maxBacklog is how many bytes may wait to be sent to a member before it gets no further task (W11). The last task granted before that may
+// exceed it, and leases that a batch has granted already are handed over all the same.
 const maxBacklog = 4 << 20
 
-// Backlog counts the bytes that wait to be sent to a member. The engine adds what it grants, the member takes away what it has sent; anything else
-// that waits for the same reader may be added by the member.
+// Backlog counts the bytes that wait to be sent to a member. The engine adds the leases that it grants; the member subtracts what it has sent.
+// The member may also add other frames that wait for the same reader.
 type Backlog struct{ bytes atomic.Int64 }
 
-// Add counts what waits from now on.
+// Add adds bytes that wait from now on.
 func (b *Backlog) Add(bytes int) { b.bytes.Add(int64(bytes)) }
 
-// Sent counts what waits no more. It returns true where there is room again after there was none: then the engine has to hear of it, by Room.
+// Sent subtracts bytes that were sent. It returns true if there is room now and there was none before; the caller must then call
+// Engine.Room.
 func (b *Backlog) Sent(bytes int) (room bool) {
 	left := b.bytes.Add(-int64(bytes))
 	return left < maxBacklog && left+int64(bytes) >= maxBacklog
@@ -23,7 +24,7 @@ func (t *taker) backlogged() bool {
 	return t.member != nil && t.member.Backlog != nil && t.member.Backlog.bytes.Load() >= maxBacklog
 }
 
-// Room tells that a session whose backlog was full has room again. It does not wait.
+// Room tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.
 func (e *Engine) Room(tenant, session string) error {
 	return e.inbox.insist(tenant, op{run: func() {
 		if t := e.sessions[session]; t != nil {
@@ -32,7 +33,7 @@ func (e *Engine) Room(tenant, session string) error {
 	}})
 }
 
-// grant has the batch hand over a lease to a member.
+// grant hands a lease to a member once the batch is durable.
 func (b *batch) grant(m *Member, g Granted) {
 	tell := b.to(m)
 	tell.granted = append(tell.granted, g)

@@ -71,7 +71,8 @@ func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report
 	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
 
-// Post is Say for a stream: it does not wait. after gets the answers on the committer, or the error that means no verdict.
+// Post is Say for a stream: it does not wait. The committer calls after, either with the answers or with an error, which means that there are
+// no verdicts. If Post itself returns an error there are none either, and after is not called.
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
 	var answers []lease.Answer
 	return e.inbox.put(tenant, op{
@@ -80,7 +81,7 @@ func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease
 	})
 }
 
-// judge steps what is said of one task together: of a short task all that there is to say comes in one frame.
+// judge passes consecutive reports on the same task to one step: all the reports on a short task often come in one frame.
 func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	answers := make([]lease.Answer, len(reports))
 	for i, n := 0, 0; i < len(reports); i += n {
@@ -100,7 +101,7 @@ func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	return answers
 }
 
-// ofOneTask is how many of the reports, from the first on, are of the same task.
+// ofOneTask returns how many of the reports, from the first on, name the same task.
 func ofOneTask(reports []*lease.Report) int {
 	n := 1
 	for n < len(reports) && reports[n].TaskID == reports[0].TaskID {
@@ -148,10 +149,10 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 // Now reads both clocks; see Calls.
 func (e *Engine) Now() lease.Now { return e.clock.now() }
 
-// Key derives a secret from that of the store, for a purpose of its own.
+// Key derives a secret key for a purpose from the secret key of the store; see lease.Authority.Derive.
 func (e *Engine) Key(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
 
-// LeaseID is the id of the lease that a task token is of.
+// LeaseID returns the id of the lease that h identifies, which need not be live any more.
 func (e *Engine) LeaseID(h lease.Holding) string { return e.rules.Authority.Issue(h.Tenant, h.Ticket) }
 
 // Epoch of the store.
@@ -171,10 +172,10 @@ func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) 
 	})
 }
 
-// CommitPending is for how long the commit under way has lasted; 0: there is none. It does not wait for the engine.
+// CommitPending returns how long the commit under way has lasted so far; 0 if there is none. It does not wait for the loop.
 func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
 
-// Counts is how many tasks there are in all queues. It does not look through them: there may be any number, and who reads the metrics may do so all the time.
+// Counts returns how many tasks there are in all queues. It costs the same however many queues and tasks there are: metrics may ask often.
 func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	return ask(ctx, e, "", func() (Counts, error) {
 		t := &e.total
@@ -182,7 +183,7 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// LiveOf is the number of live leases of a tenant.
+// LiveOf returns the number of live leases of a tenant.
 func (e *Engine) LiveOf(ctx context.Context, tenant string) (int, error) {
 	return ask(ctx, e, tenant, func() (int, error) {
 		n := 0
@@ -222,7 +223,7 @@ func (e *Engine) Holding(ctx context.Context, session string) ([]lease.TaskID, e
 	})
 }
 
-// spaceOf finds a space or makes it, for whoever waits there; it has no number and no record before its first task.
+// spaceOf finds a space or makes it in memory, for the takers that wait there. A new one has no number and no record in the store; see number.
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {

@@ -10,31 +10,32 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// committer makes batches durable, in their order, and then tells what they decided.
+// committer makes batches durable, in order, and then tells what they decided.
 //
-// Two goroutines take turns at it. While one waits for the disk, the other one applies the batches that come meanwhile to the next commit, which is written as soon as the
-// disk has the one before: so a commit has in it what came while the disk was busy, and most of its own work is done by then.
+// Two goroutines take turns. While one waits for the disk to flush a commit, the other applies the batches that arrive meanwhile to the next
+// commit, and writes that as soon as the first one is durable. So a commit holds what came in while the disk was busy, and most of its own
+// work is done before the disk is free.
 type committer struct {
 	st     store.Store
 	hub    *hub
 	events *Events
 
-	free   chan struct{} // asks the loop for a batch
-	work   chan *batch   // one at most: who was asked never waits
-	done   chan []*batch // after they were told; closed when the committer has stopped
-	failed chan struct{} // closed where a commit has failed
+	free   chan struct{} // a token here asks the loop for a batch
+	work   chan *batch   // the batches; holds at most one, because the loop sends only when asked
+	done   chan []*batch // batches that were committed and told; closed when the committer has stopped
+	failed chan struct{} // closed when a commit has failed
 	err    error         // why; valid once failed is closed
 
-	turn  chan struct{} // has one: whoever takes it takes work, and puts it back when the commit is written
-	asked bool          // and nothing has come yet; guarded by turn
-	last  *commit       // the newest one; guarded by turn
+	turn  chan struct{} // holds one token: the goroutine that has it takes batches, and puts it back when its commit is written
+	asked bool          // the loop was asked for a batch that has not come yet; guarded by turn
+	last  *commit       // the newest commit; guarded by turn
 	sides [2]side
 }
 
 // side is one of the two goroutines.
 type side struct {
 	memory encoded
-	began  atomic.Pointer[time.Time] // of the commit that it is at; nil: of none
+	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has none
 }
 
 // commit is a number of batches that become durable together.
@@ -43,14 +44,14 @@ type commit struct {
 	changes int
 	ops     int
 	bytes   int
-	tx      store.Tx // nil: nothing is to be made durable
+	tx      store.Tx // nil: nothing has to be made durable
 	err     error
 	began   time.Time
 	took    time.Duration
-	ended   time.Time     // set before durable is closed
-	before  *commit       // nil once this one was told
-	durable chan struct{} // closed when it is, or has failed
-	told    chan struct{}
+	ended   time.Time     // when it was durable, or had failed; set before durable is closed
+	before  *commit       // the commit before; nil once this one was told
+	durable chan struct{} // closed when it is durable, or has failed
+	told    chan struct{} // closed when callers have their answers
 }
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
@@ -96,7 +97,7 @@ func (c *committer) next(s *side) bool {
 	return now.err == nil
 }
 
-// write takes what there is to commit and hands it to the disk. nil: there is nothing any more.
+// write waits for its turn, collects a commit and hands it to the disk. It returns nil if there will be nothing more to commit.
 func (c *committer) write(s *side) *commit {
 	turn := <-c.turn
 	defer func() { c.turn <- turn }()
@@ -105,7 +106,7 @@ func (c *committer) write(s *side) *commit {
 		return nil
 	}
 	c.last = now
-	if free := now.before.ended; now.tx != nil && free.After(now.began) { // what it waited for is told of with the commit before
+	if free := now.before.ended; now.tx != nil && free.After(now.began) { // the time until then counts for the commit before
 		now.began = free
 		s.began.Store(&free)
 	}
@@ -124,7 +125,8 @@ func (c *committer) write(s *side) *commit {
 	return now
 }
 
-// collect takes batches until the disk is free, and at least one. It reports whether there was one.
+// collect takes batches until the commit before is durable or this one is full, but at least one. It returns once the commit before is
+// durable, and reports whether it got a batch.
 func (c *committer) collect(now *commit, s *side) bool {
 	s.memory.reset()
 	select {
@@ -138,7 +140,7 @@ func (c *committer) collect(now *commit, s *side) bool {
 	}
 	for !now.full() {
 		select {
-		case <-now.before.durable: // looked at alone: nothing is asked for that would not be waited for
+		case <-now.before.durable: // checked on its own first: the select below may ask for a batch for which nobody would wait
 			return true
 		default:
 		}
@@ -162,7 +164,7 @@ func (k *commit) full() bool {
 	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= maxBatchChanges
 }
 
-// ask is where the next batch comes from, for which the loop is asked unless it has been.
+// ask asks the loop for a batch, unless it has been asked already, and returns the channel on which the batch will come.
 func (c *committer) ask() <-chan *batch {
 	if !c.asked {
 		c.asked = true
@@ -196,7 +198,7 @@ func (c *committer) take(now *commit, b *batch, s *side) {
 	}
 }
 
-// end tells how a commit has ended, after the one before has.
+// end tells how a commit has ended, after the commit before was told.
 func (c *committer) end(now *commit) {
 	if now.err != nil {
 		c.fail(now.err)
@@ -219,7 +221,7 @@ func (c *committer) end(now *commit) {
 		c.events.Committed(now.changes, now.took)
 	}
 	c.done <- now.batches
-	now.batches, now.tx = nil, nil // it is kept as the last one, for as long as nothing happens
+	now.batches, now.tx = nil, nil // the commit itself is kept as last until the next one; its batches need not be
 }
 
 // fail keeps the first error.
@@ -232,7 +234,7 @@ func (c *committer) fail(err error) {
 	}
 }
 
-// pending is for how long the commit under way has lasted; 0: there is none.
+// pending returns how long the commit under way has lasted so far; 0 if there is none.
 func (c *committer) pending() (longest time.Duration) {
 	for i := range c.sides {
 		if began := c.sides[i].began.Load(); began != nil {
@@ -262,10 +264,10 @@ type encoded struct {
 	used int
 }
 
-// Bounds of the memory that is kept: of each batch, in bytes, and how many. Each becomes as large as the largest one that it was ever used for.
+// Bounds of the memory that is kept for later commits. The memory of a batch grows to the largest one for which it was used.
 const (
-	maxKept     = 2 << 20
-	keptBatches = 16
+	maxKept     = 2 << 20 // bytes of one; a larger one is not kept
+	keptBatches = 16      // how many
 )
 
 func (e *encoded) reset() {
@@ -274,7 +276,7 @@ func (e *encoded) reset() {
 	e.used = 0
 }
 
-// next is an empty batch, which is to stay as it is until reset.
+// next returns an empty batch. It is not used again before reset.
 func (e *encoded) next() *store.Batch {
 	if e.used == len(e.all) {
 		e.all = append(e.all, new(store.Batch))

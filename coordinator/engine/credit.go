@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// burden is what a lease takes of its holder's room, beside a slot.
+// burden is what a lease takes of its holder's room, apart from a slot.
 type burden struct {
 	typ   string
 	key   string // concurrency key
 	bytes uint64
 }
 
-// room is what a taker holds, by those things that it has limits for.
+// room is what the leases of a taker with limits take in sum.
 type room struct {
 	leases map[lease.TaskID]burden
 	types  map[string]uint32
@@ -21,11 +21,12 @@ type room struct {
 	bytes  uint64
 }
 
-// choosy reports whether the taker looks at more than slots, and selective whether it does so at single tasks.
+// choosy reports whether the taker has limits other than slots. selective reports whether it has limits that depend on the single task, so
+// that it may take one task of a line and not another.
 func (w *Wants) choosy() bool    { return len(w.TypeLimits) > 0 || w.selective() }
 func (w *Wants) selective() bool { return w.SingleFlight || w.MaxBytes > 0 }
 
-// takes reports whether tasks of a type are wanted now.
+// takes reports whether the taker wants tasks of a type now: at all, and within its limit for the type.
 func (t *taker) takes(typ string) bool {
 	if !t.wants.takes(typ) {
 		return false
@@ -34,11 +35,11 @@ func (t *taker) takes(typ string) bool {
 	return !limited || t.room.types[typ] < limit
 }
 
-// takes reports whether tasks of a type are wanted at all.
+// takes reports whether tasks of a type are wanted, apart from limits.
 func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
 
-// suits reports whether there is room for a task of a type that is wanted. One that is larger than all that a taker may hold goes to it when
-// it holds nothing else.
+// suits reports whether the taker has room for a task of a type that it wants. A task that is larger than MaxBytes suits a taker that holds
+// nothing else.
 func (t *taker) suits(task *lease.Task, bytes uint64) bool {
 	return !t.runs(task.Spec.ConcurrencyKey) && t.carries(bytes)
 }
@@ -53,7 +54,7 @@ func (t *taker) runs(key string) bool {
 	return t.wants.SingleFlight && key != "" && t.room.keys[key] > 0
 }
 
-// heft is how many bytes of payload and checkpoint a task has; its checkpoint counts as large as one can be.
+// heft returns how many bytes of payload and checkpoint a task has. A checkpoint counts with the largest size that one may have.
 func (e *Engine) heft(t *lease.Task) uint64 {
 	n := uint64(t.Spec.Size)
 	if t.HasCheckpoint {
@@ -82,7 +83,7 @@ func (e *Engine) burden(t *taker, id lease.TaskID) {
 	r.bytes += b.bytes
 }
 
-// unburden takes it back.
+// unburden undoes burden.
 func (t *taker) unburden(id lease.TaskID) {
 	r := &t.room
 	b, ok := r.leases[id]
@@ -101,7 +102,7 @@ func less(m map[string]uint32, k string) {
 	}
 }
 
-// reckon counts all leases anew, for limits that have changed.
+// reckon counts all leases of a taker anew, after its limits have changed.
 func (e *Engine) reckon(t *taker) {
 	t.room = room{}
 	for id := range t.leases {
@@ -109,11 +110,11 @@ func (e *Engine) reckon(t *taker) {
 	}
 }
 
-// mostPassed is how many tasks, or lines, a taker that has limits passes over in search of one that it has room for. Others take those that it
-// passed.
+// mostPassed is how many tasks of a line, or lines of a lineup, are looked at for a taker that has no room for the first ones. The tasks that
+// it passes over stay for other takers.
 const mostPassed = 64
 
-// pick is the first task of a line that the taker has room for.
+// pick returns the place of the first task of a line for which the taker has room.
 func (e *Engine) pick(l *line, t *taker) (at place, ok bool) {
 	if !t.wants.selective() {
 		return l.head.first()
@@ -121,7 +122,7 @@ func (e *Engine) pick(l *line, t *taker) (at place, ok bool) {
 	looked := 0
 	l.head.entries.Scan(func(p place) bool {
 		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
-		if task == nil || t.suits(task, e.heft(task)) { // one that is not there is for grantAt to clear away
+		if task == nil || t.suits(task, e.heft(task)) { // grantAt clears away an entry without a task
 			at, ok = p, true
 		}
 		looked++

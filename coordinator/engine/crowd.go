@@ -7,11 +7,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The quota of tasks that have not ended (X5). Their number follows from the counts of the queues, which follow from the tasks: it is kept up with
-// them, change by change, and counted anew at each start.
+// The quota of tasks that have not ended (X5). A tenant's number of tasks is updated with every change, and counted anew from the queues at
+// each start.
 
-// crowded reports whether the tenant would have more tasks than it may with those of the specs that are new. s is the space that they are for, whose
-// keys are settled.
+// crowded reports whether a submit of the specs into s would give the tenant more tasks than it may have. Specs whose idempotency key has made
+// a task already do not count; settleKeys must have been called for them.
 func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
@@ -28,8 +28,8 @@ func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	return has > most
 }
 
-// reopens reports whether a command would bring back a task although its tenant has as many as it may: else one that is submitted, cancelled and
-// retried again and again would know no limit.
+// reopens reports whether a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could get
+// around the quota by submitting, cancelling and later retrying tasks.
 func (e *Engine) reopens(c lease.Command) bool {
 	r, ok := c.(lease.Retry)
 	if !ok || e.cfg.MaxTasks == nil {
@@ -43,7 +43,7 @@ func (e *Engine) reopens(c lease.Command) bool {
 	return t != nil && t.Tenant == r.Tenant && (t.Rest == lease.Failed || t.Rest == lease.Cancelled)
 }
 
-// submitted reports whether the task is there already; who submits it again is told so, however many there are.
+// submitted reports whether the spec's idempotency key has made a task already. Submitting it again makes no task, so the quota does not apply.
 func (e *Engine) submitted(s *space, spec *lease.Spec) bool {
 	if spec.IdempotencyKey == "" {
 		return false

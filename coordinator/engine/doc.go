@@ -5,11 +5,12 @@
 //
 //	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, store.Commit ──> answers, grants, notices, news
 //
-// While one batch is being made durable the loop steps the next one on the state that it will find. There is no timer in the way: a
-// commit is what came in while the one before it was in fsync, up to a cap. It is applied meanwhile, batch by batch, and written after that fsync (committer.go).
+// While one batch is being made durable, the loop already steps the next one, on the state that the first one leaves. No timer delays a
+// commit: it takes whatever came in while the commit before it was in fsync, up to a cap. Its batches are applied one by one during that
+// fsync, and written after it (committer.go).
 //
-// Nothing that a batch decided leaves before its commit: not a verdict, not a grant, not a refusal that saw the new state. A call
-// that changes nothing waits for the batch before it all the same.
+// Nothing that a batch decided leaves the engine before its commit: no verdict, no grant, no refusal that saw the new state. A call that
+// changes nothing waits just the same, for the commit of its batch and of those before: it may have seen what they changed.
 //
 // A failed commit has no verdict: its outcome is unknown until the store is opened again. The engine then answers everything that
 // waits with ErrStore and stops; the process has to exit.
@@ -18,15 +19,15 @@
 //
 //	name       owns                                  woken by                          stops
 //	loop       all maps and indexes of Engine        inbox, timers, the committer      when Run's context ends, or the store fails
-//	committer  two that take turns: batches under    the loop's hand-over              when the loop closes its channel
-//	           commit; callbacks
-//	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop waits for them
+//	committer  batches under commit; callbacks.      the loop's hand-over              when the loop closes its channel
+//	           These are two goroutines in turn
+//	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop's end waits for it
 //
 // Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit, one at a time, and must not block.
 //
 // # Who gets what
 //
-//	tenant ──lanes──> queue ──hungry──> taker           queues take turns by tenant, takers within a queue (match.go)
+//	tenant ──lanes──> queue ──hungry──> taker           tenants take turns, then queues, then the takers of a queue (match.go)
 //	                    │
 //	                    ├─ flow (fairness key), turns by weight (flow.go)
 //	                    │    └─ line (type): tasks that are alike, the next one first (space.go)
@@ -36,24 +37,24 @@
 //
 // # What is in memory
 //
-// The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the head of the
-// lines. The lines, the parked tasks and the timers themselves are indexes on disk of which a head holds the first few thousand entries in
-// memory. A line is read ahead beside the loop (ahead.go); when a head runs dry all the same, the loop waits for the commits under way and reads
-// on. Memory and start time do not grow with the backlog.
+// The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads of lines.
+// Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader fills up the head
+// of a line before it is empty (ahead.go). If a head runs dry all the same, the loop waits for the commits under way and reads on. Memory
+// and start time do not grow with the backlog.
 //
 // # Where things are
 //
-//	api.go events.go                           what the edge may ask for; what observers are told
+//	api.go events.go                           the calls that the edge can make; the events that observers get
 //	engine.go                                  start, loop and stop
-//	clock.go wall*.go due.go alarm.go          the clocks, the loop's own standstill (A8), what is to be done at an instant
-//	inbox.go lanes.go                          calls on their way to the loop, tenant by tenant in turn
+//	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and alarms for all else
+//	inbox.go lanes.go                          calls that wait for the loop; tenants take turns
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
-//	queues.go sweep.go explain*.go audit.go    the calls of operators, and the trace that they leave
+//	queues.go sweep.go explain*.go audit.go    the calls of operators, and their audit entries
 //	view.go apply.go batch.go                  a step, and where its changes go
-//	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads of them
+//	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads
 //	head.go ahead.go timeline.go               heads of indexes on disk, and how they are read on
-//	match.go flow.go pool.go                   whose turn it is, and for which task
-//	taker.go credit.go backlog.go presence.go  who takes work: its room, what it has not read yet, whether it is there
+//	match.go flow.go pool.go                   whose turn it is, and which task it gets
+//	taker.go credit.go backlog.go presence.go  takers of work: their room, their unread frames, whether their worker is there
 //	keyed.go affinity.go crowd.go              concurrency keys, affinity keys, the quota of tasks
 //	committer.go                               batches become durable
 //	hub.go feed.go                             watchers, and what running attempts say

@@ -6,9 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// look reads the clocks. Where the loop itself stood still since it last did, it heard nobody in that time: live leases get it back
-// before anything else is decided (A8). The time of a commit that takes long they get back as it passes: what is said meanwhile is judged
-// before it ends.
+// look reads the clocks. If the loop has stood still since the last look, it heard nobody in that time, so live leases get the time back
+// before anything else is decided (A8). The time of a commit that takes long is given back while it passes, because reports that come in
+// during the commit are judged before it ends.
 func (e *Engine) look() {
 	before := e.now.Serving
 	e.now = e.clock.now()
@@ -37,7 +37,7 @@ func (e *Engine) giveBack(d time.Duration) {
 	e.cfg.Events.Stalled(d, e.set.live)
 }
 
-// lagging reports whether a commit takes long. What is due is let be until it ends: the news of it could not go out anyway.
+// lagging reports whether the commit under way takes long. Timers then wait for its end: nobody could be told of their effects before anyway.
 func (e *Engine) lagging() bool {
 	if len(e.inflight) == 0 {
 		return false
@@ -46,14 +46,15 @@ func (e *Engine) lagging() bool {
 	return lasted >= SlowCommit
 }
 
-// waited is for how long a batch has held back what it is to tell, and how much of that the leases did not get back yet.
+// waited returns for how long nobody could be told anything because of a batch, and how much of that time the leases have not got back yet.
 func (e *Engine) waited(b *batch) (lasted, left time.Duration) {
 	since, lost := e.silent(b)
 	lasted = e.now.Serving.Sub(since)
 	return lasted, lasted - (e.lost - lost)
 }
 
-// silent is since when nothing was told, with the stalls before: since a batch was handed over, or since the commit before, for which it may have waited.
+// silent returns since when nothing was told, and the value of e.lost then: since the batch was handed over, or since the commit before it was
+// told, if that was later.
 func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 	if e.toldAt > b.serving {
 		return e.toldAt, e.toldLost
@@ -61,8 +62,8 @@ func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 	return b.serving, b.lost
 }
 
-// afterCommit gives leases back what is left of the time of a commit that took long: meanwhile nobody heard of grants and renewals, so that nobody
-// could acknowledge them (A8).
+// afterCommit gives leases back what is left of the time of a commit that took long. During the commit nobody heard of new grants and
+// renewals, so nobody could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.look()
 	if lasted, left := e.waited(b); lasted >= SlowCommit && left > 0 {
@@ -71,7 +72,7 @@ func (e *Engine) afterCommit(b *batch) {
 	e.toldAt, e.toldLost = e.now.Serving, e.lost
 }
 
-// expireDue applies timers that are due, without a scan (T8).
+// expireDue applies the timers that are due, at most dueAtOnce of them. It never scans the tasks (T8).
 func (e *Engine) expireDue() {
 	for range dueAtOnce {
 		k, ok := e.nextDue()
@@ -107,7 +108,8 @@ func (e *Engine) reading(tl *timeline) int64 {
 	return int64(e.now.Wall)
 }
 
-// dropStale drops a timer that has done its work or that its task did not answer to, so that it cannot fire for ever.
+// dropStale removes a timer that is still first in its timeline after it was applied: the timer of a ledger, or one to which its task did not
+// react. Otherwise it would be applied again for ever.
 func (e *Engine) dropStale(k timerKey) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
 		if next, ok := tl.next(); ok && next == k && k.due <= e.reading(tl) {

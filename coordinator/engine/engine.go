@@ -15,34 +15,35 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Config of an engine. The zero value runs.
+// Config configures an engine. The zero value is usable.
 type Config struct {
 	// Limits of sizes; zero: lease.DefaultLimits.
 	Limits lease.Limits
-	// Recovery is what becomes of the leases of before the start.
+	// Recovery says what becomes of leases that were granted before this start.
 	Recovery Recovery
-	// AckWithin is the time in which a dispatch must be acknowledged; 0: lease.DefaultAckWithin.
+	// AckWithin is how long a worker has to acknowledge a dispatch; 0: lease.DefaultAckWithin.
 	AckWithin time.Duration
-	// Events observe.
+	// Events are the callbacks of observers.
 	Events Events
 	// ResourceWait is how long tasks wait for the worker that holds their resources; 0: lease.DefaultResourceWait (W12).
 	ResourceWait time.Duration
-	// DiskFull reports whether the disk is so full that no tasks should be made. nil: it never is.
+	// DiskFull reports whether the disk is so full that no new tasks may be made. nil: it is never too full.
 	DiskFull func() bool
-	// MaxTasks is how many tasks a tenant may have that have not ended; a submit of more is ErrFull. nil: as many as there are (X5).
+	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrFull (X5). nil: there
+	// is no limit.
 	MaxTasks func(tenant string) int
 }
 
-// Recovery says what becomes of the leases of before a start.
+// Recovery says what becomes of leases that were granted before a start.
 type Recovery uint8
 
 const (
 	// KeepLeases lets them live on (A9).
 	KeepLeases Recovery = iota
-	// InvalidateLeases ends them all with COORDINATOR_RECOVERED (A9).
+	// InvalidateLeases ends all of them with COORDINATOR_RECOVERED (A9).
 	InvalidateLeases
-	// RestoredStore is for a store that comes from a backup: as InvalidateLeases, also for leases that were granted after the backup and
-	// of which this store knows nothing (A11).
+	// RestoredStore is for a store that was restored from a backup. Like InvalidateLeases, but it also covers leases that were granted
+	// after the backup, of which the store knows nothing (A11).
 	RestoredStore
 )
 
@@ -55,7 +56,7 @@ const (
 	tick = 50 * time.Millisecond
 	// idleTick is how often it wakes otherwise, so that it notices a jump of the wall clock.
 	idleTick = time.Second
-	// standstill is how long a gap between two rounds counts as the coordinator's own stall (A8).
+	// standstill is the least gap between two looks at the clock that counts as a stall of the coordinator itself (A8).
 	standstill = 200 * time.Millisecond
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
@@ -75,50 +76,50 @@ type Engine struct {
 	hub   *hub
 	dir   *directory
 
-	// All below belongs to the loop.
+	// Everything below belongs to the loop.
 	set       *workset
 	spaces    map[uint32]*space
 	byName    map[Space]*space
-	unended   map[string]uint64 // tasks that have not ended, by tenant
+	unended   map[string]uint64 // number of tasks that have not ended, by tenant
 	total     tally             // of the tasks of all queues
 	lastSpace uint32            // highest number of a space
-	serving   *timeline
-	wall      *timeline
+	serving   *timeline         // timers on the serving clock
+	wall      *timeline         // timers on the wall clock
 	sessions  map[string]*taker
 	current   map[string]string                  // session of each instance
-	orphans   map[string]map[lease.TaskID]uint32 // live leases without a stream, by the instance that held them
-	orphaned  map[lease.TaskID]string            // the same by task
-	requests  map[requestKey][]lease.TaskID      // live leases by the request that they answer
+	orphans   map[string]map[lease.TaskID]uint32 // attempts of live leases without a session, by the instance that held them
+	orphaned  map[lease.TaskID]string            // that instance, by task
+	requests  map[requestKey][]lease.TaskID      // tasks with live leases, by the unary request that got them
 	callers   map[*taker]func([]Granted, error)  // unary requests that wait
-	asking    map[requestKey]*taker              // those of them that have an id
-	served    []*taker                           // those of them that have got something
+	asking    map[requestKey]*taker              // the callers that have a request id
+	served    []*taker                           // the callers that were granted something and have no answer yet
 	stirred   *lanes[turn]                       // queues to be matched, by tenant
-	grants    uint64                             // since the start
+	grants    uint64                             // number of grants since the start
 	nudged    map[*keyed]struct{}                // concurrency keys that may have room
 	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
-	workers   map[workerKey]*presence            // those who are there, or are waited for
+	workers   map[workerKey]*presence            // workers that are there, or for which pinned tasks wait
 	alarms    alarms
 	aheads    map[*ahead]struct{} // readings of lines under way
-	audited   store.AuditKey      // place of the last entry of the audit
+	audited   store.AuditKey      // key of the newest audit entry
 
 	committer *committer
 	readers   sync.WaitGroup
 	batch     *batch   // being filled
-	inflight  []*batch // handed over and not told yet, the oldest first
-	wanted    bool     // the committer takes one more
+	inflight  []*batch // handed to the committer and not told yet, the oldest first
+	wanted    bool     // the committer has asked for a batch
 	now       lease.Now
 	stalled   bool          // the loop stood still in this round
-	lost      time.Duration // by stalls, so far
+	lost      time.Duration // sum of the stalls so far
 	toldAt    lease.Instant // when a commit was told last
-	toldLost  time.Duration // by stalls before
-	savedAt   lease.Instant
-	taken     []op         // from the inbox, not yet run
-	spare     []op         // their memory
-	memory    lease.Memory // for the changes of a step
-	blanks    blanks       // memory for those of a batch
+	toldLost  time.Duration // value of lost at toldAt
+	savedAt   lease.Instant // serving clock in the newest batch that was handed over with something to commit
+	taken     []op          // operations from the inbox that have not run yet
+	spare     []op          // memory for taken
+	memory    lease.Memory  // for the changes of a step
+	blanks    blanks        // memory for the changes of batches
 }
 
-// Open reads the store and makes an engine that is ready to run. Start time does not grow with the number of tasks.
+// Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
 func Open(st store.Store, cfg Config) (*Engine, error) {
 	if cfg.Limits == (lease.Limits{}) {
 		cfg.Limits = lease.DefaultLimits()
@@ -158,8 +159,8 @@ func entropy() func() uint64 {
 	return mathrand.NewChaCha8(seed).Uint64
 }
 
-// Run serves until ctx ends, then makes durable what it has taken and returns nil; or until the store fails, and returns an error
-// that wraps ErrStore: then the process must exit, since only a fresh look at the disk tells what was committed.
+// Run serves until ctx ends. Then it commits and answers what it has taken in, and returns nil. If the store fails it returns an error that
+// wraps ErrStore, and the process must exit: only a fresh look at the disk tells what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	go e.committer.run()
 	defer func() {
@@ -196,7 +197,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// wakeable is the inbox, unless the batch is full: then only the committer wakes the loop.
+// wakeable returns what wakes the loop when an operation comes in: nothing while the batch is full, for then the loop could not take it.
 func (e *Engine) wakeable() <-chan struct{} {
 	if e.batch.full() {
 		return nil
@@ -206,11 +207,12 @@ func (e *Engine) wakeable() <-chan struct{} {
 
 func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
 
-// round takes what came in, then what is due, then hands out work, and hands the batch over where the committer wants one.
+// round runs the operations that came in, then the timers that are due, then hands out work. It gives the batch to the committer if that has
+// asked for one.
 func (e *Engine) round() {
 	e.submitBatch()
 	if e.batch.full() {
-		return // nobody is heard until the committer takes the batch; then look makes it good
+		return // nobody is heard until the committer takes the batch; leases get this time back in look
 	}
 	e.stalled = false
 	e.look()
@@ -223,7 +225,7 @@ func (e *Engine) round() {
 		e.taken[0] = op{}
 	}
 	e.look()
-	if !e.stalled && !e.lagging() { // else what came in meanwhile is heard first
+	if !e.stalled && !e.lagging() { // otherwise heartbeats that came in meanwhile are heard first
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -233,7 +235,7 @@ func (e *Engine) round() {
 	e.submitBatch()
 }
 
-// sleep is how long nothing is due. While the batch is full, what is due cannot be done anyway.
+// sleep returns how long the loop may sleep until something is due. While the batch is full it could not do what is due anyway.
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
@@ -261,7 +263,7 @@ func (e *Engine) sleep() time.Duration {
 	return max(d, 0)
 }
 
-// save asks for a commit of the serving clock alone where no other has carried it for a while (A9).
+// save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9).
 func (e *Engine) save() {
 	unsaved := e.now.Serving.Sub(e.savedAt)
 	if e.set.live > 0 && unsaved >= saveClock || e.throttled.Len() > 0 && unsaved >= saveIdleClock {
@@ -269,7 +271,7 @@ func (e *Engine) save() {
 	}
 }
 
-// submitBatch hands the batch over where the committer takes one.
+// submitBatch gives the batch to the committer if that has asked for one and there is something in it.
 func (e *Engine) submitBatch() {
 	b := e.batch
 	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.tells) == 0 {
@@ -283,22 +285,23 @@ func (e *Engine) submitBatch() {
 	e.inflight = append(e.inflight, b)
 	e.batch = newBatch(b.number+1, &e.blanks)
 	e.wanted = false
-	e.committer.work <- b // never waits: the committer has taken the one before
+	e.committer.work <- b // never blocks: the committer has asked, so it has taken the batch before
 }
 
-// durable takes note that batches were committed and told.
+// durable is called when batches have been committed and told.
 func (e *Engine) durable(told []*batch) {
 	e.inflight = slices.Delete(e.inflight, 0, len(told))
 	for _, b := range told {
 		for _, c := range b.changes {
 			e.set.durable(b.number, c)
 		}
-		e.blanks.put(b.changes) // the committer has told all that they say
+		e.blanks.put(b.changes) // the committer is done with them
 		e.beginReading(b.number)
 	}
 }
 
-// flush waits until the store holds everything that was decided, so that it may be scanned. It panics if the store fails.
+// flush waits until the store holds everything that was decided, so that a scan of it misses nothing. It panics with corrupt if the store
+// fails; Run recovers that.
 func (e *Engine) flush() {
 	for len(e.inflight) > 0 || !e.batch.empty() {
 		e.submitBatch()
@@ -348,8 +351,9 @@ func (e *Engine) stop(err error) {
 	e.hub.close()
 }
 
-// ask runs fn on the loop, in the tenant's turn, and returns its answer once what it did is durable. If ctx ends first the outcome is
-// unknown to the caller, and fn may still run: so fn tells nothing but its answer. Where ctx has ended before, fn does not run.
+// ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
+// the caller does not learn the outcome, and fn may still run later: so fn must report only through its answer. If ctx has ended before the
+// call, fn does not run.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	var none, answer T
 	var refusal error

@@ -6,24 +6,24 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Events observe the engine. They are called from its goroutines and must not block; nil ones are skipped. All but Committed are
-// called when something was decided, a moment before it is durable.
+// Events are callbacks for observers of the engine; nil ones are skipped. They are called from the engine's goroutines and must not block.
+// All but Committed are called when something is decided, which is a moment before it is durable.
 type Events struct {
-	// Submitted: a task was taken in.
+	// Submitted: a new task was made.
 	Submitted func(t *lease.Task)
-	// Ended: a task reached a final state, or another one by an adoption.
+	// Ended: a task reached a final state, or went from one final state to another by an adoption.
 	Ended func(t *lease.Task)
-	// Committed: a batch that changed so many tasks became durable in took.
+	// Committed: a commit that changed this number of tasks became durable; took is how long that took.
 	Committed func(tasks int, took time.Duration)
-	// Judged: something that a worker said got its verdict.
+	// Judged: a report, Start, Heartbeat or acknowledgement of a worker got its verdict.
 	Judged func(kind lease.Kind, a *lease.Answer)
-	// Granted: a lease was granted.
+	// Granted: a lease was granted; t has it.
 	Granted func(t *lease.Task)
-	// LeaseEnded: a lease ended for cause; Reported is a committed report.
+	// LeaseEnded: a lease ended for cause, which is Reported for a committed report; t is the version that had the lease.
 	LeaseEnded func(t *lease.Task, cause lease.Reason)
-	// Retried: a task waits for another attempt after one that ended for cause.
+	// Retried: a task waits for another attempt, after one that ended for cause.
 	Retried func(t *lease.Task, cause lease.Reason)
-	// Stalled: the coordinator itself stood still for so long, and gave it back to so many leases (A8).
+	// Stalled: the coordinator itself stood still for the time by, and gave that time back to this number of leases (A8).
 	Stalled func(by time.Duration, leases int)
 }
 

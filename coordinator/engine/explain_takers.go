@@ -7,8 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workersFor tells what the workers have to do with it that a task waits. A task that is held back anyway is not told that others are
-// before it, or have no room.
+// workersFor finds what keeps the workers from a READY task. If the rules hold the task back anyway it finds nothing.
 func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
 	if held {
 		return nil
@@ -19,16 +18,17 @@ func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
 	return []lease.Finding{f}
 }
 
-// attendance counts the takers of a queue for a task: each number is of those who were counted in the one before, too.
+// attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
+// the number before.
 type attendance struct {
-	attending int      // ask for work of the queue
-	taking    int      // handle the type
-	meeting   int      // have what it requires
-	meant     int      // are the worker that it is pinned or bound to, or anybody where it is not
-	serving   int      // take new work at present: they do not drain, are well, and have any slots at all
-	free      int      // have a free slot, and room for its type and size
-	clear     int      // may run its concurrency key beside what they run
-	lacks     []string // what the one that comes nearest to meeting does not have
+	attending int      // they ask for work of the queue
+	taking    int      // they handle the type of the task
+	meeting   int      // they have what the task requires
+	meant     int      // they are of the worker to which the task is pinned or bound; all, if it is neither
+	serving   int      // they take new work at present: they do not drain, are healthy, and have slots
+	free      int      // they have a free slot, and room for the type and size of the task
+	clear     int      // they may run the concurrency key of the task beside what they run
+	lacks     []string // what the nearest of the takers that do not meet the requirements lacks
 }
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
@@ -81,7 +81,7 @@ func (e *Engine) boundTo(t *lease.Task) *binding {
 	return e.spaces[t.ID.Space].bound[t.Spec.Affinity.Key]
 }
 
-// obstacle is the first thing that keeps the workers from a task.
+// obstacle finds the first of the tests in attendance that no taker passes.
 func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
 	switch {
 	case a.meant == 0 && t.Spec.Pinned() != "":
@@ -130,7 +130,7 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 	return e.boundTo(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
 }
 
-// pinnedAway tells of the worker that holds the resources of a task and does not take it.
+// pinnedAway is the finding that the worker which holds the resources of a task does not take it.
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not take it", t.Spec.Pinned())
@@ -141,7 +141,7 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	return f
 }
 
-// boundAway tells of the worker of a sticky key that does not take a task now.
+// boundAway is the finding that the worker to which a sticky affinity key is bound does not take a task now.
 func (e *Engine) boundAway(t *lease.Task) lease.Finding {
 	b := e.boundTo(t)
 	f := lease.Finding{
@@ -155,7 +155,7 @@ func (e *Engine) boundAway(t *lease.Task) lease.Finding {
 	return f
 }
 
-// inLine tells how many tasks are before one in its line, as far as they are known in memory.
+// inLine says how many tasks are before t in its line, as far as the head of the line in memory shows.
 func (q *queue) inLine(t *lease.Task) string {
 	before, more := q.before(t)
 	switch {
@@ -167,7 +167,7 @@ func (q *queue) inLine(t *lease.Task) string {
 	return "it is about to be granted"
 }
 
-// before counts the tasks that are before t in its line, as far as they are known in memory; more tells that there may be others.
+// before counts the tasks that are before t in the head of its line; more says that there may be others on disk.
 func (q *queue) before(t *lease.Task) (n int, more bool) {
 	l := q.line(t.Line())
 	at := placeOf(t)

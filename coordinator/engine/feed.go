@@ -20,7 +20,7 @@ func (e *Engine) Feed(tenant string, f Feed, done func()) {
 	e.FeedAll(tenant, e.Recognize(tenant, []Feed{f}), func(bool) { done() })
 }
 
-// Recognize finds what news are about; what nobody can have sent is left out.
+// Recognize finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
 func (e *Engine) Recognize(tenant string, feeds []Feed) (news []Fed) {
 	for i := range feeds {
 		f := &feeds[i]
@@ -33,8 +33,8 @@ func (e *Engine) Recognize(tenant string, feeds []Feed) (news []Fed) {
 	return news
 }
 
-// FeedAll is Feed for the news of a stream. done is called when nothing of it waits any more, with false where the engine has no ear for it; it
-// must not block.
+// FeedAll is Feed for the news of a stream. done is called when none of it waits any more; taken is false if the engine did not take it,
+// because it has stopped or is overloaded. done must not block.
 func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
 	if len(news) == 0 {
 		done(true)
@@ -50,7 +50,7 @@ func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
 		},
 		after: func(error) { done(true) },
 	})
-	if err != nil { // an engine that has stopped has no watchers, and one that is flooded no ear for them
+	if err != nil { // stopped or overloaded: news may be lost
 		done(false)
 	}
 }
@@ -61,7 +61,7 @@ func (n *Fed) Size() int { return n.feed.Size() }
 // Lease is the lease that the news is about.
 func (n *Fed) Lease() string { return n.feed.LeaseID }
 
-// Dropped is what remains of news that is dropped: that it is missing.
+// Dropped returns what remains of news that is dropped: only the count of what is lost, this news included.
 func (n *Fed) Dropped() Fed {
 	rest := *n
 	rest.feed = &Feed{TaskID: n.feed.TaskID, LeaseID: n.feed.LeaseID, Lost: n.feed.Lost}
@@ -71,7 +71,7 @@ func (n *Fed) Dropped() Fed {
 	return rest
 }
 
-// After is the news with what was dropped right before it.
+// After returns the news with the losses of dropped, which was dropped right before it, added.
 func (n *Fed) After(dropped Fed) Fed {
 	next, told := *n, *n.feed
 	told.Lost += dropped.feed.Lost
@@ -84,7 +84,7 @@ func holds(t *lease.Task, attempt uint32) bool {
 	return t != nil && t.Lease != nil && t.Lease.Attempt == attempt
 }
 
-// join is the sum of what was known and what is new; what was known is not changed, since readers may have it.
+// join returns known with the news added. It does not write to known, because readers may have that.
 func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 	sum := *known
 	if next.Fraction != nil {
@@ -105,14 +105,14 @@ func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 	return &sum
 }
 
-// Bounds of the output that is kept of an attempt, and of what is kept of all live ones together.
+// Bounds of the output that is kept in memory.
 const (
-	recentChunks = 100
-	recentBytes  = 64 << 10
-	recentOfAll  = 64 << 20
+	recentChunks = 100      // chunks of one attempt
+	recentBytes  = 64 << 10 // bytes of one attempt, unless its last chunk alone is larger
+	recentOfAll  = 64 << 20 // bytes of all live attempts together
 )
 
-// lastChunks is the end of the output: the last chunk, and those before it that fit.
+// lastChunks returns the end of the output: the last chunk, and those before it that fit into the bounds of an attempt.
 func lastChunks(all []lease.Chunk) []lease.Chunk {
 	first, bytes := len(all), 0
 	for first > max(0, len(all)-recentChunks) {
@@ -138,8 +138,8 @@ type lastWords struct {
 	said *lease.Feedback
 }
 
-// absorb takes the news of a batch into what is known of live attempts, and gives it the last words of those that it ends: they become durable
-// with that end.
+// absorb adds the news of a batch to what is known of live attempts. What is known of the attempts that the batch ends goes into the batch, as
+// their last words, so that it becomes durable with their end.
 func (h *hub) absorb(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,14 +159,14 @@ func (h *hub) absorb(b *batch) {
 		return
 	}
 	for _, c := range b.changes {
-		// It ends with this batch, and not with one before that was not told yet.
+		// The attempt ends with this batch, and not with an earlier one that was not published yet.
 		if said := h.recent[c.id]; said != nil && c.New != nil && holds(c.Old, said.Attempt) && !holds(c.New, said.Attempt) {
 			b.last = append(b.last, lastWords{c.id, said})
 		}
 	}
 }
 
-// keep remembers what an attempt has said. Where all of them together have said too much, output of others is forgotten.
+// keep remembers what an attempt has said. If all attempts together have said too much, it forgets the output of others.
 func (h *hub) keep(id lease.TaskID, sum *lease.Feedback) {
 	h.forget(id)
 	h.recent[id] = sum

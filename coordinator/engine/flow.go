@@ -8,17 +8,17 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// flow is the part of a queue with one fairness key. Flows take turns (T12): each turn of a flow begins at a point of the queue's virtual
-// time, and the next one 1/weight later; the flow whose turn begins first is next. A flow that had nothing waiting has saved nothing up:
-// its turn begins at the present virtual time, which is why one with a million tasks delays another's single task by one turn.
+// flow holds the lines of a queue that share a fairness key. Flows take turns (T12): the next turn of a flow begins at a point of the queue's
+// virtual time, and the one after that 1/weight later. The flow whose turn begins first is next. A flow cannot save up turns while nothing of
+// it waits: its next turn begins at the present virtual time. So a flow with a million tasks delays another flow's single task by one turn.
 type flow struct {
 	key   string
-	begin float64 // of its next turn, in virtual time
+	begin float64 // virtual time at which its next turn begins
 	lines map[lineKey]*line
-	pools map[*pool]*lineup // of its lines that hold a task
+	pools map[*pool]*lineup // its lines that hold a task, by their pool
 }
 
-// lineKey tells the lines of a flow apart.
+// lineKey identifies a line within a flow.
 type lineKey struct {
 	typ   string
 	class lease.Class
@@ -40,7 +40,7 @@ func newTurns() *btree.BTreeG[*flow] {
 func (q *queue) line(kind lease.Line) *line {
 	f := q.flows[kind.Fairness]
 	if f == nil {
-		q.virtual += 1.0 / keptFlows // else a stream of new keys would hold up the others for ever
+		q.virtual += 1.0 / keptFlows // otherwise a stream of new keys would hold up the others for ever
 		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[lineKey]*line{}, pools: map[*pool]*lineup{}}
 		q.flows[kind.Fairness] = f
 	}
@@ -56,7 +56,7 @@ func (q *queue) line(kind lease.Line) *line {
 
 func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
-// took takes note of a turn of a flow.
+// took notes that a flow has taken its turn.
 func (q *queue) took(f *flow) {
 	if len(q.flows) == 1 {
 		return // nobody to take turns with
@@ -64,7 +64,7 @@ func (q *queue) took(f *flow) {
 	begin := max(f.begin, q.virtual)
 	f.move(q, begin+1/q.settings.Weight(f.key))
 	q.virtual = begin
-	for { // flows with which the others have caught up are forgotten
+	for { // idle flows whose turns are not ahead of the others any more are forgotten
 		idle, ok := q.idle.Min()
 		if !ok || idle.begin > q.virtual && q.idle.Len() <= keptFlows {
 			return
@@ -75,10 +75,11 @@ func (q *queue) took(f *flow) {
 	}
 }
 
-// reweigh has new weights count at once: what is left of the way to the next turn of a flow is as long as if its last turn had been taken by its new
-// weight. Else one that had little weight when it took a turn would wait for a thousand turns of the others, whatever is set now.
+// reweigh makes new weights count at once: it scales the rest of the wait of each flow to what it would be if the flow had taken its last turn
+// with the new weight. Otherwise a flow that took a turn with a low weight could wait for a thousand turns of the others, whatever weight it
+// has now.
 func (q *queue) reweigh(to *lease.Settings) {
-	named := map[string]float64{} // there may be far more flows
+	named := map[string]float64{} // only these keys can change; there may be far more flows
 	maps.Copy(named, q.settings.Weights)
 	maps.Copy(named, to.Weights)
 	for key := range named {
@@ -88,7 +89,7 @@ func (q *queue) reweigh(to *lease.Settings) {
 	}
 }
 
-// keptFlows is how many flows that have nothing waiting are remembered for the turns that they have had.
+// keptFlows is how many idle flows are remembered, so that they do not get turns again that they have had already.
 const keptFlows = 1024
 
 // move sets when the next turn of a flow begins.
@@ -109,7 +110,8 @@ func (f *flow) move(q *queue, begin float64) {
 	}
 }
 
-// next is the flow whose turn it is among those that have something for the taker, but for those up to passed; nil: none.
+// next returns the flow whose turn it is among those that have something for the taker. If passed is not nil, it considers only flows whose
+// turn comes after that of passed. It returns nil if there is none.
 func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
 	e.open(q, t, func(p *pool) {
 		var first *flow
@@ -131,8 +133,9 @@ func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
 	return found
 }
 
-// best is the first task for the taker, with its line: of the flow whose turn it is the one with the highest priority, then the longest in line
-// (T2). A flow whose tasks the taker has no room for, by size or by key, lets the next one have the turn.
+// best returns the place of the first task for the taker, and its line: among the tasks of the flow whose turn it is, the one with the highest
+// priority, and among those the one that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
+// or concurrency key, the next flow has the turn. The line is nil if there is no task for the taker.
 func (e *Engine) best(q *queue, t *taker) (l *line, at place) {
 	for f := e.next(q, t, nil); f != nil; f = e.next(q, t, f) {
 		if l, at = e.bestOf(f, q, t); l != nil {
@@ -155,9 +158,9 @@ func (e *Engine) bestOf(f *flow, q *queue, t *taker) (found *line, first place) 
 	return found, first
 }
 
-// firstOf is the first task of a lineup that the taker has room for.
+// firstOf returns the place of the first task of a lineup for which the taker has room, and its line.
 func (e *Engine) firstOf(up *lineup, t *taker) (found *line, first place) {
-	for { // what comes first must be known
+	for { // the head of the first line must not be dry
 		l, ok := up.lines.Min()
 		if !ok {
 			return nil, place{}

@@ -2,24 +2,24 @@ package engine
 
 import "github.com/tidwall/btree"
 
-// head is the beginning of an ordered index that may be too long for memory. It holds every entry up to a bound, and knows whether
-// there are more behind it.
+// head is the beginning of an ordered index that may be too long for memory. It holds every entry of the index up to a bound, and knows whether
+// there may be more entries beyond it, which are on disk only.
 type head[K any] struct {
 	entries *btree.BTreeG[K]
 	less    func(a, b K) bool
 	max     int
-	bound   K    // every entry of the index that is not greater is in memory
-	more    bool // there may be entries beyond bound, on disk only
+	bound   K    // every entry of the index that is not greater than bound is in entries; meaningful only if more is set
+	more    bool // there may be entries beyond bound
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {
 	return &head[K]{entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), less: less, max: max}
 }
 
-// unread makes an empty head of an index of which nothing is in memory; least is not greater than any entry.
+// unread tells an empty head that the whole index is on disk. least must not be greater than any entry.
 func (h *head[K]) unread(least K) { h.bound, h.more = least, true }
 
-// insert takes a new entry of the index. One beyond the bound stays on disk: far.
+// insert adds a new entry of the index. If the entry lies beyond the bound it stays on disk, and far is true.
 func (h *head[K]) insert(k K) (far bool) {
 	if h.beyond(k) {
 		return true
@@ -33,21 +33,22 @@ func (h *head[K]) insert(k K) (far bool) {
 	return h.beyond(k)
 }
 
-// beyond reports whether an entry is not among those in memory.
+// beyond reports whether an entry lies beyond the bound, so that it is on disk only.
 func (h *head[K]) beyond(k K) bool { return h.more && h.less(h.bound, k) }
 
 func (h *head[K]) remove(k K) { h.entries.Delete(k) }
 
-// first returns the smallest entry in memory. Where dry is true there may be smaller ones than none: the head must be refilled.
-func (h *head[K]) first() (K, bool) { return h.entries.Min() }
+// first returns the smallest entry of the index; ok is false if no entry is in memory. Then, if the head is dry, there may still be entries on
+// disk: refill it and ask again.
+func (h *head[K]) first() (k K, ok bool) { return h.entries.Min() }
 
-// dry reports whether the next entry, if there is one, is on disk only.
+// dry reports whether nothing is in memory and there may be entries on disk.
 func (h *head[K]) dry() bool { return h.more && h.entries.Len() == 0 }
 
 // empty reports whether the whole index is empty.
 func (h *head[K]) empty() bool { return !h.more && h.entries.Len() == 0 }
 
-// refill takes the entries that follow bound on disk, in order; more tells whether there are others behind them.
+// refill adds the entries that follow bound on disk, in order; more says whether there are others behind them.
 func (h *head[K]) refill(keys []K, more bool) {
 	for _, k := range keys {
 		h.entries.Set(k)

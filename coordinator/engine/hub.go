@@ -90,8 +90,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// give hands news over. A reader that has fallen behind loses all that waits for it, not what is newest: the last word on a task must
-// arrive, since no other may follow. Only the holder of hub.mu sends, so that after a drop there is room.
+// give hands news over. A reader that has fallen behind loses everything that waits for it, and gets the newest: the last news of a task must
+// arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
 func (s *Subscription) give(n News) {
 	if len(s.c) == cap(s.c) {
 		n.Skipped = s.drop()
@@ -111,8 +111,9 @@ func (s *Subscription) drop() (lost int) {
 	}
 }
 
-// publish tells of a committed batch: of each task that it changes first what its attempt said meanwhile, with the version of that time, since the
-// last word on a task must be the last; then of what other attempts said. It costs little while nobody watches.
+// publish tells watchers of a committed batch. For each changed task, what its attempt said during the batch goes first, with the version of
+// that time, and the new version goes last: nothing may follow the final version of a task. Then come the feeds of attempts whose tasks the
+// batch did not change. It costs little while nobody watches.
 func (h *hub) publish(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

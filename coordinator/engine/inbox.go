@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// maxWaiting bounds the operations of one tenant in the inbox. Each stands for a caller that waits, so that it is reached only by a flood.
+// maxWaiting bounds the operations of one tenant in the inbox. A caller waits for each, so only a flood reaches this number.
 const maxWaiting = 100_000
 
 // op is one call on its way through the engine.
 type op struct {
-	// run steps on the loop, at the present time of the loop.
+	// run runs on the loop, at e.now.
 	run func()
-	// after runs once what run did is durable, or with the reason why that is not known. May be nil.
+	// after is called when the changes of run are durable, or with the error because of which that is not known. May be nil.
 	after func(error)
 }
 
@@ -28,10 +28,10 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{ops: newLanes[op](), wake: make(chan struct{}, 1)} }
 
-// put refuses an operation where too many wait.
+// put adds an operation. It returns ErrOverloaded if too many of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
 
-// insist is put for what its caller could not say again: the end of a call or of a session, a change of its capacity.
+// insist is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
 func (b *inbox) insist(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
 
 func (b *inbox) add(tenant string, o op, room int) error {
@@ -51,7 +51,7 @@ func (b *inbox) add(tenant string, o op, room int) error {
 	return nil
 }
 
-// take moves what waits to the end of ops, at most n, tenant by tenant in turn.
+// take appends at most n waiting operations to ops, one tenant after the other in turn.
 func (b *inbox) take(ops []op, n int) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()

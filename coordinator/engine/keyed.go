@@ -6,17 +6,17 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// keyed is a concurrency key that somebody holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count
-// can leak; READY tasks that found no room are parked under it, line by line, and come back one by one as there is room.
+// keyed is a concurrency key that some task holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count can
+// leak. READY tasks for which there was no room are parked under it, line by line, and come back one by one when there is room.
 type keyed struct {
 	space   *space
 	key     string
-	holders map[lease.TaskID]uint32 // with the limit of each
-	limits  map[uint32]int          // of how many holders each is
+	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
+	limits  map[uint32]int          // number of holders that have each limit
 	parked  map[lease.Line]*head[place]
 }
 
-// parkedHead is how many parked tasks of a line are known in memory.
+// parkedHead is how many parked tasks of a line are kept in memory.
 const parkedHead = 256
 
 func (e *Engine) keyed(s *space, key string) *keyed {
@@ -67,8 +67,8 @@ func (k *keyed) place(l lease.Line) *head[place] {
 	return h
 }
 
-// rekey takes a change of a task with a concurrency key into account. Whenever the key has got room, or a task that was to use it has gone,
-// the key is looked at again.
+// rekey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or a READY task of the
+// key is gone, the key is nudged: see nudge.
 func (e *Engine) rekey(c *lease.Change) {
 	id, spec := about(c)
 	if spec.ConcurrencyKey == "" {
@@ -99,7 +99,7 @@ func isReady(t *lease.Task) bool { return t != nil && t.State() == lease.Ready }
 
 func isInLine(t *lease.Task) bool { return isReady(t) && !t.Parked }
 
-// behind reports whether a task that is before this one in its line is parked under the same key.
+// behind reports whether a task that is before this one in its line is parked under the same concurrency key.
 func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	if len(l.queue.space.keys) == 0 {
 		return false
@@ -120,8 +120,8 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	return ok && placeLess(first, p)
 }
 
-// nudge brings back parked tasks for which there is room now: the first of each line, since any of the lines may have no taker at present.
-// What comes of them nudges the key again.
+// nudge brings back parked tasks of the nudged keys if there is room for them: the first of each line, because any of the lines may have no taker
+// at present. When such a task is granted, or goes, its key is nudged again.
 func (e *Engine) nudge() {
 	for k := range e.nudged {
 		delete(e.nudged, k)
@@ -155,7 +155,7 @@ func (e *Engine) bringBack(k *keyed, line lease.Line, h *head[place]) {
 	}
 }
 
-// refillParked reads on in what is parked.
+// refillParked reads on from the disk in the parked tasks of a line.
 func (e *Engine) refillParked(k *keyed, line lease.Line, h *head[place]) {
 	e.flush()
 	var keys []place

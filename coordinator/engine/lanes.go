@@ -1,25 +1,25 @@
 package engine
 
-// lanes holds what waits, a lane for each key, and gives it out lane by lane in turn: whoever has much waiting delays another's one item by
-// one turn (T12). Within a lane the order stays, unless there is another one.
+// lanes holds items in one lane for each key, and gives them out one lane after the other in turn. So a key with many items delays the single
+// item of another key by one turn (T12). Within a lane the items are in the order of less, or as they came.
 type lanes[V any] struct {
-	less  func(a, b V) bool // what goes before what within a lane; nil: the order in which it came
+	less  func(a, b V) bool // order within a lane; nil: first in, first out
 	byKey map[string]*lane[V]
-	ring  []*lane[V] // those that hold something
-	next  int        // of ring: whose turn it is
-	len   int        // of all items
-	spare *lane[V]   // the last one that became empty, for its memory
+	ring  []*lane[V] // the lanes that hold something
+	next  int        // index in ring of the lane whose turn it is
+	len   int        // number of items in all lanes
+	spare *lane[V]   // the lane that became empty last, to use its memory again
 }
 
 type lane[V any] struct {
 	key   string
 	items []V
-	first int // of items that is still there
+	first int // index of the first item; those before it are taken
 }
 
 func newLanes[V any]() *lanes[V] { return &lanes[V]{byKey: map[string]*lane[V]{}} }
 
-// waiting is how many items a lane holds.
+// waiting returns how many items the lane of a key holds.
 func (l *lanes[V]) waiting(key string) int {
 	in := l.byKey[key]
 	if in == nil {
@@ -89,7 +89,7 @@ func (in *lane[V]) pushHeap(v V, less func(a, b V) bool) {
 	}
 }
 
-// popLeast takes the least item of such a lane.
+// popLeast takes the least item out of a lane that is a heap.
 func (in *lane[V]) popLeast(less func(a, b V) bool) V {
 	var zero V
 	least, last := in.items[0], len(in.items)-1

@@ -9,7 +9,8 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 const grantsPerTurn = 64
 
-// stir marks a queue in which a task or a taker may have found its match. Where nothing waits, or nobody, there is none; who comes stirs it again.
+// stir marks a queue to be matched, because a new task or a taker with room may have found its match. While the queue has no task or no taker
+// there is nothing to match; the next one to come stirs it again.
 func (e *Engine) stir(q *queue) {
 	if !q.stirs && q.waiting > 0 && q.hungry.Len() > 0 {
 		q.stirs = true
@@ -17,8 +18,8 @@ func (e *Engine) stir(q *queue) {
 	}
 }
 
-// turn is that of a queue, which is next where its last grant was longest ago. So one that shares its takers with another waits for one turn of it,
-// whichever the takers name first and however many tasks wait there (T12).
+// turn orders the stirred queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another
+// waits for one turn of that queue, in whatever order the takers name the two and however many tasks wait there (T12).
 type turn struct {
 	queue *queue
 	last  uint64 // number of the last grant when the queue was stirred
@@ -30,8 +31,8 @@ func newStirred() *lanes[turn] {
 	return l
 }
 
-// match hands out what the stirred queues hold, by tenant and then by queue in turn (T12), and a task for each taker in turn. What does not
-// fit into the batch goes into the next one.
+// match hands out the tasks of the stirred queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
+// (T12). It stops when the batch has enough changes; the next batch goes on.
 func (e *Engine) match(now lease.Now) {
 	for e.nudge(); len(e.batch.changes) < maxBatchChanges; e.nudge() {
 		next, ok := e.stirred.pop()
@@ -46,7 +47,7 @@ func (e *Engine) match(now lease.Now) {
 	}
 }
 
-// matchQueue gives a queue its turn; done is false where the turn was too short.
+// matchQueue gives a queue its turn. done is false if the turn was over before everything that could be granted was.
 func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	grants := 0
 	for turn := q.hungry.Front(); turn != nil && q.waiting > 0; {
@@ -72,7 +73,7 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	return true
 }
 
-// tookTurn takes note of a grant: of the turn, and of what the rate limit let through.
+// tookTurn notes a grant for the turns of the queue and of the flow, and for the rate limit.
 func (e *Engine) tookTurn(q *queue, f *flow, now lease.Instant) {
 	e.grants++
 	q.granted = e.grants
@@ -82,7 +83,7 @@ func (e *Engine) tookTurn(q *queue, f *flow, now lease.Instant) {
 	}
 }
 
-// throttle is when the rate limit of a queue lets the next grant through.
+// throttle says when the rate limit of a queue allows the next grant.
 type throttle struct {
 	until lease.Instant
 	queue *queue
@@ -98,7 +99,8 @@ func newThrottled() *btree.BTreeG[throttle] {
 	}, btree.Options{NoLocks: true})
 }
 
-// throttle wakes the loop when a queue may grant again. A queue that waits for something else is stirred when that happens.
+// throttle makes the loop wake when the rate limit of a queue allows a grant again. A queue that is held up by something else is stirred when that
+// changes.
 func (e *Engine) throttle(q *queue, now lease.Instant) {
 	if q.state().Blocked(now) == lease.BlockedByRate {
 		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, now), q})

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// pool is the lines of a queue that the same takers may take from (W12), by the flows whose turns they are.
+// pool holds the lines of a queue from which the same takers may take (W12), ordered by the turns of their flows.
 type pool struct {
 	poolKey
 	queue *queue
@@ -14,21 +14,21 @@ type pool struct {
 	turns *btree.BTreeG[*flow]
 }
 
-// poolKey tells pools apart.
+// poolKey identifies a pool within a queue.
 type poolKey struct {
 	typ    string
-	class  lease.Class // requirements alone
-	worker string      // whose it is; empty: anybody's
-	loose  bool        // others take from it while the worker has no room
+	class  lease.Class // the requirements only
+	worker string      // the worker to which the tasks are pinned or bound; empty: any
+	loose  bool        // other workers may take from it while that worker has no room (PREFERRED)
 }
 
-// pools are those of a queue in which a task waits. A taker looks at those of its types, at those with requirements, of which there are few, and
-// at those of its own name.
+// pools are the pools of a queue in which a task waits. A taker looks at the plain pools of its types, at the demanding ones, of which there are
+// few, at those tied to its worker, and at the loose ones.
 type pools struct {
-	plain     map[string]*pool // by type: those without requirements
-	demanding map[poolKey]*pool
-	tied      map[string]map[poolKey]*pool // by worker, and for nobody else
-	loose     map[string]map[poolKey]*pool // by worker that goes first
+	plain     map[string]*pool             // for any worker, without requirements; by type
+	demanding map[poolKey]*pool            // for any worker that meets the requirements
+	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
+	loose     map[string]map[poolKey]*pool // one worker goes first; by that worker
 }
 
 func newPools() pools {
@@ -47,7 +47,7 @@ func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 	return p
 }
 
-// group is where the pools of a kind are.
+// group returns the map in which a pool belongs that is not plain.
 func (ps *pools) group(k poolKey) map[poolKey]*pool {
 	switch {
 	case k.loose:
@@ -85,7 +85,7 @@ func (ps *pools) add(p *pool) {
 	of[p.worker][p.poolKey] = p
 }
 
-// drop forgets a pool in which nothing waits, unless it is one of the few that come back with the next task.
+// drop forgets a pool in which nothing waits, unless it is a plain one and there are few of these: then it is likely to be needed again.
 func (ps *pools) drop(p *pool) {
 	switch {
 	case p.isPlain():
@@ -137,7 +137,7 @@ func (e *Engine) open(q *queue, t *taker, visit func(*pool)) {
 	}
 }
 
-// meets reports whether the taker has what the tasks of a pool require. It is asked at each grant, so the answer is remembered.
+// meets reports whether the taker has what the tasks of a pool require. Every grant asks this, so the answer is remembered.
 func (t *taker) meets(p *pool) bool {
 	if p.needs == nil {
 		return true
@@ -153,10 +153,10 @@ func (t *taker) meets(p *pool) bool {
 	return meets
 }
 
-// keptFits is how many classes a taker remembers to have been compared with.
+// keptFits is for how many classes a taker remembers whether it meets them.
 const keptFits = 1024
 
-// lineup is the lines of a flow that are in one pool, by their first tasks.
+// lineup holds the lines of one flow that are in one pool, ordered by their first tasks.
 type lineup struct {
 	pool  *pool
 	lines *btree.BTreeG[*line]
@@ -173,7 +173,8 @@ func lineLess(a, b *line) bool {
 	return a.kind.Class < b.kind.Class
 }
 
-// rank puts the line where its first task belongs. Of one that must be read first, the first task is not before the bound of its head.
+// rank puts a line where it belongs in its lineup, by its first task. If the head of the line is dry, the first task is not known, but it does not
+// come before the bound of the head.
 func (l *line) rank() {
 	at, ok := l.head.first()
 	if !ok {
@@ -181,7 +182,7 @@ func (l *line) rank() {
 	}
 	switch {
 	case at == l.at:
-	case l.in.lines.Len() == 1: // there is no order to be kept
+	case l.in.lines.Len() == 1: // no order to keep
 		l.at = at
 	default:
 		l.in.lines.Delete(l)
@@ -190,7 +191,7 @@ func (l *line) rank() {
 	}
 }
 
-// enlist puts a line that holds a task, or may do so, where a taker finds it.
+// enlist puts a line that holds a task, or may hold one on disk, into the pool where takers find it.
 func (e *Engine) enlist(l *line) {
 	if l.in != nil {
 		l.rank()
@@ -213,7 +214,7 @@ func (e *Engine) enlist(l *line) {
 	e.await(l)
 }
 
-// unlist is the opposite.
+// unlist takes a line out of its pool.
 func (e *Engine) unlist(l *line) {
 	p := l.in.pool
 	l.in.lines.Delete(l)
@@ -228,8 +229,8 @@ func (e *Engine) unlist(l *line) {
 	e.unawait(l)
 }
 
-// settle takes note that a task has left a line. The memory of one that has become empty goes, unless it is one of the few that come back with
-// the next task; the flow goes once it has no turn ahead of it that it has taken already.
+// settle is called after a task has left a line. If the line is empty it leaves its pool and is forgotten, unless it is a line of no fairness key
+// and no class and there are few of these. A flow without lines becomes idle; it is forgotten when the others have caught up with its turns.
 func (e *Engine) settle(l *line) {
 	switch {
 	case l.in == nil:
@@ -271,7 +272,7 @@ func (e *Engine) poolOf(l *line) (poolKey, *lease.Requirements) {
 	return k, needs
 }
 
-// demands is the part of the class of a line that says what a worker must have.
+// demands returns the part of the line's class that has the requirements.
 func (l *line) demands() lease.Class {
 	return (&lease.Spec{Requirements: &l.placement.Requirements}).Class()
 }

@@ -9,11 +9,11 @@ import (
 // workerKey names a worker.
 type workerKey struct{ tenant, worker string }
 
-// presence is what is known of a worker while it is there, or while tasks wait that are pinned to it (W12).
+// presence is kept for a worker while it is there, or while tasks that are pinned to it wait (W12).
 type presence struct {
-	takers map[*taker]struct{}
-	pinned map[*line]struct{} // in which tasks wait for it
-	end    *alarm             // of the wait, while it is not there
+	takers map[*taker]struct{} // its sessions and unary requests
+	pinned map[*line]struct{}  // lines in which tasks wait for it
+	end    *alarm              // while it is not there: when the tasks that wait for it are given up
 }
 
 func (e *Engine) presence(k workerKey) *presence {
@@ -27,7 +27,7 @@ func (e *Engine) presence(k workerKey) *presence {
 
 func (t *taker) key() workerKey { return workerKey{t.wants.Space.Tenant, t.wants.Worker} }
 
-// arrive takes note that a worker is there.
+// arrive notes that a worker is there.
 func (e *Engine) arrive(t *taker) {
 	p := e.presence(t.key())
 	p.takers[t] = struct{}{}
@@ -35,7 +35,7 @@ func (e *Engine) arrive(t *taker) {
 	p.end = nil
 }
 
-// vanish takes note that a taker is there no more.
+// vanish notes that a taker is gone.
 func (e *Engine) vanish(t *taker) {
 	t.left = true
 	p := e.workers[t.key()]
@@ -46,7 +46,8 @@ func (e *Engine) vanish(t *taker) {
 	e.wait(t.key(), p)
 }
 
-// wait begins to wait for a worker for which tasks wait, and forgets one of whom nothing is wanted.
+// wait is called when the takers or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
+// set that gives them up; if there are no such tasks either, the worker is forgotten.
 func (e *Engine) wait(k workerKey, p *presence) {
 	switch {
 	case len(p.takers) > 0:
@@ -58,7 +59,7 @@ func (e *Engine) wait(k workerKey, p *presence) {
 	}
 }
 
-// await takes note that tasks of a line wait, for a worker or for a key to be bound or free.
+// await registers a line in which tasks wait, if they are pinned to a worker or have an affinity key.
 func (e *Engine) await(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
@@ -75,7 +76,7 @@ func (e *Engine) await(l *line) {
 	}
 }
 
-// unawait is the opposite.
+// unawait undoes await.
 func (e *Engine) unawait(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
@@ -91,7 +92,7 @@ func (e *Engine) unawait(l *line) {
 	}
 }
 
-// lossesPerRound is how many tasks are given up before others' commands have their turn.
+// lossesPerRound is how many tasks are given up before other operations have their turn.
 const lossesPerRound = 200
 
 // loseResources gives up the tasks that wait for a worker that has been gone for too long.
@@ -104,7 +105,7 @@ func (e *Engine) loseResources(k workerKey) {
 			e.loseFirst(l, k.worker)
 		}
 	}
-	if len(p.pinned) > 0 { // none joins them with a fresh wait
+	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait
 		p.end = e.alarm(e.now.Serving, func() { e.loseResources(k) })
 	}
 }
@@ -138,7 +139,7 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 	return false
 }
 
-// holds reports whether a pool has a task that fits into the room of a taker, as far as its tasks are known in memory.
+// holds reports whether a pool has a task for which a taker has room, among the tasks that are in memory.
 func (e *Engine) holds(p *pool, t *taker) (found bool) {
 	if !t.wants.selective() {
 		return true
@@ -155,8 +156,8 @@ func (e *Engine) holds(p *pool, t *taker) (found bool) {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// loosen lets others look at the tasks for which a worker goes first, after a grant that has taken of its room. Nothing else that takes room away
-// needs this: where a worker had room for a task, it got it.
+// loosen lets other takers look at the tasks for which this taker's worker goes first, after a grant has taken some of its room. Only a grant makes
+// this necessary: as long as the worker had room for such a task, it would have got the task itself.
 func (e *Engine) loosen(t *taker) {
 	for _, q := range t.queues {
 		if len(q.pools.loose[t.wants.Worker]) > 0 {

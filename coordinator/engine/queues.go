@@ -72,7 +72,7 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 	})
 }
 
-// govern puts settings in force. Whatever they held back is looked at again.
+// govern puts settings in force, and has the queue matched: what the old settings held up may be granted now.
 func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
 	if q.settings.Rate.PerSecond == 0 { // nothing was taken from a limit that there was not

@@ -18,14 +18,14 @@ func NewSessionID(tenant, worker, instance string) string {
 	return Instance(tenant, worker, instance) + "-" + strings.ToLower(rand.Text()[:12])
 }
 
-// Instance is the part of its session ids that stands for a worker's instance.
+// Instance returns the part that is common to all session ids of a worker's instance.
 func Instance(tenant, worker, instance string) string {
 	sum := sha256.Sum256([]byte(tenant + "\x00" + worker + "\x00" + instance))
 	return "s" + hex.EncodeToString(sum[:8])
 }
 
-// Join makes a session known: from now on work is pushed to it. It takes over the leases that another session of the same instance
-// holds or held; a stream of that instance that is still there is displaced.
+// Join makes a session known: from now on it gets work. It takes over the leases that an earlier session of the same instance holds or held. If
+// that instance still has a stream, the stream is displaced.
 func (e *Engine) Join(m *Member) error {
 	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
 		t := newTaker(m.Wants, m.Slots)
@@ -42,14 +42,15 @@ func (e *Engine) Join(m *Member) error {
 	}})
 }
 
-// Knows reports whether one of the instances has a stream or a live lease: who comes then takes a place that it has.
+// Knows reports whether one of the instances has a stream or a live lease. A session that comes for such an instance needs no new place in the
+// quota.
 func (e *Engine) Knows(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
 	return ask(ctx, e, tenant, func() (bool, error) {
 		return slices.ContainsFunc(instances, func(i string) bool { return e.current[i] != "" || len(e.orphans[i]) > 0 }), nil
 	})
 }
 
-// redeliver hands a lease over again that its holder never acknowledged, as nobody knows whether he has heard of it (W8).
+// redeliver hands a lease over again if the holder never acknowledged it: nobody knows whether the holder has heard of it (W8).
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
@@ -67,7 +68,7 @@ func (e *Engine) displace(instance string) {
 	}
 }
 
-// attend opens the queues that a taker wants to it, and no others.
+// attend makes a taker a taker of the queues that it wants, and of no others.
 func (e *Engine) attend(t *taker) {
 	e.arrive(t)
 	before := t.queues
@@ -82,8 +83,8 @@ func (e *Engine) attend(t *taker) {
 	e.offer(t)
 }
 
-// unattend ends that. A queue that never had a task is forgotten with its last taker, and so is a space: names that nobody uses must not
-// fill the memory.
+// unattend ends the part of a taker in the given queues. A queue that never had a task is forgotten with its last taker, and a space without tasks
+// with its last queue: names that nobody uses must not fill the memory.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.sit(q)
@@ -97,7 +98,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 	}
 }
 
-// Update replaces what a session wants and how many slots it has. Fewer slots than live leases revoke nothing.
+// Update replaces what a session wants and how many slots it has. If it has more live leases than slots, none is revoked.
 func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		wants.SingleFlight = wants.SingleFlight || t.single
@@ -107,8 +108,8 @@ func (e *Engine) Update(session string, wants Wants, slots int) error {
 	})
 }
 
-// Resize sets the number of slots of a member; 0 stops new work. Where another stream has gone on with its session meanwhile, nothing changes: the
-// slots are that one's to tell.
+// Resize sets the number of slots of a member; 0 stops new work. If another stream has taken the session over meanwhile, nothing changes: then that
+// stream says how many slots there are.
 func (e *Engine) Resize(m *Member, slots int) error {
 	return e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
 		if t.member == m {
@@ -118,7 +119,7 @@ func (e *Engine) Resize(m *Member, slots int) error {
 	})
 }
 
-// Heard tells that a session whose dispatch went unacknowledged has said something: it may get work again (W5).
+// Heard says that a session has sent a frame after a dispatch to it went unacknowledged: it may get work again (W5).
 func (e *Engine) Heard(tenant, session string) error {
 	return e.withSession(tenant, session, func(t *taker) {
 		t.hushed = false
@@ -126,7 +127,8 @@ func (e *Engine) Heard(tenant, session string) error {
 	})
 }
 
-// withSession changes a session, if it is known, and returns when that is done: a stream cannot flood the loop with such changes.
+// withSession runs fn on the loop for a session, if it is known, and returns when the batch is durable. Because the stream waits, it cannot flood the
+// loop with such changes.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	done := make(chan error, 1)
 	err := e.inbox.insist(tenant, op{
@@ -143,8 +145,8 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	return <-done
 }
 
-// Leave ends the part of a member that joined. A lost stream alone revokes nothing (W8); a goodbye gives all its leases back at once (W9).
-// It does not wait.
+// Leave removes a member that joined. A lost stream alone revokes nothing (W8); with goodbye, all its leases are given back at once (W9). Leave does
+// not wait.
 func (e *Engine) Leave(m *Member, goodbye bool) error {
 	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
 		t := e.sessions[m.Session]
@@ -158,7 +160,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 	}})
 }
 
-// Replace ends an instance that is no more: its stream is displaced, its leases are given back at once (W8). It does not wait.
+// Replace ends an instance that another one has replaced: its stream is displaced, and its leases are given back at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) error {
 	return e.inbox.insist(tenant, op{run: func() {
 		e.displace(instance)
@@ -166,7 +168,7 @@ func (e *Engine) Replace(tenant, instance string) error {
 	}})
 }
 
-// Dismiss is the goodbye of a session that was resumed and has not joined since: the leases that wait for its worker are given back at once (W9), unless a
+// Dismiss is the goodbye of a session that was resumed but has not joined: the leases that wait for its worker are given back at once (W9), unless a
 // newer session of the instance has them. It does not wait.
 func (e *Engine) Dismiss(tenant, session string) error {
 	return e.inbox.insist(tenant, op{run: func() {
@@ -174,7 +176,7 @@ func (e *Engine) Dismiss(tenant, session string) error {
 		if newest := e.current[instance]; newest != "" && newest != session {
 			return
 		}
-		e.displace(instance) // the stream from which it was taken over may not have left yet
+		e.displace(instance) // the stream that had the session before may not have left yet
 		e.requeue(e.orphans[instance], saidGoodbye)
 	}})
 }

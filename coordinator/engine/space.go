@@ -13,9 +13,9 @@ import (
 // space is a workspace of a tenant: its sequence and its queues.
 type space struct {
 	name    Space
-	number  uint32 // 0 before its first task
+	number  uint32 // 0 until its first submit or queue update
 	nextSeq uint64
-	batch   uint64 // the last one that writes its record
+	batch   uint64 // number of the last batch that writes its record
 	queues  map[string]*queue
 	keys    map[string]*keyed             // concurrency keys that are held or waited for
 	bound   map[string]*binding           // affinity keys that have a worker
@@ -29,31 +29,31 @@ func newSpace(name Space, number uint32, nextSeq uint64) *space {
 	}
 }
 
-// queue is a line of tasks to its users; within, it is one line per kind of task that workers tell apart.
+// queue is a queue of a space. Inside, it has one line for each kind of task that workers distinguish.
 type queue struct {
 	space     *space
 	name      string
-	createdAt lease.Wall // 0: no task yet, only workers that wait
-	attending int        // takers that want it
+	createdAt lease.Wall // 0: it does not exist yet, there are only workers that wait for it
+	attending int        // number of takers that want its tasks
 	tally                // of its tasks
-	batch     uint64     // the last one that writes its record
+	batch     uint64     // number of the last batch that writes its record
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 
 	flows   map[string]*flow     // by fairness key
 	pools   pools                // of the lines in which a task waits
-	idle    *btree.BTreeG[*flow] // flows without a task that have taken turns ahead of the others
+	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have had turns ahead of the others
 	virtual float64              // virtual time: where the last turn began
-	waiting int                  // lines in which a task waits
-	// hungry are the takers that may have room, in the order of their turns. A taker that turns out to have none sits down, and
-	// comes back when it has.
+	waiting int                  // number of lines in which a task waits
+	// hungry holds the takers that may have room, in the order of their turns. A taker that turns out to have none is taken out (taker.sit), and
+	// comes back when it has room (offer).
 	hungry list.List
-	stirs  bool // it stands in Engine.stirred
-	// granted is the number of its last grant, counted over all queues; 0: none since the start.
+	stirs  bool // it is in Engine.stirred
+	// granted is the value of Engine.grants at the last grant of the queue; 0: none since the start.
 	granted uint64
 }
 
-// noSettings is what is set on a queue on which nothing was.
+// noSettings are the settings of a queue on which nothing was set.
 var noSettings lease.Settings
 
 func newQueue(s *space, name string) *queue {
@@ -78,13 +78,13 @@ func (q *queue) state() lease.Queue {
 	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
 }
 
-// tally is how many tasks there are.
+// tally counts tasks that have not ended.
 type tally struct {
-	counts [3]uint64 // by countOf
-	parked uint64    // of the ready ones
+	counts [3]uint64 // indexed by countOf
+	parked uint64    // how many of the ready ones are parked
 }
 
-// recount takes a change into account, of a task that countOf counts so before and after it.
+// recount updates the tally after a change of a task; before and after are countOf of its two versions.
 func (t *tally) recount(c *lease.Change, before, after int) {
 	if before != uncounted {
 		t.counts[before]--
@@ -127,9 +127,9 @@ type line struct {
 	queue     *queue
 	flow      *flow
 	head      *head[place]
-	in        *lineup // where takers find it; nil while nothing waits
-	at        place   // by which it stands there
-	ahead     *ahead  // a reading under way, or nil
+	in        *lineup // the lineup in which takers find it; nil while nothing waits
+	at        place   // the place by which it is ordered in that lineup
+	ahead     *ahead  // the reading under way, or nil
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).
@@ -153,10 +153,10 @@ func placeOf(t *lease.Task) place {
 	return place{priority: t.Spec.Priority, place: t.Place, seq: t.ID.Seq}
 }
 
-// lineHead is how many waiting tasks of a line are known in memory.
+// lineHead is how many places of a line are kept in memory.
 const lineHead = 4096
 
-// directory finds the number of a space; the edge reads it beside the loop.
+// directory finds the number of a space. The edge may read it without the loop.
 type directory struct {
 	mu     sync.RWMutex
 	byName map[Space]uint32

@@ -10,23 +10,24 @@ import (
 
 // Bounds of a sweep.
 const (
-	sweepStep = 200    // tasks that are looked at before others' commands have their turn
+	sweepStep = 200    // tasks that one step looks at, before other operations have their turn
 	sweepCall = 10_000 // tasks that one call looks at
 )
 
 // Sweep is a bulk command on the tasks of a space.
 type Sweep struct {
 	Space Space
-	// After is the sequence after which the sweep begins, and Until the last that it looks at; 0: the newest task of now.
+	// After is the sequence after which the sweep begins. Until is the last sequence that it looks at; 0: that of the newest task at present.
 	After, Until uint64
-	// Choose returns the command for a task; skip counts one that was meant and cannot be, and nil passes over it.
+	// Choose returns the command for a task. A nil command passes over the task. skip says that the task was selected but the command does not
+	// apply to it: it is then counted in Swept.Skipped.
 	Choose func(*lease.Task) (c lease.Command, skip bool)
 }
 
 // Swept is what a call of Sweep did.
 type Swept struct {
 	Changed, Skipped uint64
-	// After is where the next call goes on, with the same Until; More is false when there is nothing left.
+	// After and Until are for the Sweep that goes on from here; More is false when nothing is left.
 	After, Until uint64
 	More         bool
 }
@@ -47,7 +48,7 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	return done, err
 }
 
-// sweepStep looks at the next few tasks. The store tells which there are; what is done to them is decided on their newest versions.
+// sweepStep looks at the next sweepStep tasks. It takes their ids from the store, but decides on their newest versions.
 func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Swept) error {
 	var ids []lease.TaskID
 	err := e.st.View(func(r store.Reader) error {
@@ -80,7 +81,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 	return err
 }
 
-// sweepTask returns an error where there is no use in looking at more tasks.
+// sweepTask applies the command to one task. An error says that there is no use in looking at more tasks.
 func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)

@@ -13,33 +13,34 @@ type taker struct {
 	queues []*queue
 	member *Member // nil for a unary request
 	slots  int
-	leases map[lease.TaskID]uint32 // live ones that count against slots, with their attempt
-	// hushed is set after a dispatch that nobody acknowledged: no more until the session says something (W5).
+	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
+	// hushed is set after a dispatch that nobody acknowledged: the session gets no work until it sends a frame (W5).
 	hushed bool
-	rests  bool // it has refused a task for no known reason, see Refuse
-	single bool // it has refused one of a key: it gets one task of a key at a time, whatever it says of itself
-	left   bool
+	rests  bool // it has refused a task although the engine knows of no reason; see Refuse
+	single bool // it has refused a task for its concurrency key: it gets one task of a key at a time, whatever it declares
+	left   bool // it is gone
 	room   room
-	fits   map[lease.Class]bool     // whether it meets the requirements of a class, where that was asked
-	asked  map[*queue]*list.Element // where it stands in the lists of the hungry
+	fits   map[lease.Class]bool     // whether it meets the requirements of a class; only those that were asked for
+	asked  map[*queue]*list.Element // its places in the hungry lists of its queues
 
-	request string    // id of a unary request
-	granted []Granted // of a unary request
-	bytes   int       // of their assignments, about
+	request string    // of a unary request: its id
+	granted []Granted // of a unary request: what it was granted
+	bytes   int       // of a unary request: estimated size of what it was granted
 }
 
 func newTaker(w Wants, slots int) *taker {
 	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, asked: map[*queue]*list.Element{}}
 }
 
-// maxHandOver is how many bytes a unary response may have before it gets no further task; with the largest one behind it, it still
-// fits a message.
+// maxHandOver is how many bytes a unary response may have before it gets no further task. One more task of the largest size still fits into a
+// message.
 const maxHandOver = 2 << 20
 
-// weight is about how many bytes the assignment of a leased task has, rather too many than too few.
+// weight estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
 func (e *Engine) weight(t *lease.Task) int {
-	const rest = 1536 // what is not counted below; a task token names tenant, workspace and run again
-	n := rest + t.Spec.Size + t.Spec.PlacementSize() + 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) + len(t.Lease.Worker)
+	const rest = 1536 // for everything that is not counted below
+	n := rest + t.Spec.Size + t.Spec.PlacementSize() + len(t.Lease.Worker)
+	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
 	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
 		n += len(s)
 	}
@@ -52,6 +53,7 @@ func (e *Engine) weight(t *lease.Task) int {
 	return n
 }
 
+// free returns how many more leases the taker may get now.
 func (t *taker) free() int {
 	if t.left || t.hushed || t.rests || t.bytes >= maxHandOver || t.backlogged() {
 		return 0
@@ -59,7 +61,7 @@ func (t *taker) free() int {
 	return t.slots - len(t.leases)
 }
 
-// offer puts the taker where the queues find it when it has room.
+// offer puts a taker that has room into the hungry lists of its queues, and has them matched.
 func (e *Engine) offer(t *taker) {
 	if t.free() <= 0 {
 		return
@@ -72,7 +74,7 @@ func (e *Engine) offer(t *taker) {
 	}
 }
 
-// sit takes the taker out of a queue's list of the hungry.
+// sit takes the taker out of the hungry list of a queue.
 func (t *taker) sit(q *queue) {
 	if place := t.asked[q]; place != nil {
 		q.hungry.Remove(place)
@@ -80,8 +82,8 @@ func (t *taker) sit(q *queue) {
 	}
 }
 
-// grantAt leases a task of a line, its first unless the taker has no room for that. Should it turn out not to wait any more (its deadline is
-// due, its concurrency key has no room), the step has taken it out of the line all the same.
+// grantAt leases the task at a place of a line to a taker. If the task turns out not to be grantable (its deadline is due, its concurrency key has no
+// room), the step takes it out of the line instead.
 func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
 	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
@@ -119,25 +121,26 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) granted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t, t.Lease), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.weight(t),
+		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.weight(t),
 	}
 }
 
-func (e *Engine) leaseID(t *lease.Task, l *lease.Lease) string {
-	if l.ID != "" {
-		return l.ID
+// leaseID returns the id of a task's lease. The id is issued anew for a lease that was granted before a restart.
+func (e *Engine) leaseID(t *lease.Task) string {
+	if t.Lease.ID != "" {
+		return t.Lease.ID
 	}
-	return e.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: l.Epoch, Task: t.ID, Attempt: l.Attempt, Nonce: l.Nonce})
+	return e.LeaseID(t.Holding())
 }
 
-// hold counts a live lease against a taker's slots.
+// hold makes a taker the holder of a live lease, which counts against its slots.
 func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
-	e.set.find(id).holder = t // a live lease is always held
+	e.set.find(id).holder = t // never nil: the working set has all tasks with a live lease
 	e.burden(t, id)
 }
 
-// holderOf is who holds the live lease of a task; nil: nobody is there.
+// holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
 func (e *Engine) holderOf(id lease.TaskID) *taker {
 	if h := e.set.find(id); h != nil {
 		return h.holder
@@ -145,14 +148,15 @@ func (e *Engine) holderOf(id lease.TaskID) *taker {
 	return nil
 }
 
-// unhold forgets who does.
+// unhold forgets the holder of a lease.
 func (e *Engine) unhold(id lease.TaskID) {
 	if h := e.set.find(id); h != nil {
 		h.holder = nil
 	}
 }
 
-// letGo takes an ended lease from its holder, who has a slot more, but gets no work if he never acknowledged the lease.
+// letGo takes an ended lease from its holder, which then has one more free slot, and returns the holder, or nil. If unacked is set, the holder gets no
+// work until it says something (W5).
 func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	t := e.holderOf(id)
 	if t == nil {
@@ -169,7 +173,7 @@ func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	return t
 }
 
-// notice of a lease that its holder has to stop.
-func (e *Engine) notice(t *lease.Task, l *lease.Lease, reason lease.Reason, detail string, grace time.Duration) Notice {
-	return Notice{Task: t.ID, LeaseID: e.leaseID(t, l), Reason: reason, Detail: detail, Grace: grace}
+// notice tells the holder of a task's lease to stop; t is the version that has the lease.
+func (e *Engine) notice(t *lease.Task, reason lease.Reason, detail string, grace time.Duration) Notice {
+	return Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace}
 }

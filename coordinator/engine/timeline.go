@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// timerKey is an entry of a timer index: when the next timer of a task is due.
+// timerKey is an entry of a timeline: when the next timer of a task is due on its clock.
 type timerKey struct {
 	due  int64
 	task lease.TaskID
@@ -27,8 +27,8 @@ func idLess(a, b lease.TaskID) bool {
 	return a.Seq < b.Seq
 }
 
-// timeline knows which timer is due next on one of the two clocks, without ever scanning the tasks (T8). Timers of leased tasks
-// move with every heartbeat and live in memory only; those of tasks at rest are an index on disk.
+// timeline finds the timer that is due next on one of the two clocks, without ever scanning the tasks (T8). The timers of leased tasks change with
+// every heartbeat and are kept in memory only; those of tasks at rest are an index on disk.
 type timeline struct {
 	clock  store.Clock
 	leased *btree.BTreeG[timerKey]
@@ -56,7 +56,7 @@ func (t *timeline) next() (k timerKey, ok bool) {
 	return b, okB
 }
 
-// add and drop take the timers of a version of a task.
+// add adds the timer of a version of a task, and drop removes it. A due of 0 means that there is none.
 func (t *timeline) add(id lease.TaskID, due int64, leased bool) {
 	switch {
 	case due == 0:

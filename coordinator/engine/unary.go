@@ -14,7 +14,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
 	got := make(chan []Granted, 1)
-	failed := make(chan error, 2) // what began it, and what answers it
+	failed := make(chan error, 2) // room for an error of the op that begins the request, and of the op that answers it
 	fail := func(err error) {
 		if err != nil {
 			failed <- err
@@ -68,8 +68,8 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	}
 }
 
-// repeat gives a request that was made before the leases that it was granted, where they are live. If it still waits, it waits here from now on: the caller
-// has given the earlier call up, and would not hear what that is granted.
+// repeat gives a repeated request the live leases that it was granted before. If the earlier call still waits, it is answered at once and only this
+// one waits on: the caller has given the earlier one up, and would not hear of what it is granted.
 func (e *Engine) repeat(t *taker) {
 	if t.request == "" {
 		return
@@ -96,13 +96,13 @@ func (e *Engine) hangUp(t *taker) {
 	}
 	e.doneWaiting(t)
 	for id := range t.leases {
-		e.unhold(id) // a slot of a request is not given back to it
+		e.unhold(id) // when the lease ends, nobody gets a free slot
 	}
 	granted := t.granted
 	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
 }
 
-// doneWaiting ends the wait of a unary request.
+// doneWaiting removes a unary request from those that wait.
 func (e *Engine) doneWaiting(t *taker) {
 	delete(e.callers, t)
 	if k := t.requestKey(); e.asking[k] == t {

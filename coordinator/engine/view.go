@@ -2,13 +2,14 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// step decides one command and takes its changes into the present batch; what it returns is without them. No step is taken within another.
+// step decides one command and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run within
+// another one.
 func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
 	out := e.rules.StepOn(e.memory, now, view{e}, c)
 	for i := range out.Changes {
 		e.apply(&out.Changes[i])
 	}
-	clear(out.Changes) // nothing old is kept alive
+	clear(out.Changes) // so that the memory keeps no old versions alive
 	e.memory.Changes, out.Changes = out.Changes[:0], nil
 	return out
 }

@@ -6,32 +6,32 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxIdle bounds the waiting tasks that stay in memory for their coming grant. They keep their payload if it is small, so that it need not be read
-// for the dispatch.
+// maxIdle bounds the waiting tasks that stay in memory for their coming grant. A small payload stays with its task, so that the dispatch need not read
+// it.
 const maxIdle = 16_384
 
-// workset is the newest version of every task that is live, or not durable yet, or about to be granted; all others are read from
-// the store, where their committed version is the newest.
+// workset holds the newest version of every task that has a live lease, is changed by a batch that is not durable yet, or is about to be granted. All
+// other tasks are read from the store, which has their newest version.
 type workset struct {
 	st     store.Store
 	tasks  map[lease.TaskID]*held
-	latest *held // that was looked for: a step asks for its task, and then changes it
-	live   int   // held tasks with a lease
+	latest *held // the one that was looked up last: a step asks for its task first, and then changes it
+	live   int   // number of held tasks with a lease
 
-	// What batches under way add to the two indexes that the rules ask for; the store answers for the rest.
+	// What batches under way add to the indexes that the rules ask for; the store has the rest.
 	ledger map[ledgerKey]fresh[lease.Committed]
 	keys   map[keyKey]fresh[keyTask]
 	kept   map[ledgerKey]fresh[*lease.Result] // discarded results
 }
 
-// held is what the loop knows of a task, all in one place, so that it is looked up once.
+// held is everything that the loop knows of a task, in one place, so that one look-up is enough.
 type held struct {
 	id     lease.TaskID
 	task   *lease.Task // nil: removed by a batch that is not durable yet
-	batch  uint64      // the last one that changed it
-	change *change     // what that batch does to it; nil once it is durable
-	holder *taker      // of the live lease; nil: its session is gone, or it was granted to a unary request
-	far    bool        // it waits beyond the head of its line, where it is read with those around it when its turn comes near
+	batch  uint64      // number of the last batch that changed it
+	change *change     // what that batch does to it; nil once the batch is durable
+	holder *taker      // of the live lease; see holderOf
+	far    bool        // its place lies beyond the head of its line, so it need not stay in memory: it is read again when its turn comes near
 }
 
 type ledgerKey struct {
@@ -49,9 +49,10 @@ type keyTask struct {
 	digest lease.Digest
 }
 
+// fresh is an entry that a batch under way has added.
 type fresh[V any] struct {
 	value V
-	batch uint64
+	batch uint64 // number of the batch; once it is durable the store has the entry
 }
 
 func newWorkset(st store.Store) *workset {
@@ -87,7 +88,7 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	}
 	var t *lease.Task
 	w.read(func(r store.Reader) (err error) {
-		t, err = records.Resting(r, id) // every task with a lease is held
+		t, err = records.Resting(r, id) // it has no lease: every task with a lease is held
 		return err
 	})
 	return t
@@ -136,8 +137,8 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 	return id, d, ok
 }
 
-// read looks at the store from the loop. A store that cannot be read, or whose records fail their checksum, must not be
-// decided upon: corrupt is caught by the loop, which stops.
+// read looks at the store from the loop. If the store cannot be read, or a record fails its checksum, nothing must be decided: read panics with
+// corrupt, which Run recovers to stop the engine.
 func (w *workset) read(fn func(store.Reader) error) {
 	if err := w.st.View(fn); err != nil {
 		panic(corrupt{err})
@@ -146,21 +147,21 @@ func (w *workset) read(fn func(store.Reader) error) {
 
 type corrupt struct{ err error }
 
-// expect takes a waiting task into memory, as it is in the store, for its coming grant.
+// expect takes a waiting task, as it is in the store, into memory for its coming grant, if there is room.
 func (w *workset) expect(t *lease.Task) {
 	if w.tasks[t.ID] == nil && w.room() > 0 {
 		w.hold(t.ID, t)
 	}
 }
 
-// room is how many more waiting tasks may be kept in memory.
+// room returns how many more waiting tasks may be kept in memory.
 func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
-// put takes a change into a batch, and keeps the version of the task that it makes.
+// put adds a change to a batch, and holds the new version of the task.
 func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
 	var h *held
-	if c.Old != nil { // nobody has heard of a new one
+	if c.Old != nil { // a new task cannot be held yet
 		h = w.find(id)
 	}
 	if h == nil {
@@ -207,6 +208,7 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 }
 
+// settle lets go of a durable task that need not be in memory.
 func (w *workset) settle(h *held) {
 	switch t := h.task; {
 	case t != nil && t.Lease != nil:
@@ -222,7 +224,7 @@ func (w *workset) settle(h *held) {
 	}
 }
 
-// withoutPayload is t with its payload on disk only.
+// withoutPayload returns a copy of t without its payload, which is on disk.
 func withoutPayload(t *lease.Task) *lease.Task {
 	spec := *t.Spec
 	spec.Payload = nil
@@ -237,7 +239,7 @@ func drop[K comparable, V any](m map[K]fresh[V], k K, batch uint64) {
 	}
 }
 
-// about tells which task a change is about.
+// about returns the id and spec of the task that a change is about.
 func about(c *lease.Change) (lease.TaskID, *lease.Spec) {
 	t := c.New
 	if t == nil {
