@@ -24,13 +24,13 @@ func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
 	return &lessorv1.Ack{For: m.GetId()}
 }
 
-// fail answers a bad frame. Nothing was changed by it.
+// fail answers a bad frame, which has changed nothing.
 func (o *outbox) fail(corr, code, message, remediation string) {
 	o.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
 	o.refuse(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation})
 }
 
-// missing answers a frame before which others are missing (W7).
+// missing answers a frame that came too early, because others before it are missing (W7).
 func (o *outbox) missing(corr string, expected uint64) {
 	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
 	o.refuse(corr, &lessorv1.Error{
@@ -71,7 +71,7 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	}})
 }
 
-// renewals answers a heartbeat frame; err means that there is no verdict. noNewWork is what keeps new work away.
+// renewals answers a heartbeat frame; err means that there is no verdict. noNewWork says why the worker gets no new work; empty if it gets some.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
 	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
@@ -95,14 +95,14 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	}})
 }
 
-// strip leaves of reports that were judged what their answers name: these are retained for a while.
+// strip drops the parts of judged reports that their answers do not need, because the answers keep the reports in memory for a while.
 func strip(reports []*lease.Report) {
 	for _, r := range reports {
 		r.Result, r.Failure, r.Checkpoint = nil, nil, nil
 	}
 }
 
-// late answers acknowledgements. Those that came in time need no answer; the others are told to stop (W5).
+// late answers acknowledgements. One that came in time needs no answer; one that came too late is answered with a cancel (W5).
 func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
 	for i, a := range answers {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
@@ -113,14 +113,14 @@ func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
 	}
 }
 
-// cancel tells of a lease to stop.
+// cancel tells the worker to stop the task of a lease.
 func (o *outbox) cancel(c *lessorv1.Cancel) {
 	o.push(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
 	})
 }
 
-// drain tells that no more work will come (W10).
+// drain tells the worker that no more work will come (W10).
 func (o *outbox) drain(d *lessorv1.Drain) {
 	o.push(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// heartbeat takes the worker's word on itself and renews the leases that it names, no others (W4).
+// heartbeat takes in what the worker says of its health, and renews the leases that the frame names, and no others (W4).
 func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
@@ -40,7 +40,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.resize()
 }
 
-// renew has the leases judged that a heartbeat names. The answer tells what keeps new work away.
+// renew has the engine judge the leases that a heartbeat names. kept is why the worker gets no new work; the answer says so.
 func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, kept string) {
 	if !ss.out.beatTurn() {
 		return

@@ -7,15 +7,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Frame is a SessionRequest as it came, or the reason why it could not be read. grpc ends a stream at the first message that does not
-// decode; a worker with one bad string should get an error frame instead and keep its leases.
+// Frame is a SessionRequest, or the reason why it could not be decoded. gRPC itself ends a stream at the first message that it cannot decode;
+// a worker that sends one bad string should instead get an error frame, and keep its leases.
 type Frame struct {
 	msg  *lessorv1.SessionRequest
 	size int // in bytes
 	err  error
 }
 
-// Codec is a codec that reads frames, and messages as the one does that is in it.
+// Codec wraps a codec so that it can also read into a *Frame.
 type Codec struct{ encoding.CodecV2 }
 
 // Unmarshal reads a frame, or a message.

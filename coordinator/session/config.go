@@ -8,37 +8,38 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Config is what the coordinator asks of workers that have a stream. A field that is 0 takes its default.
+// Config holds the settings of sessions. A field that is 0 takes its default.
 type Config struct {
-	// HeartbeatInterval is how often a worker is to send a heartbeat frame, as accept tells it: 100 ms to 1 h. Default: 10 c.
+	// HeartbeatInterval is how often a worker has to send a heartbeat frame; accept tells it to the worker: 100 ms to 1 h. Default: 10 s.
 	HeartbeatInterval time.Duration
-	// IdleTimeout is how long a session may go without any frame: at least twice HeartbeatInterval, at most 24 h. Default: 1 min, or six
-	// times HeartbeatInterval where that is more.
+	// IdleTimeout is how long a session may go without any frame from the worker: at least twice HeartbeatInterval, at most 24 h. Default:
+	// 1 min, or six times HeartbeatInterval if that is more.
 	IdleTimeout time.Duration
-	// SendTimeout is how long a frame may wait to be read, until the session ends (W11): 1 s to 1 h. Default: 30 c.
+	// SendTimeout is how long the worker may take to read a frame before the session ends (W11): 1 s to 1 h. Default: 30 s.
 	SendTimeout time.Duration
-	// ResourceWait is how long a task waits for a worker that holds its resources and is not there, until it is FAILED, RESOURCE_GONE (W12): 1 s to
+	// ResourceWait is how long a task waits for an absent worker that holds its resources before it is FAILED with RESOURCE_GONE (W12): 1 s to
 	// 24 h. Default: 1 min.
 	ResourceWait time.Duration
-	// Health says from where on a worker is not well (W9).
+	// Health says when a worker is not well (W9).
 	Health Thresholds
-	// TenantHealth has other thresholds for the workers of single tenants, by tenant. A threshold that is 0 is that of Health.
+	// TenantHealth has other thresholds for the workers of single tenants, by tenant. A threshold that is 0 is taken from Health.
 	TenantHealth map[string]Thresholds
 }
 
-// Thresholds say from where on a worker is not well (W9). One that is 0 takes its default.
+// Thresholds say when a worker is not well (W9). A threshold that is 0 takes its default.
 type Thresholds struct {
-	// MemPct and DiskPct are how full its memory and its disk may be, in percent, before it gets no new work; it gets some again when they
-	// are 5 points lower. More than 5; more than 100 is never. Default: 90 and 95.
+	// MemPct and DiskPct are how full the memory and the disk of the worker may be, in percent: from then on it gets no new work, until they
+	// are 5 points lower. They must be more than 5; more than 100 means never. Default: 90 and 95.
 	MemPct, DiskPct float64
-	// Missed is how many heartbeats in a row may be missed before the session is lost: 2 to 1,000. With one less the worker is DEGRADED and
+	// Missed is the number of heartbeats missed in a row at which the session is lost: 2 to 1,000. One before that, the worker is DEGRADED and
 	// gets no new work. Default: 3.
 	Missed int
-	// SaturatedAfter is how long all slots must be in use for the worker to be shown as saturated: up to 24 h. Default: 1 min.
+	// SaturatedAfter is how long all slots must be in use before the worker is shown as saturated: up to 24 h. Default: 1 min.
 	SaturatedAfter time.Duration
 }
 
-// NeverFull has thresholds that no memory and no disk reaches: for workers on the machine of the coordinator, where nobody else could have their work.
+// NeverFull has thresholds that no memory and no disk reaches. It is for workers on the coordinator's own machine, where no other worker could take
+// their work.
 var NeverFull = Thresholds{MemPct: 101, DiskPct: 101}
 
 // Defaults of Config.
@@ -61,7 +62,7 @@ func (c *Config) Fill() {
 	c.Health = c.Health.or(defaultThresholds())
 }
 
-// or is t with the thresholds that it lacks taken from others.
+// or returns t, with the thresholds that are 0 taken from others.
 func (t Thresholds) or(others Thresholds) Thresholds {
 	return Thresholds{
 		MemPct: cmp.Or(t.MemPct, others.MemPct), DiskPct: cmp.Or(t.DiskPct, others.DiskPct),
@@ -69,7 +70,7 @@ func (t Thresholds) or(others Thresholds) Thresholds {
 	}
 }
 
-// health are the thresholds for the workers of a tenant.
+// health returns the thresholds for the workers of a tenant.
 func (c *Config) health(tenant string) Thresholds { return c.TenantHealth[tenant].or(c.Health) }
 
 // Validate reports the first setting that is out of its range, with the range.

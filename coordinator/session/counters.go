@@ -38,7 +38,7 @@ func newCounters() counters {
 	return c
 }
 
-// Collectors are the metrics of all sessions.
+// Collectors returns the metrics of all sessions.
 func (r *Registry) Collectors() []prometheus.Collector {
 	return append(r.families, healthCollector{r})
 }
@@ -48,10 +48,10 @@ type healthCollector struct{ open *Registry }
 
 var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by their health.", []string{"health"}, nil)
 
-// Describe tells what there is.
+// Describe is for prometheus.Collector.
 func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
 
-// Collect tells every health, also those of nobody, so that a rule on one of them finds a 0.
+// Collect sends the count of every health, zeros included, so that an alert on any of them finds a value.
 func (c healthCollector) Collect(to chan<- prometheus.Metric) {
 	counts := c.open.healths()
 	for number, name := range lessorv1.WorkerHealth_name {

@@ -13,33 +13,33 @@ import (
 
 // What is kept of sessions whose stream was lost.
 const (
-	keepFor      = time.Minute // for a worker to come back
-	maxKeptBytes = 64 << 20    // of all together; the oldest are forgotten first
-	dialogSize   = 1 << 10     // bytes that a session takes, beside what waits in it
+	keepFor      = time.Minute // how long the worker has to come back
+	maxKeptBytes = 64 << 20    // bytes of all of them together; the oldest are forgotten first
+	dialogSize   = 1 << 10     // bytes that one takes, apart from what waits in it
 )
 
-// errStale refuses a token of a session that has gone on without it.
+// errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has gone on")
 
-// dialog is a session as it outlives its streams (W8): what was heard and said, in order. One stream at a time has it.
+// dialog is the part of a session that outlives its streams (W8): what was heard and what was said, in order. It belongs to one stream at a time.
 type dialog struct {
 	id  string // of the session
 	in  incoming
 	out *outbox
-	// claim is held while a stream takes it over.
+	// claim is held while a stream takes the dialog over.
 	claim sync.Mutex
 
 	// Guarded by dialogs.mu.
-	stream *Session      // nil: kept for a while
-	used   uint64        // newest generation of its tokens that its worker has received for sure; 0: none
-	kept   *list.Element // while there is no stream
-	bytes  int           // that it then takes
-	expiry *time.Timer
+	stream *Session      // the stream that has it; nil: none, it is kept for a while
+	used   uint64        // newest generation of its tokens that the worker has certainly received; 0: none
+	kept   *list.Element // its place in dialogs.kept while there is no stream; else nil
+	bytes  int           // size with which it counts there
+	expiry *time.Timer   // forgets it
 }
 
 func newDialog(id string, log *slog.Logger, tokens convert.Tokens) *dialog {
 	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
-	d.out.sent.last = 1 // accept, which each stream has its own of
+	d.out.sent.last = 1 // the accept frame, which each stream makes anew
 	return d
 }
 
@@ -49,10 +49,10 @@ type dialogs struct {
 
 	mu     sync.Mutex
 	byID   map[string]*dialog
-	newest map[string]*dialog // by instance: the one that registered last
-	kept   *list.List         // of those without a stream, oldest first
-	bytes  int                // of those
-	gen    uint64             // the last that was issued
+	newest map[string]*dialog // by instance: the dialog that registered last
+	kept   *list.List         // the dialogs without a stream, oldest first
+	bytes  int                // size of these together
+	gen    uint64             // newest generation of a token that was issued
 }
 
 func newDialogs(tokens convert.Tokens) *dialogs {
@@ -62,11 +62,11 @@ func newDialogs(tokens convert.Tokens) *dialogs {
 // admission is what a handshake leads to.
 type admission struct {
 	*dialog
-	gen     uint64 // of the token to issue
-	next    uint64 // seq that is expected of the worker
+	gen     uint64 // generation of the token to issue
+	next    uint64 // seq that the worker's next frame must have
 	upTo    uint64 // seq of the last frame of the coordinator that the worker has, accept included
-	resumed bool   // its worker has shown a token of the session
-	whole   bool   // what was said and not acknowledged is there and goes out again
+	resumed bool   // the worker has shown a token of the session
+	whole   bool   // frames that the worker has not acknowledged are still here, and go out again
 }
 
 // begin opens a new session.
@@ -85,7 +85,7 @@ func (all *dialogs) beginLocked(ss *Session, id string, log *slog.Logger, now le
 	return admission{dialog: d, gen: all.gen, next: 1, upTo: 1}
 }
 
-// resume goes on with a session, ending the stream that has it, if there is one. Where it is not known any more, or lacks a frame that the worker
+// resume goes on with a session, and ends the stream that has it, if any. If the session is not known any more, or lacks a frame that the worker
 // has not seen, its sequences begin anew. The error is errStale.
 func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
@@ -111,8 +111,8 @@ func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger,
 	return all.restart(ss, a, log, now)
 }
 
-// takeOver moves the session to a stream. What the old one is at is finished first; it neither takes nor sends anything after that. ok is false where the
-// session cannot go on as it was: a part of it is gone, or a stream that came later was faster and has it.
+// takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it is at, and then neither takes nor sends
+// anything more. ok is false if the session cannot go on as it was: a part of it is gone, or a later stream was faster and has it.
 func (all *dialogs) takeOver(a *admission, ss, old *Session) (ok bool) {
 	a.claim.Lock()
 	defer a.claim.Unlock()
@@ -127,7 +127,7 @@ func (all *dialogs) takeOver(a *admission, ss, old *Session) (ok bool) {
 	return a.out.attach(ss, a.upTo)
 }
 
-// belongs reports whether a session is a stream's.
+// belongs reports whether a dialog belongs to a stream.
 func (all *dialogs) belongs(d *dialog, ss *Session) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -138,7 +138,7 @@ func (all *dialogs) belongs(d *dialog, ss *Session) bool {
 func (all *dialogs) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if a.stream != ss { // somebody was faster
+	if a.stream != ss { // another stream was faster
 		return admission{}, errStale
 	}
 	used := a.used
@@ -160,7 +160,7 @@ func (all *dialogs) registered(a admission) {
 	all.newest[instance] = a.dialog
 }
 
-// leave tells that a stream has ended. What its session still has to say is kept for a while, unless the worker is known not to come back to it.
+// leave is called when a stream has ended. The dialog is kept for a while, unless the worker is known not to come back to it.
 func (all *dialogs) leave(d *dialog, ss *Session, forGood bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -203,7 +203,7 @@ func (all *dialogs) expire(d *dialog, place *list.Element) {
 	}
 }
 
-// replaced forgets what is kept of an instance that is no more.
+// replaced forgets what is kept of an instance that another one has replaced.
 func (all *dialogs) replaced(instance string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 const (
 	maxDispatch = 2 << 20 // bytes of the assignments of one frame, unless one alone is larger
 	maxUnacked  = 16_384  // leases that are remembered for the ack of their frame; more than a worker can hold
-	handedSize  = 128     // bytes that one of them takes, about
+	handedSize  = 128     // bytes that one of them takes, roughly
 )
 
-// dispatch queues new leases. Those that wait by the time they are sent share frames.
+// dispatch queues new leases. Leases that wait together share frames.
 func (o *outbox) dispatch(granted []engine.Granted) {
 	o.add(func(w *waiting) {
 		if n := len(w.pushed); n > 0 && w.pushed[n-1].frame == nil {
@@ -28,7 +28,7 @@ func (o *outbox) dispatch(granted []engine.Granted) {
 	})
 }
 
-// fill tells how many leases go into one frame; at least one does.
+// fill returns how many of the leases go into one frame: at least one.
 func fill(granted []engine.Granted) int {
 	bytes := 0
 	for i := range granted {
@@ -39,7 +39,7 @@ func fill(granted []engine.Granted) int {
 	return len(granted)
 }
 
-// handed is a lease that a dispatch carried.
+// handed is what is remembered of a lease that a dispatch frame carried.
 type handed struct {
 	task    lease.TaskID
 	attempt uint32
@@ -56,16 +56,16 @@ func handOver(granted []engine.Granted) []handed {
 	return all
 }
 
-// mayHaveEnded reports whether one of the leases should have been acknowledged or renewed by now: its dispatch has waited for a reader (W11) or for
-// the next stream (W8), and the lease as it was granted no longer tells for how long it lives, or whether it does. Of one that is handed over again the
-// holder may know, and have reported: that verdict may be on its way before the dispatch.
+// mayHaveEnded reports whether one of the leases may not be live any more, so that it must be looked up before its dispatch is sent. That is so if it
+// should have been acknowledged or renewed by now: then the dispatch has waited for a slow reader (W11) or for the next stream (W8). It is also so if
+// the lease is handed over again: the holder may know it already, and have reported, with the verdict on its way before this dispatch.
 func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
 	return slices.ContainsFunc(granted, func(g engine.Granted) bool {
 		return g.Again || g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
 	})
 }
 
-// regrant finds those leases that are still live, for a dispatch that is sent again, or late.
+// regrant looks up which of the leases are still live, for a dispatch that is sent again, or late.
 func (s *Server) regrant(leases []handed) ([]engine.Granted, error) {
 	var all []engine.Granted
 	err := s.View(func(r store.Reader) error {
@@ -83,7 +83,8 @@ func (s *Server) regrant(leases []handed) ([]engine.Granted, error) {
 	return all, err
 }
 
-// dispatchOf is the frame of the leases. Where none of them lives any more it says nothing, but closes the sequence all the same.
+// dispatchOf makes the dispatch frame of the leases. If none of them is live any more the frame has no payload, but it still fills its place in the
+// sequence.
 func (s *Server) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse, error) {
 	assignments, err := s.Assign(granted)
 	if err != nil || len(assignments) == 0 {
@@ -94,8 +95,8 @@ func (s *Server) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse
 	}, nil
 }
 
-// unacked remembers which leases a dispatch carried until its ack comes (W5). A worker need not acknowledge what it starts at once, so
-// the oldest are forgotten where they are too many.
+// unacked remembers which leases each dispatch carried, until its ack comes (W5). Since a worker need not send acks for tasks that it starts at once,
+// the oldest dispatches are forgotten when there are too many.
 type unacked struct {
 	frames []dispatched // oldest first
 	leases int
@@ -124,7 +125,7 @@ func (u *unacked) pop() (leases []handed) {
 	return leases
 }
 
-// take returns the leases of the frame of a seq, and those of the frames before it, once.
+// take removes and returns the leases of the dispatch with the given seq, and those of all dispatches before it.
 func (u *unacked) take(seq uint64) (a acks) {
 	for len(u.frames) > 0 && u.frames[0].seq < seq {
 		a.before = append(a.before, u.pop()...)

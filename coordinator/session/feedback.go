@@ -10,23 +10,23 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxFeedback is how many bytes of feedback of a session wait for the engine, unless the newest item alone has more. What is over that is
+// maxFeedback is how many bytes of a session's feedback may wait for the engine, unless the newest item alone is larger. Beyond that, items are
 // dropped, the oldest first (W11).
 const maxFeedback = 1 << 20
 
 // maxLost is for how many leases the number of dropped items is remembered, so that their watchers learn of it.
 const maxLost = 1024
 
-// feedbackQueue holds a session's feedback while an earlier part of it is with the engine. So a flood costs its own session memory and news,
-// and the others nothing: of each session, one part at a time is on its way, and what comes right before an outcome.
+// feedbackQueue holds a session's feedback while an earlier part of it is with the engine. Each session has only one part with the engine at a time
+// (and what comes right before an outcome). So a flood of feedback costs memory and news only in its own session.
 type feedbackQueue struct {
-	handing sync.Mutex // held from where a part is taken until the engine has it: nothing that is said later comes between; taken before mu
+	handing sync.Mutex // held while a part is taken and given to the engine, so that nothing said later overtakes it; taken before mu
 
 	mu      sync.Mutex // guards the rest
 	waiting []engine.Fed
 	bytes   int
-	lost    map[string]engine.Fed // what remains of dropped items, by lease; made when the first is dropped
-	busy    bool
+	lost    map[string]engine.Fed // what remains of dropped items (see engine.Fed.Dropped), by lease id; nil until the first is dropped
+	busy    bool                  // a part is with the engine
 }
 
 // feedback passes volatile news of running attempts on.
@@ -52,7 +52,7 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	ss.passOn()
 }
 
-// passOn gives the engine what waits, unless it has a part already. It is called again when that is through.
+// passOn gives the engine what waits, unless the engine has a part already. It is called again when the engine is done with that part.
 func (ss *Session) passOn() {
 	ss.news.handing.Lock()
 	defer ss.news.handing.Unlock()
@@ -79,7 +79,7 @@ func (ss *Session) hand(part []engine.Fed) {
 			return
 		}
 		ss.c.Open.dropped.Add(float64(len(part)))
-		ss.news.through(part) // the next one that comes will tell
+		ss.news.through(part) // the next item of each lease will tell the watchers
 	})
 }
 
@@ -113,7 +113,7 @@ func (q *feedbackQueue) drop(n engine.Fed) {
 	q.lost[n.Lease()] = n.Dropped()
 }
 
-// take returns the part that is to go next, nil where there is none or one is under way.
+// take returns the part to give to the engine next; nil if there is none, or the engine still has one.
 func (q *feedbackQueue) take() []engine.Fed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,14 +142,14 @@ func (q *feedbackQueue) all() []engine.Fed {
 			delete(q.lost, part[i].Lease())
 		}
 	}
-	for _, l := range q.lost { // those of which nothing newer is there
+	for _, l := range q.lost { // of leases without a newer item
 		part = append(part, l)
 	}
 	q.busy, q.waiting, q.bytes, q.lost = true, nil, 0, nil
 	return part
 }
 
-// through ends the way of a part, of which the engine did not take the items dropped.
+// through is called when the engine is done with a part; dropped are the items that it did not take.
 func (q *feedbackQueue) through(dropped []engine.Fed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// What is wrong costs time: each frame and each report of a session that is refused takes some that must pass before more is read of its stream. So a
-// flood of them stands still in its own stream (X5); who errs now and then does not notice.
+// Errors cost time: for each refused frame or report, the stream is charged a fine, which is a span of time. Once the sum of the fines is finesAhead
+// in the future, the next frames are read only as time passes. So a flood of bad frames stands still in its own stream (X5), and a worker that errs now
+// and then does not notice.
 const (
 	fineTakes  = time.Millisecond
-	finesAhead = 2 * time.Second // that fines may take before later frames wait for it to pass
+	finesAhead = 2 * time.Second
 )
 
-// fines are those of a stream.
+// fines are the fines of one stream.
 type fines struct {
 	mu    sync.Mutex
-	until time.Time // when all of them have passed
+	until time.Time // when the time of all fines so far has passed
 }
 
 func (f *fines) add(n int) {
@@ -27,7 +28,7 @@ func (f *fines) add(n int) {
 	f.until = f.until.Add(time.Duration(n) * fineTakes)
 }
 
-// wait is how long the next frame has to wait.
+// wait returns how long the next frame has to wait; not positive: it need not.
 func (f *fines) wait() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +49,7 @@ func (ss *Session) atone() bool {
 	}
 }
 
-// fail answers a bad frame, or a bad item of one, which changed nothing.
+// fail answers a bad frame, or a bad item of one, and charges the fine. The frame or item has changed nothing.
 func (ss *Session) fail(corr, code, message, remediation string) {
 	ss.fines.add(1)
 	ss.out.fail(corr, code, message, remediation)

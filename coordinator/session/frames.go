@@ -85,7 +85,7 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	return goOn
 }
 
-// unnamed checks what the answers refer to. Of a frame that cannot be read the envelope may still be known.
+// unnamed checks the id and corr of a frame, to which its answers refer. Even if the frame could not be decoded they may be known.
 func (ss *Session) unnamed(f *Frame) (problem string) {
 	check := convert.Fields{Limits: ss.c.Limits}
 	check.Required("id", f.msg.GetId())
@@ -138,7 +138,7 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
 }
 
-// deny ends the session: whoever speaks is not whom the stream is bound to.
+// deny ends the session because the tenant or sender of a frame is not the one to which the stream is bound.
 func (ss *Session) deny(corr, why, remedy string) bool {
 	ss.refuse(corr, refusal.CodeDenied, why, remedy)
 	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
@@ -177,7 +177,7 @@ func (ss *Session) handle(f *Frame, kind frameKind) bool {
 	return true
 }
 
-// work takes the frames that go on with the session.
+// work handles the frames after the handshake that leave the session open.
 func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next sessionState) {
 	switch kind {
 	case frameRegister:
@@ -196,7 +196,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	}
 }
 
-// trouble takes word of something that went wrong at the worker.
+// trouble handles an error frame of the worker.
 func (ss *Session) trouble(m *lessorv1.SessionRequest) {
 	e := m.GetError()
 	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))

@@ -18,20 +18,20 @@ type wellness struct {
 	due    time.Time   // that moment
 	missed int         // in a row
 
-	word    bool // the worker's own: it is healthy
+	word    bool // the worker says that it is healthy
 	metrics map[string]float64
 	mem     gauge
 	disk    gauge
 	busy    time.Time // since when all slots are in use; zero: they are not
 }
 
-// gauge is how full something is, as it was told last.
+// gauge is how full something is, by the last heartbeat that said so.
 type gauge struct {
 	pct  float64
-	full bool // from the limit on, until it is some points lower
+	full bool // pct has reached the limit, and has not been lowerBy points below it since
 }
 
-// late is how long after its time a heartbeat is missed.
+// late returns how long after its time a heartbeat counts as missed.
 func (h *wellness) late() time.Duration { return h.interval / 2 }
 
 // await waits for the next heartbeat.
@@ -50,7 +50,7 @@ func (h *wellness) stop() {
 	}
 }
 
-// awaitHeartbeat begins to count anew.
+// awaitHeartbeat forgets the missed heartbeats and waits for the next one.
 func (ss *Session) awaitHeartbeat() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -62,8 +62,8 @@ func (ss *Session) awaitHeartbeat() {
 	h.await(h.interval+h.late(), ss.missHeartbeat)
 }
 
-// missHeartbeat draws the consequences of a heartbeat that has not come: a warning, no new work, the end of the session (W9). A
-// coordinator that stood still itself finds at most one missing, whatever time has passed.
+// missHeartbeat is called when a heartbeat has not come. The consequence is a warning, then no new work, then the end of the session (W9). If the
+// coordinator itself stood still, it counts at most one missed heartbeat, however much time has passed.
 func (ss *Session) missHeartbeat() {
 	missed, counts := ss.countMiss()
 	if !counts {
@@ -79,7 +79,8 @@ func (ss *Session) missHeartbeat() {
 	}
 }
 
-// countMiss counts, unless the heartbeat has come meanwhile or may wait behind the frame that the reader is at.
+// countMiss counts a missed heartbeat, unless the heartbeat has come meanwhile, or may wait behind the frame that the reader is at: then counts is
+// false.
 func (ss *Session) countMiss() (missed int, counts bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -95,7 +96,7 @@ func (ss *Session) countMiss() (missed int, counts bool) {
 	return h.missed, true
 }
 
-// hear takes what a heartbeat says of the worker, who has so many slots and names so many leases.
+// hear takes in what a heartbeat says of the worker; slots is how many the worker has declared.
 func (h *wellness) hear(m *lessorv1.WorkerHeartbeat, slots int) {
 	h.word = m.GetHealthy()
 	if len(m.GetMetrics()) > 0 {
@@ -120,8 +121,8 @@ const (
 	diskPct = "disk_pct"
 )
 
-// hear takes what a heartbeat says of the gauge. One that does not name it, or has no number for it, says nothing of it: a worker that cannot measure
-// for once is not well again.
+// hear takes in what a heartbeat says of the gauge. If the heartbeat leaves the gauge out, or says NaN, nothing changes: a worker that could not measure
+// for once is not well again for that.
 func (g *gauge) hear(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
 	if !told || math.IsNaN(pct) {
@@ -136,7 +137,7 @@ func (h *wellness) takesWork() bool {
 	return h.word && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
-// kept is what keeps new work away; empty: nothing does.
+// kept returns why the worker gets no new work; "" if it gets some.
 func (h *wellness) kept() (why string) {
 	if !h.takesWork() {
 		_, why = h.shown()
@@ -144,7 +145,7 @@ func (h *wellness) kept() (why string) {
 	return why
 }
 
-// shown is the gravest of what is wrong, and why.
+// shown returns the worst that is wrong with the worker, and why.
 func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 	switch {
 	case !h.word:

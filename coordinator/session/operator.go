@@ -12,8 +12,8 @@ import (
 
 // What operators do to sessions.
 
-// Drain asks the instances of some sessions of one worker, at least one, to end in order, or takes that back (nil). It returns all sessions of
-// theirs, also those that have opened meanwhile.
+// Drain asks the instances to which some sessions belong to drain; a nil d takes that back. The sessions must be of one worker, and at least one. It
+// returns all sessions of these instances, also those that were opened meanwhile.
 func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
 	for _, ss := range some {
 		r.remember(lease.InstanceOf(ss.id), d)
@@ -25,7 +25,7 @@ func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
 	return all
 }
 
-// sameInstances are all sessions of the instances of which some sessions are.
+// sameInstances returns all sessions of the instances to which some sessions belong.
 func (r *Registry) sameInstances(some []*Session) []*Session {
 	var all []*Session
 	instances := map[string]bool{}
@@ -40,7 +40,7 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 	return all
 }
 
-// setDrain has the session take no new work, or take some again (nil), and tells the worker of a drain.
+// setDrain stops new work for the session and tells the worker of the drain; a nil d lets it have work again.
 func (ss *Session) setDrain(d *lessorv1.Drain) {
 	ss.mu.Lock()
 	news := d != nil && !proto.Equal(d, ss.drain)
@@ -56,7 +56,8 @@ func (ss *Session) setDrain(d *lessorv1.Drain) {
 	}
 }
 
-// Kick ends the session; its worker may come back after a while. requeue tells that its leases were taken from it before.
+// Kick ends the session with a reset; the worker is asked to stay away for the time away. requeue, for the log, says that its leases were taken from it
+// before.
 func (ss *Session) Kick(reason string, away time.Duration, requeue bool) {
 	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
 	ss.reset(refusal.CodeKicked, "an operator ended the session: "+reason, away)

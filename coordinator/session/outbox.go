@@ -17,9 +17,9 @@ const (
 	answerSize = 512     // bytes that each answer counts as
 )
 
-// outbox holds what is to be said in a session until the writer of its stream has sent it, and what was sent until it is acknowledged. It
-// outlives the streams (W8): what is not sent on one goes out on the next. Frames are made at the last moment, so that what has come together
-// goes together and times are those of the sending.
+// outbox holds what is to be sent in a session until the writer of its stream has sent it, and what was sent until the worker acknowledges it. It
+// outlives the streams (W8): what one stream has not sent goes out on the next. Frames are made right before they are sent, so that what waits
+// together shares frames, and their times are those of the sending.
 type outbox struct {
 	log        *slog.Logger
 	taskTokens convert.Tokens
@@ -27,15 +27,15 @@ type outbox struct {
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond // there may be room for the reader
-	stream  *Session   // that sends; nil: none, until the worker comes back
-	closed  bool       // that stream takes no more frames; what is under way is still sent
-	held    bool       // what waits is not sent yet, because the worker has still to register on this stream
+	stream  *Session   // the stream that sends; nil: none, until the worker comes back
+	closed  bool       // the stream takes no more frames of the worker; what is under way is still sent
+	held    bool       // nothing is sent yet, because the worker has not registered on this stream
 	waiting waiting
 	sent    retained
-	again   []*sentFrame // to be sent again, before all else
+	again   []*sentFrame // frames to be sent again, before everything else
 	unacked unacked
-	room    int    // bytes reserved for answers that are not yet sent
-	newest  string // id of the newest sequenced frame that was taken, to be acknowledged with the next frame; empty: told
+	room    int    // bytes reserved for answers that are not sent yet
+	newest  string // id of the newest sequenced frame of the worker, to be acknowledged with the next frame; empty: it is acknowledged
 	gone    bool   // the session is over for good
 	resends resends
 	pace    pace
@@ -48,21 +48,21 @@ type waiting struct {
 	pushed  []push
 }
 
-// push is leases handed out, or another frame that no frame of the worker asked for.
+// push is either leases to hand out, or another frame that the coordinator sends of its own accord.
 type push struct {
 	granted []engine.Granted
-	stale   bool // some of them have waited for the stream; they may have been taken back meanwhile, and nobody was there to be told
+	stale   bool // some of these leases have waited for a stream: they may have been taken back meanwhile, when nobody was there to be told
 	frame   *outgoing
 }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
 
-// outgoing makes a frame when its turn has come.
+// outgoing is a frame that is made when its turn has come.
 type outgoing struct {
 	make  func(now lease.Now) *lessorv1.SessionResponse
-	bytes int  // room that it gives back when it is sent
+	bytes int  // reserved room to give back when it is sent
 	kept  int  // bytes that it takes while it is retained
-	asks  bool // for an acknowledgement
+	asks  bool // it asks for an acknowledgement
 }
 
 func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
@@ -71,8 +71,8 @@ func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
 	return o
 }
 
-// attach lets a stream send what waits, and no other one. What comes after the frame of the given seq is sent again, once the worker has said
-// what it can do: see proceed. ok is false where a part of it is gone.
+// attach makes ss the one stream that sends. Frames after the one with seq seen are sent again, once the worker has registered: see proceed. ok is
+// false if one of them is gone.
 func (o *outbox) attach(ss *Session, seen uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,7 +185,7 @@ func (o *outbox) behind() bool {
 	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
 }
 
-// close lets the reader of a stream take nothing more. What is under way is still answered and sent, then its writer says the last word.
+// close stops the reader of a stream from taking more frames. What is under way is still answered and sent; then the writer sends the last frame.
 func (o *outbox) close(ss *Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -212,17 +212,17 @@ func (o *outbox) took(id string) {
 	o.resends.rely(o)
 }
 
-// parcel is a frame on its way out, with what only its first sending knows.
+// parcel is a frame that is about to be sent. granted, stale and answer are set only the first time that it is sent.
 type parcel struct {
 	*sentFrame
 	granted []engine.Granted
 	stale   bool   // see push
-	ack     string // what it acknowledges
-	answer  int    // room that it gives back
+	ack     string // id of the worker's frame that it acknowledges; empty: none
+	answer  int    // reserved room to give back
 	again   bool   // it was sent before
 }
 
-// size is how much less waits when it has been sent.
+// size returns how many bytes less wait once the frame has been sent.
 func (p *parcel) size() int {
 	n := p.answer
 	for i := range p.granted {
@@ -231,7 +231,7 @@ func (p *parcel) size() int {
 	return n
 }
 
-// next numbers what waits first.
+// next takes what waits first, gives it its number and retains it.
 func (o *outbox) next() (p parcel) {
 	w := &o.waiting
 	if len(w.answers) > 0 {

@@ -6,11 +6,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The quotas of sessions (X5). A stream comes in unless there are twice as many as there may be: so many can be the streams of workers that come back
-// and those that they have lost. The handshake tells who it is. Whoever holds a lease, or takes the place of another stream, goes on; another
-// one is refused where more are open than may be.
+// The quotas of sessions (X5). A stream is let in unless twice as many are open as the quota allows: when workers come back, the streams that they have
+// lost may still count beside the new ones. The handshake then tells who it is. An instance that holds a lease, or takes the place of another stream,
+// goes on in any case; any other is refused if more sessions are open than the quota allows.
 
-// hasPlace refuses a session for which there is no place, unless one of its instances has one: that which comes, or that which it replaces.
+// hasPlace reports whether the quota has a place for a session, and ends the stream if not. instances are the one that comes and the one that it
+// replaces: if one of them has a place already, the quota does not matter.
 func (ss *Session) hasPlace(corr string, instances ...string) bool {
 	who := ss.who.quotas()
 	if !ss.c.Quotas.Exceeds(who, quota.Sessions) {

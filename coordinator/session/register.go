@@ -13,7 +13,7 @@ import (
 
 func newInstance() string { return rand.Text() }
 
-// register says what the worker takes; the first one makes it a member of the engine, a later one replaces what was said.
+// register takes in which work the worker wants. The first register makes the session a member of the engine; a later one replaces what was said.
 func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState) {
 	f := convert.Fields{Limits: ss.c.Limits}
 	wants := engine.Wants{
@@ -47,7 +47,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	ss.restate()
 }
 
-// restate tells the engine anew what the worker takes, and how much.
+// restate tells the engine anew which work the worker wants, and how much.
 func (ss *Session) restate() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
@@ -76,7 +76,7 @@ func (ss *Session) enter() {
 	_ = ss.c.Engine.Join(ss.member) // a stopped engine pushes nothing
 }
 
-// asked is the drain that an operator asked for, or nil.
+// asked returns the drain that an operator asked for, or nil.
 func (ss *Session) asked() *lessorv1.Drain {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

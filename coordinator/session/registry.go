@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Registry is the register of open sessions, for those who ask who is there and for operators who want them gone.
+// Registry knows the open sessions, so that operators can list, drain and kick them.
 type Registry struct {
 	mu     sync.Mutex
 	all    map[*Session]struct{}
@@ -30,7 +30,7 @@ type rememberedDrain struct {
 // drainMemory is how long a drain is remembered after the last stream of its instance: as long as a session may be resumed.
 const drainMemory = time.Hour
 
-// NewRegistry is one without sessions.
+// NewRegistry returns a registry without sessions.
 func NewRegistry() *Registry {
 	return &Registry{all: map[*Session]struct{}{}, drains: map[string]rememberedDrain{}, counters: newCounters()}
 }
@@ -87,14 +87,14 @@ func (r *Registry) remember(instance string, d *lessorv1.Drain) {
 	r.drains[instance] = rememberedDrain{drain: d}
 }
 
-// Len is how many sessions are open.
+// Len returns how many sessions are open.
 func (r *Registry) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.all)
 }
 
-// List shows a tenant's sessions, by worker and session; held is the number of leases of each session.
+// List shows a tenant's sessions, sorted by worker and session; held is the number of live leases by session id.
 func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	var list []*lessorv1.Worker
 	for _, ss := range r.of(tenant) {
@@ -108,7 +108,7 @@ func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	return list
 }
 
-// Named finds the sessions of a worker, or the one of them that is named, by their ids.
+// Named finds the sessions of a worker, sorted by their ids; if id is not empty, only the session of that id.
 func (r *Registry) Named(tenant, worker, id string) []*Session {
 	found := slices.DeleteFunc(r.of(tenant), func(ss *Session) bool {
 		return ss.info.GetName() != worker || id != "" && ss.id != id
@@ -117,7 +117,7 @@ func (r *Registry) Named(tenant, worker, id string) []*Session {
 	return found
 }
 
-// CountOf is how many sessions of a tenant are open.
+// CountOf returns how many sessions of a tenant are open.
 func (r *Registry) CountOf(tenant string) int { return len(r.of(tenant)) }
 
 func (r *Registry) of(tenant string) []*Session {

@@ -75,11 +75,11 @@ func rejected(answers []lease.Answer) (n int) {
 	return n
 }
 
-// acks are leases whose dispatch a frame acknowledges (W5): that of the frame which it names, and those before.
+// acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
 type acks struct{ before, named []handed }
 
-// join leaves the leases that the frame starts to their Starts, which acknowledge them just as well: a short task is started, and even done, by the
-// frame that acknowledges its dispatch.
+// join removes the leases for which the frame has a Start, because the Start acknowledges them as well. That is common: the frame that acknowledges
+// the dispatch of a short task often starts, and even completes it.
 func (a *acks) join(reports []*lease.Report) {
 	if len(a.before)+len(a.named) == 0 {
 		return
@@ -93,7 +93,7 @@ func (a *acks) join(reports []*lease.Report) {
 	a.before, a.named = unstarted(a.before, starts), unstarted(a.named, starts)
 }
 
-// unstarted are the leases that are not started. What it is given belongs to the frame that was sent.
+// unstarted returns the leases for which there is no Start. It does not write to leases, which belongs to the dispatch that was sent.
 func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []handed) {
 	for _, l := range leases {
 		if r := starts[l.task]; r == nil || !l.startedBy(r) {
@@ -103,12 +103,13 @@ func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []h
 	return rest
 }
 
-// startedBy reports whether a Start of the task is not going to be REJECTED: then it acknowledges the lease, ends it (T7), or is told that it has ended.
+// startedBy reports whether a Start of the task is about this lease and will not be REJECTED. Such a Start acknowledges the lease, ends it (T7), or is
+// told that it has ended.
 func (h *handed) startedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && r.Invalid == nil && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
-// passAcks has the acknowledgements judged that came with the frame at hand.
+// passAcks has the engine judge the acknowledgements that came with the present frame.
 func (ss *Session) passAcks() {
 	before, leases := len(ss.acks.before), slices.Concat(ss.acks.before, ss.acks.named)
 	ss.acks = acks{}
@@ -124,7 +125,7 @@ func (ss *Session) passAcks() {
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
 		if err == nil { // else the worker's Start will be judged, or the lease ends
-			ss.out.late(reports[before:], answers[before:]) // of the others the worker was told between then and now
+			ss.out.late(reports[before:], answers[before:]) // for earlier dispatches the worker has been told already
 		}
 	})
 }

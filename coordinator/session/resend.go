@@ -12,8 +12,8 @@ const (
 	resendTries = 6
 )
 
-// resendWait is how long an acknowledgement is waited for after so many resends. The jitter only lengthens it: what is merely slow is not
-// helped by a repeat.
+// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter only lengthens the wait: a repeat does not
+// help a worker that is merely slow.
 func resendWait(tries int) time.Duration {
 	least := leastWait(tries)
 	return least + rand.N(least/4+1)
@@ -29,7 +29,7 @@ type resends struct {
 	timer    *time.Timer // nil: it does not run
 }
 
-// sent notes that a frame that asks goes out.
+// sent notes that a frame which asks for an acknowledgement goes out.
 func (r *resends) sent(o *outbox, f *sentFrame) {
 	f.at = time.Now()
 	if r.timer == nil {
@@ -37,7 +37,7 @@ func (r *resends) sent(o *outbox, f *sentFrame) {
 	}
 }
 
-// rely takes note that the worker acknowledges. What was sent before is sent again from now on, too.
+// rely notes that the worker does acknowledge frames. From now on frames are sent again, also those that went out before.
 func (r *resends) rely(o *outbox) {
 	if !r.reliable {
 		r.reliable = true
@@ -98,8 +98,8 @@ func (o *outbox) acknowledged(id string) acks {
 	return o.unacked.take(seq)
 }
 
-// resendFrom sends the frame of a seq and all after it again (W7). ok is false where one of them is gone. Where the frame
-// was acknowledged, that overtook the question: the frame has come since.
+// resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is gone. If the worker has acknowledged
+// that frame, there is nothing to do: the frame has arrived since it was asked for.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // Protocol is the version of what is said on a stream.
 const Protocol = 1
 
-// Deps is what the streams need of the coordinator around them.
+// Deps is what the streams need from the coordinator around them.
 type Deps struct {
 	Config  Config
 	Limits  lease.Limits
@@ -30,8 +30,8 @@ type Deps struct {
 	Engine  *engine.Engine
 	Quotas  *quota.Book
 	Tokens  convert.Tokens
-	Open    *Registry // where sessions are found while their streams are open
-	// View reads the store, of which each answer shows one state.
+	Open    *Registry // the sessions whose streams are open
+	// View reads the store.
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases.
 	Assign func([]engine.Granted) ([]*lessorv1.Assignment, error)
@@ -39,14 +39,14 @@ type Deps struct {
 	Stopping context.Context
 }
 
-// Caller is who opened a stream, as the gate let it in.
+// Caller is who opened a stream, as the gate has identified it.
 type Caller struct {
 	auth.Identity
-	Token     string // that it has shown; empty: none
-	Certified bool   // it has shown a client certificate
+	Token     string // the bearer token of the call; empty: none
+	Certified bool   // the connection has a client certificate
 }
 
-// quotas is whose quotas count (X5).
+// quotas returns whose quotas apply (X5).
 func (who *Caller) quotas() quota.Caller {
 	return quota.Caller{Tenant: who.Tenant, Credential: who.Credential}
 }
@@ -63,7 +63,7 @@ func New(d Deps) *Server {
 	return &Server{Deps: d, dialogs: newDialogs(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
 }
 
-// Serve is one worker's stream from its first frame to its end; see the proto for its frames.
+// Serve serves one worker's stream, from its first frame to its end; the proto describes the frames.
 func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller) error {
 	leave, err := s.Quotas.Enter(who.quotas(), quota.Sessions, true)
 	if err != nil {

@@ -22,28 +22,28 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Waits for a worker.
+// How long a worker is waited for.
 const (
-	handshakeWithin = 10 * time.Second
-	farewellWithin  = 500 * time.Millisecond // for the reset to reach one whose credential has ended
+	handshakeWithin = 10 * time.Second       // for the handshake, from the beginning of the stream
+	farewellWithin  = 500 * time.Millisecond // for the last frame to go out, once the worker's credential has ended
 )
 
-// Session is one worker's stream; what outlives it is in its dialog. Three goroutines share it:
+// Session is one worker's stream. What outlives the stream is in its dialog. Three goroutines share a Session:
 //
 //	name    does                                                    ends
 //	handler waits for the end, then leaves the engine               when what is under way has been answered and sent
 //	reader  takes frames one by one, in order                       when Recv fails, which the handler's return causes
 //	writer  makes frames of what waits in the outbox, and sends     when nothing waits; the next one begins when something does
 //
-// Before there is a session, the reader itself says what is to be said.
+// Until the handshake is accepted there is no writer: the reader itself sends what has to be sent.
 type Session struct {
 	c      *Server
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who    Caller
 	size   int  // bytes of the frame that the reader is at
-	acks   acks // of that frame, not yet judged
+	acks   acks // leases that this frame acknowledges, until they are judged
 
-	writing bool // a writer is at work, or the reader is that of a stream without a session; guarded by outbox.mu
+	writing bool // a writer is at work, or the handshake is not accepted yet and the reader sends; guarded by outbox.mu
 	closing bool // nothing more is taken on this stream; guarded by outbox.mu
 
 	sending    sync.Mutex    // held while a frame is sent
@@ -51,7 +51,7 @@ type Session struct {
 	stuck      chan struct{} // closed when a frame was not read in time
 	giveUp     func()        // closes stuck
 	written    chan struct{} // closed when the last writer has ended
-	unnumbered int           // frames that the reader has sent itself
+	unnumbered int           // number of frames that the reader has sent itself
 
 	fines  fines       // for what was refused
 	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
@@ -59,7 +59,7 @@ type Session struct {
 	opened time.Time
 	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
 	busy   atomic.Bool  // the reader is at a frame: the silence is not the worker's
-	over   chan error   // the first says how the session ends
+	over   chan error   // holds one: how the session ends; later errors are dropped
 
 	sizing sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
 	told   int        // slots that the engine knows of; guarded by sizing
@@ -73,10 +73,10 @@ type Session struct {
 	member    *engine.Member  // nil before register
 	left      bool            // it has left the engine, or may no longer enter it
 	forGood   bool            // the worker will not come back to this session
-	last      *lessorv1.Reset // what the last frame will be; nil: none
+	last      *lessorv1.Reset // the reset to send as the last frame; nil: none
 }
 
-// view is what is known of the worker.
+// view is what operators are shown of the worker, and what it has registered.
 type view struct {
 	state     sessionState
 	info      *lessorv1.WorkerInfo
@@ -106,7 +106,7 @@ func (ss *Session) run() error {
 	d.out.close(ss)
 	select {
 	case <-ss.written:
-	case <-ss.stuck: // it reads no more; its frames wait for the next stream
+	case <-ss.stuck: // the worker does not read any more; its frames wait for the next stream
 	}
 	ss.c.dialogs.leave(d, ss, ss.doneForGood())
 	return err
@@ -118,7 +118,7 @@ func (ss *Session) unread() {
 	close(ss.stuck)
 }
 
-// wait ends with the first cause: a word of the reader or writer, silence, or the coordinator's own end.
+// wait returns at the first cause for an end: what the reader or writer passed to end, silence of the worker, or the stop of the coordinator.
 func (ss *Session) wait() error {
 	left, _ := ss.patience()
 	silence := time.NewTimer(left)
@@ -143,7 +143,7 @@ func (ss *Session) wait() error {
 	}
 }
 
-// patience is how long the worker may still be silent, and what is missing if it is.
+// patience returns how long the worker may still be silent, and what is missing when that time is over.
 func (ss *Session) patience() (left time.Duration, missing string) {
 	age, idle := time.Since(ss.opened), ss.c.Config.IdleTimeout
 	if left = idle; !ss.busy.Load() {
@@ -156,7 +156,8 @@ func (ss *Session) patience() (left time.Duration, missing string) {
 	return left, missing
 }
 
-// lost is how a session ends by err. One whose credential has ended is told so, and not waited for: it is over within a second (X3).
+// lost returns the status with which a stream ends that was lost with err. If the reason is that the credential has ended, the worker is told so, but
+// not waited for: the stream is over within a second (X3).
 func (ss *Session) lost(err error) error {
 	ended := auth.Ended(ss.stream.Context())
 	if ended == nil {
@@ -167,7 +168,7 @@ func (ss *Session) lost(err error) error {
 	return refusal.Status(ended)
 }
 
-// end says how the session ends; only the first counts.
+// end makes the session end with err. Only the first call counts.
 func (ss *Session) end(err error) {
 	select {
 	case ss.over <- err:
@@ -175,7 +176,7 @@ func (ss *Session) end(err error) {
 	}
 }
 
-// reset ends the session from the side of the coordinator: what is under way is answered, then a last frame says why. The first word counts.
+// reset ends the session from the side of the coordinator: what is under way is answered, then a last frame says why. Only the first call counts.
 func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.mu.Lock()
 	if ss.last == nil {
@@ -185,12 +186,12 @@ func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.end(nil)
 }
 
-// displaced ends the stream in favour of one that goes on with its session, or is of the same instance (W8).
+// displaced ends the stream in favour of a newer one that goes on with its session, or comes from the same instance (W8).
 func (ss *Session) displaced() {
 	ss.reset(refusal.CodeStaleBinding, "a newer stream of this instance has taken over", 0)
 }
 
-// resetCode is the code of the reset that will be the last frame; empty: none.
+// resetCode returns the code of the reset that will be the last frame; "" if there will be none.
 func (ss *Session) resetCode() string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -203,7 +204,7 @@ func (ss *Session) doneForGood() bool {
 	return ss.forGood
 }
 
-// dismiss says the last word on a stream that never had a session, unless the reader is still saying something.
+// dismiss sends the last frame on a stream whose handshake was never accepted, unless the reader is just sending another one.
 func (ss *Session) dismiss() {
 	if m := ss.farewell(); m != nil && ss.sending.TryLock() {
 		defer ss.sending.Unlock()
@@ -211,8 +212,8 @@ func (ss *Session) dismiss() {
 	}
 }
 
-// leave takes the session out of the engine and the register. A lost stream alone revokes nothing (W8), a goodbye gives all leases
-// back at once (W9). The first call does it. It returns the session's dialog; nil where there was no handshake.
+// leave takes the session out of the engine and the registry. A lost stream alone revokes nothing (W8); with goodbye, all leases are given back at
+// once (W9). It may be called again: the goodbye and the end of the stream both do. It returns the dialog; nil if no handshake was accepted.
 func (ss *Session) leave(goodbye bool) *dialog {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -220,7 +221,7 @@ func (ss *Session) leave(goodbye bool) *dialog {
 	ss.health.stop()
 	ss.forGood = ss.forGood || goodbye
 	ss.c.Open.remove(ss)
-	switch { // a stopped engine knows no sessions
+	switch { // the errors are ignored: a stopped engine knows no sessions
 	case ss.member != nil:
 		_ = ss.c.Engine.Leave(ss.member, goodbye)
 	case goodbye && ss.resumed:
@@ -229,7 +230,7 @@ func (ss *Session) leave(goodbye bool) *dialog {
 	return ss.dialog
 }
 
-// caught ends a stream whose reader or writer panics, and no other: a frame that nobody thought of must not end the coordinator.
+// caught recovers a panic of the reader or writer and ends only their stream: a frame that nobody thought of must not end the coordinator.
 func (ss *Session) caught() {
 	if p := recover(); p != nil {
 		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
@@ -271,7 +272,7 @@ func (ss *Session) setState(to sessionState) {
 	ss.state = to
 }
 
-// logger is for those that do not own the session's log.
+// logger returns the log, for goroutines other than the reader, which alone writes ss.log and may read it directly.
 func (ss *Session) logger() *slog.Logger {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

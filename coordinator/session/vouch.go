@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// vouched compares what a handshake says of the worker's credential with the one by which its call was let in (W2). A worker that believes to be known
-// by another one must not go on; nor may a frame let anybody in.
+// vouched checks what a handshake says of the worker's credential against the credential with which the call was let in (W2). A worker that believes it
+// is known by another credential must not go on. A credential in a frame never lets anybody in.
 func (ss *Session) vouched(corr string, a *lessorv1.HandshakeAuth) bool {
 	if a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && !ss.who.Certified {
 		const why = "handshake.auth.mode: the connection has no client certificate"

@@ -11,7 +11,7 @@ import (
 // coordinatorName is the id of the coordinator as a sender of frames.
 const coordinatorName = "coordinator"
 
-// write sends what waits, and ends when nothing does. The last one of a stream says its last word, which is the reset, if there is one.
+// write sends what waits, and returns when nothing does. The last writer of a stream also sends the last frame, the reset, if there is one.
 func (ss *Session) write() {
 	last := true
 	defer func() {
@@ -94,8 +94,8 @@ func (ss *Session) say(m *lessorv1.SessionResponse) bool {
 	return true
 }
 
-// farewell is the reset of a session that the coordinator ends, which has no place in the sequence: the worker heeds it whatever is missing. It
-// is nil where the session ends otherwise.
+// farewell returns the reset for a session that the coordinator ends; nil if the session ends in another way. A reset has no seq: the worker heeds it
+// even if frames before it are missing.
 func (ss *Session) farewell() *lessorv1.SessionResponse {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
