@@ -11,20 +11,20 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// How long entries are kept.
+// How long entries are kept, by default and at least.
 const (
 	DefaultRetention = 30 * 24 * time.Hour
 	MinRetention     = time.Hour
 )
 
-// Bounds of what is refused, and of a step of a sweep.
+// Bounds of the entries about refusals, and of one step of a sweep.
 const (
 	window    = time.Minute
-	maxKinds  = 10 // of a tenant in a window, with an entry each
+	maxKinds  = 10 // kinds of refusals with their own entry, for each tenant and window
 	sweepStep = 1000
 )
 
-// Various is the action of an entry that sums up what had no room of its own.
+// Various is the action of an entry that sums up the refusals beyond maxKinds.
 const Various = "various"
 
 // Engine is the part of the engine that a Trail needs.
@@ -33,11 +33,11 @@ type Engine interface {
 	Record(a records.Audit) error
 	// Keep makes changes of the store durable.
 	Keep(ctx context.Context, tenant string, put func(*store.Batch)) error
-	// Now reads both clocks.
+	// Now returns the time of both clocks.
 	Now() lease.Now
 }
 
-// Trail is the audit of a store. It is safe for concurrent use.
+// Trail writes the audit of a store, and removes old entries. It is safe for concurrent use.
 type Trail struct {
 	engine    Engine
 	st        store.Store
@@ -45,31 +45,33 @@ type Trail struct {
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	refused map[string]map[kind]uint64 // in this window, by tenant: how often since the last entry
+	refused map[string]map[kind]uint64 // by tenant: how often each kind was refused in this window and is in no entry yet
 }
 
-// kind is what refusals that share an entry have in common.
+// kind identifies refusals that share an entry: an entry without what differs between them.
 type kind records.Audit
 
-// New returns a trail whose entries are kept for the retention.
+// New returns a trail that keeps entries for the retention.
 func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *Trail {
 	return &Trail{engine: e, st: st, retention: retention, log: log, refused: map[string]map[kind]uint64{}}
 }
 
-// Record makes an entry durable of what was done and is no change of the store.
+// Record makes an entry durable about something that was done and did not change the store.
 func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
 
-// Refuse takes note of something that was refused. The first of its kind in a window is durable when Refuse returns.
+// Refuse records that something was refused. The entry for the first refusal of a kind in a window is durable when Refuse returns; the
+// others are counted.
 func (t *Trail) Refuse(a records.Audit) {
 	if k, first := t.count(a); first {
 		a.Times = 1
 		if err := t.engine.Record(a); err != nil {
-			t.again(k) // the end of the window tells
+			t.again(k) // the sum at the end of the window includes it
 		}
 	}
 }
 
-// count counts a refusal, unless it is the first of its kind and has room for an entry of its own.
+// count counts a refusal for the sum at the end of the window, unless it is the first of its kind and there is room for an entry of its
+// own.
 func (t *Trail) count(a records.Audit) (k kind, first bool) {
 	k = kind(a)
 	k.Workspace, k.Object, k.Detail, k.Corr = "", "", "", ""
@@ -98,7 +100,7 @@ func (t *Trail) again(k kind) {
 	}
 }
 
-// Start begins to write sums and to remove what is old. stop writes what was counted last, and returns when that is done.
+// Start begins to write the sums and to remove old entries. stop writes what is counted and not written yet, and returns when that is done.
 func (t *Trail) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -124,7 +126,7 @@ func (t *Trail) run(ctx context.Context) {
 	}
 }
 
-// sumUp ends a window.
+// sumUp ends a window: it writes an entry for each kind that was counted.
 func (t *Trail) sumUp() {
 	t.mu.Lock()
 	refused := t.refused
@@ -143,7 +145,7 @@ func (t *Trail) sumUp() {
 	}
 }
 
-// sweep removes what is old, in steps between which others have their turn.
+// sweep removes the entries older than the retention, in steps between which other work has its turn.
 func (t *Trail) sweep(ctx context.Context) {
 	before := t.engine.Now().Wall.Add(-t.retention)
 	for more := true; more && ctx.Err() == nil; {
@@ -154,7 +156,7 @@ func (t *Trail) sweep(ctx context.Context) {
 	}
 }
 
-// drop is a step of a sweep.
+// drop is one step of a sweep: it removes up to sweepStep entries.
 func (t *Trail) drop(before lease.Wall) (more bool, err error) {
 	var old []store.AuditKey
 	err = t.st.View(func(r store.Reader) error {

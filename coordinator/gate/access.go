@@ -24,7 +24,7 @@ const (
 	operating = auth.Operator
 )
 
-// access is who may make each call (X2); docs/security.md shows it. A call that is not here is nobody's.
+// access says which roles may make each call (X2); docs/security.md shows it. Nobody may make a call that is not listed.
 var access = map[string]auth.Role{
 	lessorv1.WorkerService_Lease_FullMethodName:     working,
 	lessorv1.WorkerService_Start_FullMethodName:     working,
@@ -58,7 +58,7 @@ var access = map[string]auth.Role{
 	lessorv1.AdminService_DrainWorker_FullMethodName:     operating,
 	lessorv1.AdminService_KickWorker_FullMethodName:      operating,
 	lessorv1.AdminService_ListAuditEvents_FullMethodName: operating,
-	lessorv1.AdminService_Backup_FullMethodName:          operating, // of the owner alone: see admit
+	lessorv1.AdminService_Backup_FullMethodName:          operating, // and only for the owner, see admit
 	lessorv1.AdminService_GetStatus_FullMethodName:       auth.Everybody,
 
 	lessorv1.AuthService_CreateToken_FullMethodName: operating,
@@ -71,7 +71,7 @@ var access = map[string]auth.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
 }
 
-// unguarded are the calls that need no credential: those who ask whether a coordinator lives have none, and the answer is one word.
+// unguarded lists the calls that need no credential: health probes have none, and the answer says only whether the coordinator serves.
 var unguarded = map[string]bool{
 	healthv1.Health_Check_FullMethodName: true,
 	healthv1.Health_List_FullMethodName:  true,
@@ -81,7 +81,7 @@ var unguarded = map[string]bool{
 // AsksNone reports whether a call needs no credential; see porch.Gate.
 func (*authenticator) AsksNone(method string) bool { return unguarded[method] }
 
-// admit lets a call in, or says why not. The context that it returns knows who calls.
+// admit checks that the caller may make a call. The context that it returns carries the identity of the caller for Identify.
 func (a *authenticator) admit(ctx context.Context, method string) (context.Context, Identity, error) {
 	if unguarded[method] {
 		return ctx, Identity{}, nil
@@ -103,15 +103,15 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	return as(ctx, who), who, nil
 }
 
-// tell has the line of a call in the log say whose credential was shown, good or not, as far as that is certain.
+// tell adds to the call's line in the log whose credential was shown, good or not, if that is certain.
 func tell(ctx context.Context, who Identity) {
 	if who.Tenant != "" {
 		logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
 	}
 }
 
-// whose tells who calls. Who was looked at before the message was read, over gRPC by the tap and over HTTP at its own door, is looked at again: reading may
-// take its time, and a credential may end in it.
+// whose returns who makes a call. If the caller was identified before the message was read (over gRPC by the tap, over HTTP by Admit), it checks the
+// credential again: reading the message takes time, and the credential may end meanwhile.
 func (a *authenticator) whose(ctx context.Context) (who Identity, err error) {
 	who, seen := ctx.Value(shownKey{}).(Identity)
 	if !seen {
@@ -120,7 +120,7 @@ func (a *authenticator) whose(ctx context.Context) (who Identity, err error) {
 	if !seen {
 		return a.caller(ctx)
 	}
-	if who.Credential != "" { // nothing was shown where no credentials are asked for, and a task token stands for a lease
+	if who.Credential != "" { // none: no credentials are asked for, or a task token was shown, which stands for a lease
 		_, err = a.recheck(who)
 	}
 	return who, err

@@ -22,8 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// audited are the calls that leave an entry in the audit, done or refused (X4). All other calls leave one where a known credential was
-// refused.
+// audited lists the calls that leave an entry in the audit, whether they succeed or are refused (X4). Any other call leaves an entry only if
+// it was turned away although its credential is known.
 var audited = map[string]bool{
 	lessorv1.TaskService_CancelTask_FullMethodName:       true,
 	lessorv1.TaskService_RetryTask_FullMethodName:        true,
@@ -36,13 +36,14 @@ var audited = map[string]bool{
 	lessorv1.AdminService_PurgeQueue_FullMethodName:      true,
 	lessorv1.AdminService_DrainWorker_FullMethodName:     true,
 	lessorv1.AdminService_KickWorker_FullMethodName:      true,
-	lessorv1.AdminService_Backup_FullMethodName:          true, // before the first byte of it has left
+	lessorv1.AdminService_Backup_FullMethodName:          true, // the entry is durable before the first byte is sent
 	lessorv1.AuthService_CreateToken_FullMethodName:      true,
 	lessorv1.AuthService_RevokeToken_FullMethodName:      true,
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// audit makes a call that is audited leave its entry: in the commit of its change, else before it is answered.
+// audit runs a call and, if it is an audited one, sees to its entry: it is written in the commit of the call's change, else before the answer
+// is sent.
 func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
@@ -59,7 +60,8 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return res, err
 }
 
-// refused takes note of an error that says that nothing was done. Others tell nothing: their callers have gone, or will ask again.
+// refused records in the audit that a call was refused. It skips the codes that do not say that nothing was done: the caller has gone, or
+// will ask again.
 func (g *Gate) refused(a records.Audit, err error) {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
@@ -69,7 +71,7 @@ func (g *Gate) refused(a records.Audit, err error) {
 	g.trail.Refuse(a)
 }
 
-// overdrawn takes note of a call that a quota has refused, where such a call leaves an entry.
+// overdrawn returns the status for a call that a quota has refused, and records it if the call is an audited one.
 func (g *Gate) overdrawn(ctx context.Context, who Identity, method string, req any, over error) error {
 	err := refusal.Status(over)
 	if audited[method] {
@@ -78,8 +80,8 @@ func (g *Gate) overdrawn(ctx context.Context, who Identity, method string, req a
 	return err
 }
 
-// turnAway takes note of a caller who was not let in. An entry belongs to a tenant, so that there is none where nobody knows whose credential
-// it was; the log has those.
+// turnAway records a call that was not let in, and charges it to the caller's quota of calls. It returns err, or the refusal by that quota.
+// An entry belongs to a tenant, so there is none if it is not known whose credential was shown; the log has those calls.
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
 	if who.Tenant != "" {
 		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
@@ -90,13 +92,13 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
-// Lengths of what is kept of a request, in bytes; one that was refused may have anything in it.
+// Limits of what is kept of a request, in bytes: a refused request may contain anything.
 const (
 	maxAuditID     = 256
 	maxAuditDetail = 1024
 )
 
-// newEntry tells who asks for what.
+// newEntry returns an entry that says who asks for what.
 func newEntry(ctx context.Context, who Identity, method string, req any) records.Audit {
 	a := records.Audit{
 		Tenant: who.Tenant, Subject: who.Subject, Credential: who.Credential, Peer: peerHost(ctx),
@@ -111,7 +113,7 @@ func newEntry(ctx context.Context, who Identity, method string, req any) records
 	return a
 }
 
-// describe adds what a request is about. What its fields are is known here by their names, which mean the same in all requests.
+// describe adds to an entry what the request is about. It goes by the names of the fields, which mean the same in all requests.
 func describe(a *records.Audit, req proto.Message) {
 	m := proto.Clone(req).ProtoReflect()
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
@@ -132,7 +134,7 @@ func describe(a *records.Audit, req proto.Message) {
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 
-// words is a message as text in one line. The library varies its spaces on purpose.
+// words returns a message as one line of text. The library varies the spaces on purpose, so they are made single.
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {
@@ -141,7 +143,7 @@ func words(m proto.Message) string {
 	return strings.ReplaceAll(string(text), "  ", " ")
 }
 
-// peerHost is the network address of a caller.
+// peerHost returns the network address of a caller without its port, or "" if it has none.
 func peerHost(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -15,28 +15,28 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// Auth says what the coordinator asks of its callers.
+// Auth says which credentials the coordinator asks for.
 type Auth struct {
-	// Audience is what tokens must be for; empty: auth.DefaultAudience.
+	// Audience is the audience that tokens must have; empty: auth.DefaultAudience.
 	Audience string
-	// RequireCertificate refuses callers that have shown no client certificate, whatever token they have.
+	// RequireCertificate refuses every caller that has shown no client certificate, even one with a good token.
 	RequireCertificate bool
 }
 
-// authenticator tells who calls, by what the caller shows.
+// authenticator finds out who makes a call from the credentials that it shows.
 type authenticator struct {
-	keyring  *auth.Keyring // nil: everyone may come in
+	keyring  *auth.Keyring // nil: no credentials are asked for
 	rules    Auth
 	attempts porch.Attempts
-	owner    string // tenant that may have what is every tenant's
+	owner    string // see Deps.Owner
 }
 
 // Open reports whether no credentials are asked for.
 func (a *authenticator) Open() bool { return a.keyring == nil }
 
-// authenticate tells who calls, by a bearer token, which may be empty, and a TLS connection, which may be nil (X1). A token speaks before the
-// certificate, but only for the tenant of the certificate, if that names one; and a certificate that names its holder must be good, token or not. The
-// error is an *auth.Error or refusal.ErrNoCertificate; beside it stands whose credential it was, as far as that is certain.
+// authenticate returns who makes a call, given its bearer token ("" if none) and TLS connection (nil if none) (X1). A token takes precedence over the
+// certificate; but if the certificate names a tenant, the token must be of that tenant, and the certificate must be good too. The error is an
+// *auth.Error or refusal.ErrNoCertificate; the Identity returned with it says whose credential it was, as far as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
 	if a.Open() {
 		return everyone, nil
@@ -62,7 +62,7 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (I
 	return Identity{Identity: who, certificate: certified.certificate, beside: true}, err
 }
 
-// certified tells who the certificate of a connection speaks for; the zero Identity where it speaks for nobody.
+// certified returns who the client certificate of a connection speaks for, or the zero Identity if it names nobody or there is none.
 func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
 	if conn == nil || len(conn.VerifiedChains) == 0 {
 		if a.rules.RequireCertificate {
@@ -75,7 +75,7 @@ func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
 	return Identity{Identity: who, certificate: leaf}, err
 }
 
-// recheck looks again at who was let in, and tells until when the credential is good (X3).
+// recheck checks the credential of an identity again, and returns until when it is good (X3).
 func (a *authenticator) recheck(who Identity) (time.Time, error) {
 	if who.certificate == nil {
 		return a.keyring.Recheck(who.Identity, time.Now())
@@ -100,10 +100,10 @@ func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 	return a.authenticate(token, connection(ctx))
 }
 
-// shownKey is of the identity that a call has shown before its message was read. Whether it is still good is looked at when the message is there.
+// shownKey is the context key of the identity that Shown has found. It is checked again once the message of the call has been read.
 type shownKey struct{}
 
-// Shown keeps who has shown a good credential before the message of the call was read; see porch.Gate.
+// Shown checks the credential of a call before its message is read, and keeps a good one in the context; see porch.Gate.
 func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
 	if a.Open() {
 		return ctx, nil
@@ -115,7 +115,7 @@ func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, shownKey{}, who), nil
 }
 
-// bearer takes the token out of the authorization headers; empty where there is none. Two of them could be read as either.
+// bearer returns the token in the authorization headers, or "" if there are none. Two headers are refused: they would be ambiguous.
 func bearer(headers []string) (string, error) {
 	if len(headers) == 0 {
 		return "", nil
@@ -127,7 +127,7 @@ func bearer(headers []string) (string, error) {
 	return token, nil
 }
 
-// connection is the TLS connection of a call; nil where there is none.
+// connection returns the TLS state of a call's connection, or nil if the call has none.
 func connection(ctx context.Context) *tls.ConnectionState {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -137,7 +137,7 @@ func connection(ctx context.Context) *tls.ConnectionState {
 	return nil
 }
 
-// Credentials is what a call has shown: the token, empty where there is none, and whether there is a client certificate.
+// Credentials returns what a call has shown: its token, or "", and whether there is a verified client certificate.
 func Credentials(ctx context.Context) (token string, certified bool) {
 	token, _ = bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	conn := connection(ctx)

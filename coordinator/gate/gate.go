@@ -20,29 +20,30 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Deps is what the gate needs of the coordinator behind it.
+// Deps is what the gate needs from the coordinator behind it.
 type Deps struct {
 	Auth   *Auth       // nil: no credentials are asked for
-	Store  store.Store // has the credentials that were issued
-	Keep   auth.Keeper // writes them
-	Owner  string      // tenant that may have what is every tenant's
+	Store  store.Store // holds the credentials that were issued
+	Keep   auth.Keeper // writes changes of the credentials
+	Owner  string      // the tenant whose operators may take backups, which hold the data of all tenants
 	Quotas *quota.Book
-	Trail  *audit.Trail // keeps the audit
-	// Holder tells who holds a task by the task token that was shown (H1), and what the call should know of it.
+	Trail  *audit.Trail // takes the audit entries
+	// Holder resolves the task token that a call has shown (H1): it returns the task, its tenant, and a context with what the handler of the call
+	// needs to know of the token. ok is false if the token is not good.
 	Holder func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
 }
 
-// Gate lets calls in, within their quotas, and ends those under way whose credential ends. It is safe for concurrent use.
+// Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
 type Gate struct {
 	authenticator
 	vigil    *vigil
 	trail    *audit.Trail
 	quotas   *quota.Book
-	refusals quota.Rejects // by quotas
+	refusals quota.Rejects // paces the refusals by quotas
 	holder   func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
 }
 
-// New makes a gate. With Deps.Auth it reads the credentials that were issued.
+// New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
 		authenticator: authenticator{attempts: porch.NewAttempts(), owner: d.Owner},
@@ -55,18 +56,19 @@ func New(d Deps) (*Gate, error) {
 	g.rules = *d.Auth
 	var err error
 	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.vigil.changed); err != nil {
-		return nil, err // one without a keyring would be open
+		return nil, err // a gate without a keyring would let everybody in
 	}
 	return g, nil
 }
 
-// Keyring issues credentials and takes them back; nil where none are asked for.
+// Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are asked for.
 func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 
-// Start looks after calls whose credential ends although no timer tells, since the wall clock has jumped. stop returns when that has ended.
+// Start begins to check the credentials of all calls under way whenever the wall clock has jumped: the timers of the calls miss that. stop ends
+// this, and returns when it has ended.
 func (g *Gate) Start() (stop func()) { return g.vigil.start(time.Now) }
 
-// Unary lets a call in. Of these only Lease waits for long.
+// Unary is the interceptor of unary calls. Of these only Lease can wait for long, so only Lease is ended when its credential ends.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	admitted, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -86,7 +88,7 @@ func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return g.audit(ctx, req, info, next)
 }
 
-// Stream lets a stream in, and ends it with its credential.
+// Stream is the interceptor of streams. It ends a stream when its credential ends.
 func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	ctx, who, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
@@ -109,7 +111,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 			}
 		}()
 	}
-	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // it sees to slow readers itself
+	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // package session copes with slow readers itself
 		err = next(srv, in)
 	} else {
 		err = leaveBehind(ctx, func() error { return next(srv, in) })
@@ -120,11 +122,11 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return err
 }
 
-// lastWords are those of a handler whose call has no credential any more.
+// lastWords is how long a handler may still take after the credential of its call has ended.
 const lastWords = 500 * time.Millisecond
 
-// leaveBehind waits for a handler, but not for long once the credential of its call has ended (X3): a send to a reader that does not read ends with
-// the call itself, and not before.
+// leaveBehind runs a handler and waits for it, but only for lastWords once the credential of its call has ended (X3). The handler may be stuck in a
+// send to a client that does not read, and that send returns only when the call itself ends.
 func leaveBehind(ctx context.Context, handle func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -151,7 +153,7 @@ func leaveBehind(ctx context.Context, handle func() error) error {
 	}
 }
 
-// panicked is a panic on its way to another goroutine.
+// panicked carries a panic from the goroutine of the handler to the one that waits for it.
 type panicked struct {
 	with  any
 	stack []byte
@@ -159,7 +161,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("%v, at\n%s", p.with, p.stack) }
 
-// again panics where err is a panic.
+// again panics if err is a panicked, else it returns err.
 func again(err error) error {
 	if p := (*panicked)(nil); errors.As(err, &p) {
 		panic(p.Error())
@@ -171,11 +173,11 @@ func again(err error) error {
 type admitted struct {
 	grpc.ServerStream
 	ctx   context.Context //nolint:containedctx // a grpc.ServerStream has one
-	first func() error    // comes before the first message that goes out; may be nil
-	told  atomic.Bool     // it came
+	first func() error    // runs before the first message is sent; may be nil
+	told  atomic.Bool     // first has run without an error
 }
 
-// SendMsg lets nothing out before first has come.
+// SendMsg sends nothing until first has succeeded.
 func (s *admitted) SendMsg(m any) error {
 	if s.first != nil && !s.told.Load() {
 		if err := s.first(); err != nil {
@@ -186,10 +188,10 @@ func (s *admitted) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Context ends with the stream, or with its credential.
+// Context returns a context that ends with the stream, or earlier with its credential.
 func (s *admitted) Context() context.Context { return s.ctx }
 
-// RecvMsg hands on nothing that comes after the end of the credential (X3).
+// RecvMsg returns an error instead of a message that arrives after the end of the credential (X3).
 func (s *admitted) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// spared are the calls that no quota refuses (X5): what a lease lives by and ends with, since a worker that is not heard loses its work, and what
-// stops something, since whoever is flooded has to be able to. docs/decisions/0016-quotas.md has the reasons.
+// spared lists the calls that no quota refuses (X5). One kind keeps a lease alive or ends it: a worker that is not heard loses its work. The other
+// kind stops something: whoever is flooded must be able to. docs/decisions/0016-quotas.md has the reasons.
 var spared = map[string]bool{
 	lessorv1.WorkerService_Start_FullMethodName:     true,
 	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
@@ -31,7 +31,7 @@ var spared = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// counted are the calls that last, other than sessions, with the counts that they belong to.
+// counted lists the calls that last, except sessions, with the limits against which they count while they are open.
 var counted = map[string][]quota.Limit{
 	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
 	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
@@ -40,7 +40,7 @@ var counted = map[string][]quota.Limit{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {quota.Streams},
 }
 
-// count takes a call out of its quotas, or refuses it. end must be called at the end of the call.
+// count charges a call to the quotas of its caller, or refuses it. end must be called at the end of the call.
 func (g *Gate) count(ctx context.Context, who Identity, method string) (end func(), err error) {
 	if unguarded[method] || spared[method] {
 		return func() {}, nil
@@ -65,8 +65,8 @@ func (g *Gate) count(ctx context.Context, who Identity, method string) (end func
 	return end, nil
 }
 
-// hold keeps a refusal back, where many come: a caller that does not wait as it is told would else take more time than one that is served. It returns
-// the refusal, with the wait that is left.
+// hold delays the refusal of a call when a caller gets many refusals: otherwise a caller that ignores the wait it was told would cost more than one
+// that is served. It returns the refusal, with the wait shortened by the delay.
 func (g *Gate) hold(ctx context.Context, who Identity, err error) error {
 	held := g.refusals.Answer(ctx, who.Caller())
 	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {

@@ -13,20 +13,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Refusals of who should have shown a task token.
+// Refusals of requests that need a task token.
 var (
 	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent: Authorization: Bearer <task_token>", nil)
 	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token is not of this coordinator, or has ended", nil)
 )
 
-// routeRule is who may ask for a route of the HTTP API. The zero rule is for nobody.
+// routeRule says who may use a route of the HTTP API. The zero rule lets nobody in.
 type routeRule struct {
-	call     string // who may make this call, which is what the route does
-	holder   bool   // who shows the task token of an attempt (H1)
+	call     string // whoever may make this gRPC call, which is what the route does
+	holder   bool   // whoever shows the task token of an attempt (H1)
 	everyone bool
 }
 
-// routeAccess is who may ask for each route of the HTTP API (X2).
+// routeAccess says who may use each route of the HTTP API (X2).
 var routeAccess = map[string]routeRule{
 	"POST /v1/tasks/{task_id}/started":   {holder: true},
 	"POST /v1/tasks/{task_id}/heartbeat": {holder: true},
@@ -39,7 +39,7 @@ var routeAccess = map[string]routeRule{
 	"GET /openapi.json":                  {everyone: true},
 }
 
-// Admit lets a request in by the rule of its route, before its body is read; see httpapi.Door.
+// Admit lets a request in, or refuses it, by the rule of its route, before its body is read; see httpapi.Door.
 func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, leave func(), err error) {
 	rule := routeAccess[route]
 	switch {
@@ -59,8 +59,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 	return in, leave, nil
 }
 
-// held lets in who has shown a task token, as a worker of the tenant whose task it is of (H1). The lease that it is of may have ended: then
-// that is what its holder is told.
+// held lets in a caller who has shown a task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; the handler
+// tells the caller that.
 func (g *Gate) held(ctx context.Context) (context.Context, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil || token == "" {
@@ -74,13 +74,13 @@ func (g *Gate) held(ctx context.Context) (context.Context, error) {
 	return as(in, holderOf(tenant, task)), nil
 }
 
-// holderOf is who has shown the token of a task.
+// holderOf returns the identity of a caller who has shown the token of a task.
 func holderOf(tenant string, task lease.TaskID) Identity {
 	return Identity{Identity: auth.Identity{Tenant: tenant, Role: auth.Worker, Subject: "holder of " + task.String()}}
 }
 
-// Request lets in a request for a path that makes no call, by a credential of one of the roles (X2); what was shown is in the metadata and the peer of
-// ctx. The error is a status.
+// Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). It reads the
+// credential from the metadata and the peer of ctx. The error is a gRPC status.
 func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) error {
 	who, err := g.caller(ctx)
 	tell(ctx, who)

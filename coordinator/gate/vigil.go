@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// vigil ends calls under way when their credential is revoked or expires (X3). Each has a timer for the end that its credential has by itself;
-// after every change of the credentials, and of the wall clock, all are looked at again.
+// vigil ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the time at which its credential ends
+// by itself. After every change of the credentials, and after a jump of the wall clock, all calls are checked again.
 type vigil struct {
 	recheck func(Identity) (time.Time, error)
 
@@ -29,7 +29,8 @@ func newVigil(recheck func(Identity) (time.Time, error)) *vigil {
 	return &vigil{recheck: recheck, calls: map[*watched]struct{}{}}
 }
 
-// watch returns a context that ends with the credential, and has an *auth.Error as its cause then. done must be called at the end of the call.
+// watch returns a context that is canceled when the credential ends, with an *auth.Error as its cause. done must be called at the end of the
+// call.
 func (v *vigil) watch(ctx context.Context, who Identity) (ends context.Context, done func()) {
 	if who.Until.IsZero() { // nothing was shown, so nothing can end
 		return ctx, func() {}
@@ -39,7 +40,7 @@ func (v *vigil) watch(ctx context.Context, who Identity) (ends context.Context, 
 	v.mu.Lock()
 	v.calls[w] = struct{}{}
 	v.mu.Unlock()
-	v.look(w) // the credential may have ended since it was looked at
+	v.look(w) // the credential may have ended since it was checked
 	return ctx, func() {
 		v.mu.Lock()
 		delete(v.calls, w)
@@ -49,7 +50,7 @@ func (v *vigil) watch(ctx context.Context, who Identity) (ends context.Context, 
 	}
 }
 
-// look ends a call whose credential is not good any more, and sets its timer otherwise.
+// look checks the credential of a call again: it ends the call if the credential is not good any more, else it sets the timer.
 func (v *vigil) look(w *watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,13 +75,14 @@ func (w *watched) stop() {
 	}
 }
 
-// Timers count on the monotonic clock, credentials end by the wall clock. What the wall clock jumps, or the machine sleeps, the timers miss.
+// Timers run on the monotonic clock, but credentials end by the wall clock. So the timers miss a jump of the wall clock and a sleep of the
+// machine.
 const (
 	jumpLook = time.Second
 	jumpSize = time.Second / 2
 )
 
-// start looks at all calls again whenever the wall clock has jumped. stop returns when that has ended.
+// start checks all calls again whenever the wall clock has jumped. stop ends this, and returns when it has ended.
 func (v *vigil) start(wall func() time.Time) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	begin := time.Now()
@@ -104,7 +106,7 @@ func (v *vigil) start(wall func() time.Time) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// changed looks at all calls again. What had ended by then reaches no handler once it has returned.
+// changed checks all calls again. Once it has returned, no handler gets a message of a call whose credential had ended before.
 func (v *vigil) changed() {
 	v.mu.Lock()
 	all := make([]*watched, 0, len(v.calls))

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// addressOf is what the peer of a call is known by, see addressKey.
+// addressOf returns the address by which the peer of a call is counted, see addressKey.
 func addressOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -17,7 +17,8 @@ func addressOf(ctx context.Context) string {
 	return addressKey(p.Addr)
 }
 
-// addressKey is what an address is known by: of IPv6 the network, of which one host has as many addresses as it likes; empty where there is none.
+// addressKey returns the text by which an address is counted. For IPv6 that is the /64 network, because one host can use any address of its
+// network. It is empty if addr is not a TCP address.
 func addressKey(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

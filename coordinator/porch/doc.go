@@ -1,11 +1,11 @@
-// Package porch bounds what can be had of a coordinator before anybody has said who calls (X5): how many connections are open, how many handshakes
-// and calls without a good credential are under way, and how fast guesses at one are answered. All of it is counted by address, since nothing else
-// is known of a stranger. Whether a credential is good the gate behind it tells.
+// Package porch bounds what callers can take from a coordinator before it is known who they are (X5): how many connections are open, how many
+// handshakes and calls without a good credential are under way, and how fast guesses at a credential are answered. All of this is counted by
+// address, because nothing else is known of a stranger. The gate (package gate) decides whether a credential is good.
 //
 // # Where things are
 //
 //	listener.go listener_*.go connections and handshakes; reading from a connection
-//	strangers.go              calls whose credential is not good, until their message is there
-//	attempts.go               the pace of answers to them
-//	address.go                whose they are
+//	strangers.go              calls without a good credential, until their message has been read
+//	attempts.go               how fast such calls are answered
+//	address.go                the address by which all this is counted
 package porch

@@ -14,27 +14,28 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Connections bounds what is open before anybody has said who calls (X5). A field that is 0 takes its default.
+// Connections bounds the connections that may be open (X5); nobody has said yet who calls. A field that is 0 takes its default.
 type Connections struct {
-	// Most are open at once, on both listeners together; further ones are closed at once. Default: DefaultConnections.
+	// Most is how many connections may be open at once, on both listeners together. Further ones are closed at once. Default:
+	// DefaultConnections.
 	Most int
-	// MostOfPeer are open at once from one address, or from one network of 64 bits of IPv6. Default: half of Most.
+	// MostOfPeer is how many of them may come from one address, or for IPv6 from one /64 network. Default: half of Most.
 	MostOfPeer int
 }
 
 // DefaultConnections is the default of Connections.Most.
 const DefaultConnections = 50_000
 
-// mostHandshakes of TLS are those that one address has under way; each ends within the time that grpc gives a connection to begin.
+// mostHandshakes is how many TLS handshakes one address may have under way. gRPC ends each after its connection timeout.
 const mostHandshakes = 100
 
-// Fill sets what was left zero.
+// Fill sets the fields that are zero to their defaults.
 func (c *Connections) Fill() {
 	c.Most = cmp.Or(c.Most, DefaultConnections)
 	c.MostOfPeer = cmp.Or(c.MostOfPeer, max(c.Most/2, 1))
 }
 
-// Validate reports numbers that are out of their range.
+// Validate returns an error if a number is out of its range.
 func (c *Connections) Validate() error {
 	if c.Most < 1 || c.MostOfPeer < 1 || c.MostOfPeer > c.Most {
 		return fmt.Errorf("%d connections may be open, of one address %d; the least is 1, and the second is no more than the first", c.Most, c.MostOfPeer)
@@ -42,7 +43,7 @@ func (c *Connections) Validate() error {
 	return nil
 }
 
-// Doorkeeper counts connections, and handshakes that are under way. It is safe for concurrent use.
+// Doorkeeper bounds connections, and the handshakes under way. It is safe for concurrent use.
 type Doorkeeper struct {
 	Connections
 	turnedAway *prometheus.CounterVec
@@ -54,7 +55,7 @@ type Doorkeeper struct {
 	handshakes map[string]int
 }
 
-// NewDoorkeeper makes a doorkeeper of settings that are filled and valid.
+// NewDoorkeeper returns a doorkeeper. The settings must be filled and valid.
 func NewDoorkeeper(c Connections, log *slog.Logger) *Doorkeeper {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed since there were too many, by the limit.",
@@ -65,10 +66,10 @@ func NewDoorkeeper(c Connections, log *slog.Logger) *Doorkeeper {
 	return &Doorkeeper{Connections: c, turnedAway: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
 }
 
-// Refused counts the connections that were closed since there were too many.
+// Refused returns the metric of the connections that were closed because there were too many.
 func (d *Doorkeeper) Refused() prometheus.Collector { return d.turnedAway }
 
-// Listener lets in as many as there may be.
+// Listener returns a listener that accepts only as many connections as may be open.
 func (d *Doorkeeper) Listener(lis net.Listener) net.Listener { return doorListener{lis, d} }
 
 type doorListener struct {
@@ -76,7 +77,7 @@ type doorListener struct {
 	door *Doorkeeper
 }
 
-// Accept waits for a connection for which there is room.
+// Accept returns the next connection for which there is room. It closes those for which there is none.
 func (l doorListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -97,7 +98,7 @@ func (l doorListener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a connection; full names the limit where there is no room for it.
+// enter counts a connection until leave is called. If there is no room, full is the name of the limit.
 func (d *Doorkeeper) enter(peer string) (leave func(), full string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +118,7 @@ func (d *Doorkeeper) enter(peer string) (leave func(), full string) {
 	}), ""
 }
 
-// less counts one less of a peer.
+// less subtracts one from the count of a peer, and forgets a peer whose count is 0.
 func less(counts map[string]int, peer string) {
 	if counts[peer]--; counts[peer] == 0 {
 		delete(counts, peer)
@@ -130,7 +131,7 @@ type countedConn struct {
 	leave func()
 }
 
-// Close closes the connection; it may be called again.
+// Close closes the connection, and takes it out of the count. It may be called more than once.
 func (c *countedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
@@ -138,18 +139,19 @@ func (c *countedConn) Close() error {
 
 var errHandshakes = errors.New("too many handshakes from this address are under way")
 
-// Handshakes bounds the handshakes of the credentials.
+// Handshakes returns credentials that bound how many handshakes one address may have under way.
 func (d *Doorkeeper) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
 	return handshakes{of, d}
 }
 
-// handshakes are credentials whose handshakes are bounded by address: one may cost more than all that a caller says later.
+// handshakes are credentials whose handshakes are bounded by address: one handshake may cost more than everything that the caller says
+// later.
 type handshakes struct {
 	credentials.TransportCredentials
 	door *Doorkeeper
 }
 
-// ServerHandshake closes the connection where too many of its address have not come so far.
+// ServerHandshake fails, so that the connection is closed, if its address has too many handshakes under way.
 func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	peer := addressKey(conn.RemoteAddr())
 	if !h.door.begin(peer) {
@@ -158,13 +160,13 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	}
 	defer h.door.end(peer)
 	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
-	if err != nil && !errors.Is(err, io.EOF) { // who hangs up only looks whether somebody listens; anybody can have the others at any pace
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody looked whether the port is open. Strangers can cause the others at any rate: Debug
 		h.door.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
 	}
 	return secure, info, err
 }
 
-// Clone is for a server that changes its credentials.
+// Clone implements credentials.TransportCredentials; the copy shares the doorkeeper.
 func (h handshakes) Clone() credentials.TransportCredentials {
 	return handshakes{h.TransportCredentials.Clone(), h.door}
 }

@@ -4,5 +4,5 @@ package porch
 
 import "net"
 
-// lean is for systems where a read wants its buffer before there is something to read.
+// lean returns the connection as it is: on these systems a read needs its buffer before there is something to read.
 func (c *countedConn) lean() net.Conn { return c }

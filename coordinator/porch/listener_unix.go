@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// readyConn borrows the buffer that it reads into when there is something to read: an idle connection holds none. gRPC does so with a
-// *net.TCPConn, and with any connection that has ReadOnReady.
+// readyConn takes a read buffer only when there is something to read, so an idle connection holds none. gRPC does the same for a
+// *net.TCPConn, and for any connection that has ReadOnReady.
 type readyConn struct {
 	*countedConn
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // made once, so that a read allocates nothing
 
-	// Of the read under way; one goroutine reads.
+	// State of the read under way; only one goroutine reads.
 	size int
 	pool mem.BufferPool
 	buf  *[]byte
@@ -26,7 +26,7 @@ type readyConn struct {
 	err  error
 }
 
-// lean is the connection in the form that costs the least memory.
+// lean returns the connection in the form that needs the least memory.
 func (c *countedConn) lean() net.Conn {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {
@@ -41,8 +41,8 @@ func (c *countedConn) lean() net.Conn {
 	return r
 }
 
-// ReadOnReady waits until there is something to read, and reads it into a buffer of that size from the pool. It may not be called by two
-// goroutines at once.
+// ReadOnReady waits until there is something to read, and reads it into a buffer of size bytes from the pool. Two goroutines must not call
+// it at once.
 func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
 	r.size, r.pool = size, pool
 	err = r.raw.Read(r.read)
@@ -63,7 +63,7 @@ func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n i
 	return buf, n, nil
 }
 
-// readNow reports false where there is nothing to read yet.
+// readNow reads what is there. It returns false if there is nothing to read yet.
 func (r *readyConn) readNow(fd uintptr) bool {
 	buf := r.pool.Get(r.size)
 	for {

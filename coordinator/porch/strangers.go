@@ -13,23 +13,24 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// Bounds of calls without a good credential (X5). The message of a unary call is read, whatever its size, before an interceptor sees the call, so that a
-// stranger could have any number of them kept, and half of each for ever.
+// Bounds of calls without a good credential (X5). gRPC reads the whole message of a unary call before an interceptor sees the call. So without
+// bounds a stranger could begin any number of messages, send half of each, and have the halves kept for ever.
 const (
-	mostStrangers    = 32  // calls of one address under way that will be refused; as many again that ask for health
-	mostAllStrangers = 256 // of all addresses; health is not counted in it, so that strangers cannot make a coordinator look dead
+	mostStrangers    = 32  // calls under way from one address that will be refused; the same number of health checks is allowed in addition
+	mostAllStrangers = 256 // from all addresses; health checks do not count, so that strangers cannot make a coordinator look dead
 	strangersTime    = 10 * time.Second
 )
 
-// Gate is what stands behind the porch: it tells good credentials from others.
+// Gate tells good credentials from others. The gate behind the porch implements it.
 type Gate interface {
-	// Shown is ctx of a call that may go on, since it has shown a good credential or none are asked for. Otherwise it says what is wrong.
+	// Shown returns nil for a call that may go on, because it has shown a good credential or none are asked for; the context then carries who calls.
+	// Else it returns what is wrong with the credential.
 	Shown(ctx context.Context) (context.Context, error)
 	// AsksNone reports whether a call needs no credential.
 	AsksNone(method string) bool
 }
 
-// porch is where calls wait whose caller has shown no good credential. It is safe for concurrent use.
+// porch counts the calls under way whose callers have shown no good credential. It is safe for concurrent use.
 type porch struct {
 	most, mostOfPeer int
 
@@ -42,7 +43,7 @@ func newPorch(most, mostOfPeer int) *porch {
 	return &porch{most: most, mostOfPeer: mostOfPeer, ofPeer: map[string]int{}}
 }
 
-// enter counts a call; ok is false where there is no room for it.
+// enter counts a call until leave is called; ok is false if there is no room for it.
 func (p *porch) enter(peer string) (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,13 +66,15 @@ type Strangers struct {
 	refused, healthy *porch
 }
 
-// NewStrangers makes room for those who do not pass the gate. Of connections there may be so many.
+// NewStrangers returns the bounds for calls that the gate does not know. connections is how many connections may be open; it bounds the health
+// checks.
 func NewStrangers(gate Gate, connections int) *Strangers {
 	return &Strangers{gate: gate, refused: newPorch(mostAllStrangers, mostStrangers), healthy: newPorch(connections, mostStrangers)}
 }
 
-// Tap looks at a call before its message is read, on the goroutine that reads the connection: it must not block. Good callers go on as who they have
-// shown to be. There is room for some others, who are answered when their message is there, if that is soon.
+// Tap sees each call before its message is read, on the goroutine that reads the connection, so it must not block. A call with a good credential
+// goes on, with its identity in the context. A bounded number of others go on to be refused once their message has been read; they get strangersTime
+// for it.
 func (s *Strangers) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if shown, err := s.gate.Shown(ctx); err == nil {
 		return shown, nil
@@ -85,7 +88,7 @@ func (s *Strangers) Tap(ctx context.Context, info *tap.Info) (context.Context, e
 		return ctx, errStrangers
 	}
 	soon, cancel := ctx, func() {}
-	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // which lasts
+	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // a watch may stay open
 		soon, cancel = context.WithTimeout(ctx, strangersTime)
 	}
 	context.AfterFunc(ctx, func() { cancel(); leave() }) // at the end of the call

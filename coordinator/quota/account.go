@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// account is what one tenant or one credential uses.
+// account holds what one tenant or one credential uses.
 type account struct {
 	who    Caller
 	limits *Limits
-	paid   [numRates]time.Time  // when all that was taken is paid back
-	used   [numLimits]int       // of the counts
-	told   [numLimits]time.Time // when a refusal was news
+	paid   [numRates]time.Time  // of each rate: when all that was taken is paid back
+	used   [numLimits]int       // of each count: how many are under way
+	told   [numLimits]time.Time // when a refusal by this limit was last reported as news
 }
 
-// Bounds of the book's own memory and of its words.
+// Bounds of the memory of the book, and of how often it reports refusals as news.
 const (
 	fewAccounts = 1024
 	tellEvery   = time.Minute
 )
 
-// touch finds the accounts of a caller: that of the tenant, and then that of the credential, if there is one. The caller holds mu.
+// touch returns the accounts of a caller: first that of the tenant, then that of the credential, if there is one. The caller holds mu.
 func (b *Book) touch(who Caller, now time.Time) []*account {
 	if len(b.accounts) >= b.sweepAt {
 		maps.DeleteFunc(b.accounts, func(_ Caller, a *account) bool { return a.idle(now) })
@@ -44,7 +44,7 @@ func (b *Book) account(who Caller) *account {
 
 func (a *account) exceeds(l Limit) bool { return a.used[l] > a.limits.count(l) }
 
-// idle reports whether an account says nothing that a new one would not.
+// idle reports whether an account can be forgotten, because it uses nothing.
 func (a *account) idle(now time.Time) bool {
 	for _, paid := range a.paid {
 		if paid.After(now) {

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Caller is whose limits count. Without a credential those of the tenant do alone.
+// Caller names whose limits apply: those of the tenant and, if Credential is not empty, those of the credential too.
 type Caller struct{ Tenant, Credential string }
 
-// Book knows what everyone uses. It is safe for concurrent use.
+// Book counts what all tenants and credentials use. It is safe for concurrent use.
 type Book struct {
 	limits  resolved
 	refused func(Caller, *Error, bool)
 
 	mu       sync.Mutex
 	accounts map[Caller]*account // of tenants and credentials that use something, or did lately
-	sweepAt  int                 // how many there may be before those that use nothing are looked for
+	sweepAt  int                 // at this number of accounts, those that use nothing are removed
 }
 
-// New makes a book. refused is called at each refusal, and must not block; its last argument is true at the first one of this caller and limit in a
-// minute.
+// New returns a book. It calls refused at each refusal; refused must not block. news is true for the first refusal of an account by a limit, and then
+// at most once a minute.
 func New(cfg Config, refused func(who Caller, e *Error, news bool)) *Book {
 	return &Book{limits: cfg.resolve(), refused: refused, accounts: map[Caller]*account{}, sweepAt: fewAccounts}
 }
 
-// Spend takes n of a rate. The error is an *Error; then nothing was taken.
+// Spend takes n from a rate. The error is an *Error; then nothing was taken.
 func (b *Book) Spend(who Caller, l Limit, n int) error {
 	if !b.limited(who, l) {
 		return nil
@@ -47,7 +47,7 @@ func (b *Book) Spend(who Caller, l Limit, n int) error {
 	return nil
 }
 
-// Charge takes n of a rate from who may not be refused: what is refused later waits the longer for it.
+// Charge takes n from a rate on behalf of a caller that may not be refused. What is refused later has to wait longer for it.
 func (b *Book) Charge(who Caller, l Limit, n int) {
 	if !b.limited(who, l) {
 		return
@@ -66,13 +66,13 @@ func (b *Book) charge(all []*account, l Limit, n int, now time.Time) {
 	}
 }
 
-// limited reports whether there is a rate at all: where there is none, nobody waits for the book.
+// limited reports whether a rate limits the caller at all. If none does, nobody needs to wait for the lock of the book.
 func (b *Book) limited(who Caller, l Limit) bool {
 	return b.limits.of(who).rate(l).limits() || b.limits.of(Caller{Tenant: who.Tenant}).rate(l).limits()
 }
 
-// Enter counts one more that is under way, until leave is called. Who must come in may do so until there are twice as many as the limit says. The error
-// is an *Error; then nothing was counted.
+// Enter adds one to a count until leave is called. With must, it refuses only when twice as many as the limit are under way. The error is an *Error;
+// then nothing was counted.
 func (b *Book) Enter(who Caller, l Limit, must bool) (leave func(), err error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -97,14 +97,14 @@ func (b *Book) leave(all []*account, l Limit) {
 	}
 }
 
-// Exceeds reports whether more came in than the limit says, since they had to.
+// Exceeds reports whether more than the limit are under way, because Enter was called with must.
 func (b *Book) Exceeds(who Caller, l Limit) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.touch(who, time.Now()), func(a *account) bool { return a.exceeds(l) })
 }
 
-// Refuse is the refusal of who would exceed a count: one that has come in by Enter, or one that others keep.
+// Refuse returns the error for a caller that exceeds a count: a count that Enter keeps, or one that is kept elsewhere (Tasks).
 func (b *Book) Refuse(who Caller, l Limit) error {
 	now := time.Now()
 	b.mu.Lock()
@@ -114,10 +114,10 @@ func (b *Book) Refuse(who Caller, l Limit) error {
 	return b.refuse(all[at], l, countWait, now)
 }
 
-// Most is how many a tenant may have.
+// Most returns the count that a tenant may have.
 func (b *Book) Most(tenant string, l Limit) int { return b.limits.of(Caller{Tenant: tenant}).count(l) }
 
-// refuse makes the refusal by one of the accounts.
+// refuse returns the refusal by one of the accounts, and reports it.
 func (b *Book) refuse(a *account, l Limit, wait time.Duration, now time.Time) error {
 	e := &Error{Limit: l, Of: a.who.scope(), Most: a.limits.text(l), Wait: wait}
 	news := now.Sub(a.told[l]) >= tellEvery

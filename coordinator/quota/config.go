@@ -2,15 +2,16 @@ package quota
 
 import "fmt"
 
-// Config says what tenants and credentials may use. The zero value limits what no single user comes near to.
+// Config says what tenants and credentials may use. The zero value has only limits that are far beyond what a single user needs.
 type Config struct {
-	// Tenant are the limits of each tenant, and Credential those of each credential, beside its tenant's.
+	// Tenant holds the limits of each tenant. Credential holds those of each credential, which apply in addition to those of its tenant.
 	Tenant, Credential Limits
-	// Tenants and Credentials have others for single tenants and for the credentials of single tenants, by tenant.
+	// Tenants holds other limits for single tenants, by tenant. Credentials holds other limits for each credential of single tenants, by
+	// tenant. What they leave zero is taken from Tenant and Credential.
 	Tenants, Credentials map[string]Limits
 }
 
-// Validate names the first limit that is out of range.
+// Validate returns an error about the first limit that is out of its range.
 func (c *Config) Validate() error {
 	if c.Credential.Tasks != 0 {
 		return fmt.Errorf("the quota of tasks is one of tenants, not of credentials")
@@ -46,7 +47,7 @@ var (
 // resolved are the limits in force.
 type resolved struct {
 	tenant, credential   *Limits
-	tenants, credentials map[string]*Limits // of those with limits of their own
+	tenants, credentials map[string]*Limits // by tenant; only those that have their own
 }
 
 func (c *Config) resolve() resolved {
@@ -63,7 +64,7 @@ func (c *Config) resolve() resolved {
 	return r
 }
 
-// of are the limits of a tenant, or of a credential where the caller names one.
+// of returns the limits of a tenant, or of a credential if the caller names one.
 func (r *resolved) of(who Caller) *Limits {
 	own, others := r.tenants[who.Tenant], r.tenant
 	if who.Credential != "" {

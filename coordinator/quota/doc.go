@@ -1,8 +1,9 @@
-// Package quota counts what tenants and their credentials use, and refuses what is more than they may (X5). It knows nothing of the wire, of
-// tasks or of how a refusal is told.
+// Package quota counts what tenants and their credentials use, and refuses what is more than they may use (X5). It knows nothing of the
+// wire, of tasks, or of how callers are told of a refusal.
 //
-// There are two kinds of limits. A rate bounds what begins in time; a count bounds what is under way at once. Each holds for the tenant as a
-// whole and, with numbers of its own, for each of the tenant's credentials: what is refused by one of the two is taken from neither.
+// There are two kinds of limits. A rate bounds how many may begin in a given time; a count bounds how many are under way at once. Each
+// applies to a tenant as a whole and, with separate numbers, to each credential of the tenant. What one of the two refuses is taken from
+// neither.
 //
-// What may never be refused is not asked about here: see coordinator/gate/quotas.go.
+// The package is not asked about what may never be refused: see coordinator/gate/quotas.go.
 package quota

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// countWait is when it is worth while to ask again where a count is full: nobody knows when one of those that are under way ends.
+// countWait is the wait that a refusal by a full count tells: nobody knows when one of those under way will end.
 const countWait = time.Second
 
-// Error refuses what is more than a tenant or a credential may use.
+// Error says that a tenant or a credential may not use more.
 type Error struct {
 	Limit Limit
 	Of    string        // "tenant" or "credential"
-	Most  string        // the limit, as settings have it
-	Wait  time.Duration // when a repeat may succeed: to the nanosecond, unless others come first, where the limit is a rate
+	Most  string        // the limit, in the form that settings use
+	Wait  time.Duration // after which a repeat may succeed; exact for a rate, unless other calls come first
 }
 
 var words = [numLimits]string{

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// Limit is one of the limits.
+// Limit names one of the limits.
 type Limit uint8
 
-// The limits. The first are rates, the others counts.
+// The limits. Calls, Submits and Frames are rates, the others are counts.
 const (
 	Calls   Limit = iota // calls that begin
 	Submits              // tasks that are submitted
@@ -18,8 +18,8 @@ const (
 
 	Sessions // open sessions of workers
 	Streams  // other streams that are open, and requests for work that wait
-	Watches  // of those: watches
-	Tasks    // tasks that have not ended; of tenants alone
+	Watches  // watches, which also count as Streams
+	Tasks    // tasks that have not ended; only tenants have this limit
 
 	numRates  = int(Frames) + 1
 	numLimits = int(Tasks) + 1
@@ -29,25 +29,26 @@ var names = [numLimits]string{
 	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams", Watches: "watches", Tasks: "tasks",
 }
 
-// String is the name that settings, errors and metrics have.
+// String returns the name of the limit in settings, errors and metrics.
 func (l Limit) String() string { return names[l] }
 
 // All lists the limits.
 func All() []Limit { return []Limit{Calls, Submits, Frames, Sessions, Streams, Watches, Tasks} }
 
-// IsRate tells rates from counts.
+// IsRate reports whether the limit is a rate; else it is a count.
 func (l Limit) IsRate() bool { return int(l) < numRates }
 
 // Unlimited is a count without a limit.
 const Unlimited = math.MaxInt
 
-// Limits of a tenant, or of each of its credentials. A field that is zero takes its default.
+// Limits are the limits of a tenant, or of each of its credentials. A field that is zero takes its default.
 type Limits struct {
 	Calls, Submits, Frames            Rate
 	Sessions, Streams, Watches, Tasks int
 }
 
-// Defaults of a tenant. Rates depend on the machine and tasks on the disk, so that neither is limited; nor is there one for single credentials.
+// Defaults for a tenant. Rates and Tasks have no default limit, because the right one depends on the machine and its disk. Single credentials
+// have none.
 const (
 	defaultSessions = 20_000
 	defaultStreams  = 20_000
@@ -80,7 +81,7 @@ func (l *Limits) count(which Limit) int {
 	return [...]int{l.Sessions, l.Streams, l.Watches, l.Tasks}[int(which)-numRates]
 }
 
-// text is a limit as settings have it.
+// text returns the value of a limit in the form that settings use.
 func (l *Limits) text(which Limit) string {
 	if which.IsRate() {
 		return l.rate(which).String()
@@ -91,7 +92,7 @@ func (l *Limits) text(which Limit) string {
 	return "none"
 }
 
-// or is l with what it lacks taken from others.
+// or returns l with its zero fields taken from others.
 func (l *Limits) or(others *Limits) *Limits {
 	return &Limits{
 		Calls: cmp.Or(l.Calls, others.Calls), Submits: cmp.Or(l.Submits, others.Submits), Frames: cmp.Or(l.Frames, others.Frames),
@@ -100,7 +101,7 @@ func (l *Limits) or(others *Limits) *Limits {
 	}
 }
 
-// Ranges of what may be set.
+// Ranges of the rates that may be set.
 const (
 	leastRate = 1.0 / (24 * 60 * 60) // one a day
 	mostRate  = 1_000_000

@@ -7,31 +7,30 @@ import (
 	"time"
 )
 
-// Pacer lets something that should be rare happen one at a time for each of many keys, however often it is asked for. It is safe for concurrent
-// use.
+// Pacer hands out turns at a rate, for each of many keys separately. It is for things that should be rare. It is safe for concurrent use.
 type Pacer struct {
 	rate Rate
 	most time.Duration
 
 	mu    sync.Mutex
 	paid  map[string]time.Time
-	swept time.Time // when those that owe nothing were last looked for
+	swept time.Time // when keys that owe nothing were last removed
 }
 
-// Bounds of the keys that a pacer remembers. Beyond the second all others share one.
+// Bounds of the keys that a pacer remembers. From fewKeys on it removes keys that owe nothing. Beyond mostKeys all further keys share one.
 const (
 	fewKeys    = 4096
 	mostKeys   = 65536
 	sweepEvery = time.Second
 )
 
-// NewPacer makes a pacer of turns that are at most so far away.
+// NewPacer returns a pacer of rate r, which gives no turn that is further away than most.
 func NewPacer(r Rate, most time.Duration) *Pacer {
 	return &Pacer{rate: r, most: most, paid: map[string]time.Time{}}
 }
 
-// Turn takes the next turn of a key and tells how far it is away; ok is false where that is too far: then none was taken, and wait is how long it takes
-// until one is at hand.
+// Turn takes the next turn of a key and returns how far away it is. If that is too far, ok is false, no turn was taken, and wait is how far away the
+// turn would have been.
 func (p *Pacer) Turn(key string) (wait time.Duration, ok bool) {
 	now := time.Now()
 	p.mu.Lock()
@@ -44,7 +43,7 @@ func (p *Pacer) Turn(key string) (wait time.Duration, ok bool) {
 	return wait, true
 }
 
-// known is the key by which turns are remembered.
+// known returns the key under which the turns of key are remembered.
 func (p *Pacer) known(key string, now time.Time) string {
 	if _, ok := p.paid[key]; ok {
 		return key
@@ -59,7 +58,7 @@ func (p *Pacer) known(key string, now time.Time) string {
 	return key
 }
 
-// Pause waits for a turn that is that far away, or until ctx ends.
+// Pause sleeps for wait, or until ctx ends.
 func Pause(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Rate allows PerSecond on average and Burst at once. The zero value, and an infinite PerSecond, is no limit.
+// Rate allows PerSecond on average and Burst at once. The zero value, or an infinite PerSecond, means no limit.
 type Rate struct {
 	PerSecond float64
-	Burst     uint32 // 0: what PerSecond allows in a second, at least 1
+	Burst     uint32 // 0: PerSecond rounded down, at least 1
 }
 
-// longest bounds spans, so that none overflows.
+// longest is the longest span. It keeps the conversion to a Duration from overflowing.
 const longest = 365 * 24 * time.Hour
 
 func (r Rate) limits() bool { return r.PerSecond > 0 && !math.IsInf(r.PerSecond, 1) }
@@ -24,13 +24,13 @@ func (r Rate) burst() float64 {
 	return max(1, math.Floor(r.PerSecond))
 }
 
-// span is the time in which the rate allows n, rounded down: so a burst that is taken one by one is never more than one that is taken at once.
+// span returns how long the rate takes to allow n. It rounds down, so that n single takings never cost more than n at once.
 func (r Rate) span(n float64) time.Duration {
 	return time.Duration(min(n/r.PerSecond*float64(time.Second), float64(longest)))
 }
 
-// wait is how long it takes until n may be taken, where all that was taken is paid back at paid; 0: at once. More than the burst may be taken at
-// once too, when all is paid back: later takings wait the longer for it.
+// wait returns how long it takes until n may be taken, if all that was taken before is paid back at paid; 0 means at once. More than the burst
+// may also be taken at once, but only when all is paid back; later takings then wait longer.
 func (r Rate) wait(paid, now time.Time, n int) time.Duration {
 	owed := max(paid.Sub(now), 0)
 	return max(owed-r.span(max(r.burst()-float64(n), 0)), 0)
@@ -44,7 +44,7 @@ func (r Rate) take(paid, now time.Time, n int) time.Time {
 	return paid.Add(r.span(float64(n)))
 }
 
-// String is the rate as settings have it: 50/s, or 50/s:200 with a burst of its own; "none".
+// String returns the rate in the form that settings use: 50/s, or 50/s:200 if Burst is set, or "none".
 func (r Rate) String() string {
 	if !r.limits() {
 		return "none"

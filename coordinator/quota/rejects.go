@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// rejectPace is the pace of what is wrong, by credential (X5): of reports by unary calls that are REJECTED, and of calls over its quotas. Each has its
-// turn, and what comes sooner is answered in its turn. Nothing that is right waits.
+// rejectPace is how fast one credential gets the answers that Rejects slows down (X5): answers that are asked for faster wait for their turn. A caller
+// that does nothing wrong never waits.
 var rejectPace = Rate{PerSecond: 100, Burst: 1000}
 
-// longestReject is the longest wait for a turn.
+// longestReject is the longest wait for a turn. After it the answer is given in any case.
 const longestReject = time.Second
 
-// Rejects paces answers that are no use to who gets them: to reports that no worker says that obeys the protocol, and to calls that come although their
-// quota is used up.
+// Rejects slows down answers that no correct caller asks for: REJECTED verdicts about unary reports, and refusals of calls whose quota is used up.
 type Rejects struct{ pacer *Pacer }
 
-// NewRejects makes a pace of its own.
+// NewRejects returns Rejects that has seen no caller yet.
 func NewRejects() Rejects { return Rejects{NewPacer(rejectPace, longestReject)} }
 
-// Answer waits before such an answer is given, and returns for how long it did.
+// Answer waits for the caller's turn to get such an answer, at most a second, and returns how long it waited.
 func (r Rejects) Answer(ctx context.Context, who Caller) time.Duration {
 	wait, _ := r.pacer.Turn(who.Tenant + "\x00" + who.Credential)
 	begin := time.Now()

@@ -2,15 +2,15 @@ package quota
 
 import "time"
 
-// Use is a limit, and how much of it is used.
+// Use is a limit of a caller, and how much of it is used.
 type Use struct {
 	Limit Limit
 	Of    string // "tenant" or "credential"
-	Most  string // as settings have it
-	Used  int    // of a count; 0 for rates, and for what others count
+	Most  string // the limit, in the form that settings use
+	Used  int    // for a count; 0 for a rate, and for Tasks, which the engine counts
 }
 
-// Usage shows the limits of a caller, those of the tenant first.
+// Usage returns the limits of a caller and of its tenant, those of the tenant first.
 func (b *Book) Usage(who Caller) []Use {
 	b.mu.Lock()
 	defer b.mu.Unlock()
