@@ -93,34 +93,43 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// W8: a verdict that is on its way while the stream is taken over goes to the new stream.
+// W8: a verdict that is on its way while the stream is taken over goes to the new stream. The old one ends then, also where it had ended before and
+// waited for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
-	st := memstore.New()
-	serve(t, st, func(t *testing.T, r *rig) {
-		old, a := r.accepted(t, "w", 1, nil)
-		r.submitAll(t, 1)
-		work := old.given(1)
-		synctest.Wait()
-		release := hold(st)
-		corr := old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
-		synctest.Wait()
-		tk := r.talk(t, "w")
-		h := hello("w")
-		goOn(a, 2)(h)
-		tk.say(h)
-		if b := hear[*lessorv1.Accept](tk); b.GetNextSeq() != 2 {
-			t.Errorf("the report under way was not counted: %v", b)
-		}
-		tk.say(registration(1))
-		synctest.Wait()
-		release()
-		m := tk.next()
-		wantText(t, "corr", m.GetCorr(), corr)
-		did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
-		hear[*lessorv1.Reset](old)
-		_ = old.over()
-	})
+	for name, lose := range map[string]func(*talker){
+		"a half open line":   func(*talker) {},
+		"after a half close": func(tk *talker) { _ = tk.stream.CloseSend(); synctest.Wait() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			serve(t, st, func(t *testing.T, r *rig) {
+				old, a := r.accepted(t, "w", 1, nil)
+				r.submitAll(t, 1)
+				work := old.given(1)
+				synctest.Wait()
+				release := hold(st)
+				corr := old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+				synctest.Wait()
+				lose(old)
+				tk := r.talk(t, "w")
+				h := hello("w")
+				goOn(a, 2)(h)
+				tk.say(h)
+				if b := hear[*lessorv1.Accept](tk); b.GetNextSeq() != 2 {
+					t.Errorf("the report under way was not counted: %v", b)
+				}
+				tk.say(registration(1))
+				synctest.Wait()
+				release()
+				m := tk.next()
+				wantText(t, "corr", m.GetCorr(), corr)
+				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
+				hear[*lessorv1.Reset](old)
+				_ = old.over()
+			})
+		})
+	}
 }
 
 // W8: what waits for a worker waits for a minute. After that, and after a restart of the coordinator, the sequences begin anew, and what was never

@@ -100,18 +100,27 @@ func (o *outbox) proceed() {
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stream, o.closed = nil, true
-	o.changed.Broadcast()
+	o.part()
 }
 
 // forget drops all that waits, now and later.
 func (o *outbox) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stream, o.closed, o.gone = nil, true, true
+	o.gone = true
 	o.waiting, o.sent, o.again, o.unacked = waiting{}, retained{}, nil, unacked{}
 	o.resends.stop()
+	o.part()
+}
+
+// part leaves the stream, if there is one. One that is ending, and has waited for what was under way, is over by that: its writer says so.
+func (o *outbox) part() {
+	ss := o.stream
+	o.stream, o.closed = nil, true
 	o.changed.Broadcast()
+	if ss != nil && ss.closing {
+		o.start(ss)
+	}
 }
 
 // size is about how many bytes wait for a worker that is to come back.
