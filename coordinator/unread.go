@@ -79,9 +79,11 @@ func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 		return nil, err
 	}
 	if leases {
-		if free, err = places.take(ctx); err != nil {
+		again, err := places.take(ctx)
+		if err != nil {
 			return nil, err
 		}
+		free = again
 	}
 	handed = true
 	return &largeAnswer{m.(proto.Message), free}, nil

@@ -123,6 +123,25 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	})
 }
 
+// X5: a request for work whose caller is gone by the time that there is some ends as that of any other who is gone.
+func TestLeaseOfACallerWhoIsGone(t *testing.T) {
+	t.Attr("rules", "X5")
+	conn := withPlaces{}.TagConn(t.Context(), nil)
+	ctx, cancel := context.WithCancel(conn)
+	_, err := inItsPlace(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
+		for range mostUnread { // answers that nobody reads
+			if _, err := conn.Value(unreadKey{}).(unread).take(conn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		return &lessorv1.LeaseResponse{}, nil
+	})
+	if code := status.Code(err); code != codes.Canceled {
+		t.Errorf("ended with %v, want CANCELLED", err)
+	}
+}
+
 // What is sent is what proto writes, whatever its size, from the pool and not; and it takes no more than twice its size.
 func TestEncode(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 33 << 10, 100 << 10, 600 << 10, 3 << 20} {
