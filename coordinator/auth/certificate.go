@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// CertificatePrefix begins the id of a certificate as a credential.
+// CertificatePrefix is how the credential id of a certificate begins.
 const CertificatePrefix = "cert-"
 
-// Scheme of the name in a certificate that says who its holder is: lessor://TENANT/ROLE/SUBJECT.
+// Scheme is the scheme of the URI in a certificate that names its holder: lessor://TENANT/ROLE/SUBJECT.
 const Scheme = "lessor"
 
-const idBytes = 20 // of the hash
+const idBytes = 20 // of the hash, in the id
 
-// CertificateID names a certificate: the beginning of its SHA-256.
+// CertificateID returns the credential id of a certificate: "cert-" and the first 20 bytes of its SHA-256, in hex.
 func CertificateID(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return CertificatePrefix + hex.EncodeToString(sum[:idBytes])
@@ -30,8 +30,9 @@ func isCertificate(id string) bool {
 	return ok && err == nil && len(raw) == idBytes && strings.ToLower(digits) == digits
 }
 
-// Certified tells who a client certificate speaks for that was verified already. It is the zero Identity where the certificate has no name of
-// ours: such a one lets nobody in, but may be asked for beside a token. The error is an *Error; beside it stands who that is, where the name can be read.
+// Certified returns who a client certificate speaks for, which TLS has verified already. If the certificate does not name a holder (see Scheme), it
+// returns the zero Identity: such a certificate lets nobody in, but may be required in addition to a token. The error is an *Error; the Identity returned
+// with it says who the certificate names, if that can be read.
 func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, error) {
 	who, err := named(cert)
 	if err != nil || who.Tenant == "" {
@@ -48,7 +49,7 @@ func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, er
 	return who, nil
 }
 
-// named reads the name of ours in a certificate; there may be one.
+// named returns the holder that a certificate names in a URI of our scheme. More than one such URI is an error.
 func named(cert *x509.Certificate) (who Identity, err error) {
 	for _, uri := range cert.URIs {
 		if uri.Scheme != Scheme {
@@ -76,7 +77,7 @@ func parseName(uri *url.URL) (Identity, error) {
 	return who, nil
 }
 
-// Name is the name of a certificate that speaks for a subject in a role. The error is a *lease.FieldError.
+// Name returns the URI that names the holder of a certificate. The error is a *lease.FieldError.
 func Name(r Request) (*url.URL, error) {
 	if err := r.check(); err != nil {
 		return nil, err

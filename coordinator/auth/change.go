@@ -12,20 +12,20 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Lifetimes of a token.
+// Lifetimes of a token, by default and at most.
 const (
 	DefaultLife = 24 * time.Hour
 	MaxLife     = 366 * 24 * time.Hour
 )
 
-// Limits of a tenant, and how long a token is still listed after its end.
+// Limits of a tenant. listed is how long a token is still listed after its expiry.
 const (
 	maxTokens = 10_000
 	maxKeys   = 100
 	listed    = 7 * 24 * time.Hour
 )
 
-// Request says what token is wanted.
+// Request describes a token to be created.
 type Request struct {
 	Tenant   string
 	Role     Role
@@ -34,7 +34,7 @@ type Request struct {
 	IssuedBy string
 }
 
-// check returns a *lease.FieldError for what is bad.
+// check returns a *lease.FieldError for the first bad field.
 func (r *Request) check() error {
 	limits := lease.DefaultLimits()
 	for _, f := range []struct{ name, value string }{{"tenant", r.Tenant}, {"subject", r.Subject}} {
@@ -57,7 +57,7 @@ func (r *Request) check() error {
 	return nil
 }
 
-// Create issues a token. The first one of a tenant makes its first key. The token is nowhere but in the answer.
+// Create issues a token. If the tenant has no key yet, it makes one. Only the caller gets the token: the store does not hold it.
 func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token string, t records.Token, err error) {
 	if err := r.check(); err != nil {
 		return "", t, err
@@ -81,7 +81,7 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	return sign(key.ID, key.Secret, c), t, err
 }
 
-// signing finds the key that signs for a tenant. Where there is none it makes one, which is then also in fresh.
+// signing returns the key that signs for a tenant. If there is none it makes one, which it returns in fresh too.
 func (k *Keyring) signing(tenant string, now time.Time) (key records.SigningKey, fresh []records.SigningKey) {
 	for _, key := range k.Keys(tenant) {
 		if key.RetiresAt == 0 {
@@ -96,7 +96,7 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 	return records.SigningKey{Tenant: tenant, ID: newID("s"), Secret: newSecret(), CreatedAt: lease.WallOf(now)}
 }
 
-// stale lists the tokens of a tenant that ended long ago, and counts all.
+// stale returns the tokens of a tenant that ended long ago, and the number of all its tokens.
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all int) {
 	for _, t := range k.List(tenant) {
 		all++
@@ -107,8 +107,8 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all 
 	return old, all
 }
 
-// Revoke ends a token of the tenant, or a certificate that speaks for it, for ever. It returns when that is durable and in force. Revoking
-// again changes nothing. The error is ErrNotFound where the tenant has no such token (X2, X3).
+// Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
+// Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token (X2, X3).
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
@@ -130,8 +130,8 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	return t, k.commit(ctx, change{tenant: tenant, about: id, tokens: []records.Token{t}})
 }
 
-// Rotate makes a new key sign for the tenant. Older ones go on to verify: until the last of their tokens has expired, or where retire is not
-// nil for that long at most; 0 ends their tokens at once.
+// Rotate makes a new key, which signs for the tenant from then on. Older keys go on to verify until the last of their tokens has expired,
+// but if retire is not nil, for at most that long. A retire of 0 ends their tokens at once.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
@@ -158,7 +158,7 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	return key, k.commit(ctx, c)
 }
 
-// retirement is when an older key stops to verify; it never lies later than it did.
+// retirement returns when an older key stops to verify. That is never later than was set before.
 func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now time.Time) lease.Wall {
 	end := lease.WallOf(now)
 	for _, t := range k.List(key.Tenant) {
@@ -175,7 +175,7 @@ func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now 
 	return end
 }
 
-// change is what one commit does.
+// change is what one commit changes.
 type change struct {
 	tenant string
 	about  string               // id of the token or key that it is about

@@ -1,16 +1,16 @@
-// Package auth knows who may come in: it issues signed tokens, verifies them, and takes them back (X1, X3). It knows nothing of gRPC or HTTP.
+// Package auth issues the signed tokens that let callers in, verifies them, and revokes them (X1, X3). It knows nothing of gRPC or HTTP.
 //
 // A token is text:
 //
 //	lsr_<key>.<payload>.<mac>
 //
-// The key is the id of the signing key, in clear, so that it is found without guessing. The payload is base64url of JSON: token id, audience,
-// tenant, role, subject, issued and expiry in seconds since 1970. The mac is base64url of an HMAC-SHA256 over all that stands before it.
-// Nothing of the payload is looked at before the mac was found good.
+// The key is the id of the signing key, in clear, so that the key is found without trying all. The payload is base64url of JSON: token id,
+// audience, tenant, role, subject, issued and expiry in seconds since 1970. The mac is base64url of an HMAC-SHA256 over everything before it.
+// Nothing in the payload is read before the mac is found good.
 //
-// Each tenant has keys of its own. One of them signs; older ones verify until they retire. A Keyring has all keys and tokens in memory and writes
-// each change to the store before it takes effect, so that a token is good or revoked from the moment the change was answered, and after
-// every restart. A token that the store does not know is not good, whoever signed it: what List shows is all there is.
+// Each tenant has its own keys. One of them signs; older ones verify until they retire. A Keyring holds all keys and tokens in memory, and writes
+// each change to the store before the change takes effect. So a token is good, or revoked, from the moment the change is answered, and after
+// every restart. A token that is not in the store is not good, whoever signed it: List returns all tokens that there are.
 //
-// Secrets are compared in constant time, and no error or record that leaves the package has one in it.
+// Secrets are compared in constant time. No error that leaves the package contains a secret.
 package auth

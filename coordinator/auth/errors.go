@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// Problem is why a credential is not good, as a word for programs.
+// Problem says why a credential is not good, as a word for programs.
 type Problem string
 
-// The problems. Each is told to the caller; none of them says more than what the holder of the token can know.
+// The problems. The caller is told which one it is; none reveals more than the holder of the token can know.
 const (
 	Missing      Problem = "missing"       // none was sent
-	Malformed    Problem = "malformed"     // it has not the form of a token or of an identity
+	Malformed    Problem = "malformed"     // it does not have the form of a token, or of an identity in a certificate
 	UnknownKey   Problem = "unknown_key"   // no key of this coordinator has this id, or it has retired
 	BadSignature Problem = "bad_signature" // that key did not sign it
 	BadAudience  Problem = "wrong_audience"
 	Expired      Problem = "expired"
-	Unknown      Problem = "unknown" // signed by the right key, and not known: the store was restored, or it was forgotten long after its end
+	Unknown      Problem = "unknown" // signed by the right key, but not in the store: the store was restored, or the token ended long ago
 	Revoked      Problem = "revoked"
 	Conflict     Problem = "conflict" // the token and the certificate of one caller name different tenants
 )
@@ -34,7 +34,7 @@ var problemWords = map[Problem]string{
 	Conflict:     "the token and the client certificate are of different tenants",
 }
 
-// Error says that a credential is not good. It never has any part of the credential in it.
+// Error says that a credential is not good. It never contains any part of the credential.
 type Error struct{ Problem Problem }
 
 func (e *Error) Error() string { return problemWords[e.Problem] }
@@ -42,7 +42,7 @@ func (e *Error) Error() string { return problemWords[e.Problem] }
 // ErrNotFound means that the tenant has no such token.
 var ErrNotFound = errors.New("no such token")
 
-// LimitError means that a tenant has as many of something as it may have.
+// LimitError means that a tenant has reached its limit of tokens or keys.
 type LimitError struct {
 	What string
 	Most int
@@ -52,7 +52,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the limit of %d %s is reached", e.Most, e.What)
 }
 
-// Ended is why the credential of a call came to its end while the call was under way; nil if it did not.
+// Ended returns the *Error for which the gate ended the call of ctx, because its credential ended while the call was under way; else nil.
 func Ended(ctx context.Context) error {
 	if bad := (*Error)(nil); errors.As(context.Cause(ctx), &bad) {
 		return bad

@@ -13,39 +13,40 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// DefaultAudience is what tokens are for where nothing else is set.
+// DefaultAudience is the audience of tokens if none is configured.
 const DefaultAudience = "lessor"
 
-// Identity is who a credential speaks for, and until when.
+// Identity says who a credential speaks for, and until when.
 type Identity struct {
 	Tenant     string
 	Role       Role
 	Subject    string    // who, for histories and logs
 	Credential string    // id of the token, or of the certificate
-	Until      time.Time // when the credential ends by itself
+	Until      time.Time // when the credential ends, if it is not revoked before
 }
 
-// Keeper makes records durable and returns nil once they are, whatever becomes of ctx meanwhile, which is that of the call to the keyring; about is
-// the id of the token or key that they are about. It is called by one goroutine at a time.
+// Keeper makes records durable, and returns nil once they are, even if ctx ends meanwhile. ctx is that of the call to the keyring; about is the id
+// of the token or key that the change is about. Only one goroutine at a time calls it.
 type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batch)) error
 
-// Keyring has the signing keys and tokens of a store. It is safe for concurrent use.
+// Keyring holds the signing keys and tokens of a store. It is safe for concurrent use.
 type Keyring struct {
 	audience string
 	keep     Keeper
 	changed  func()
 
-	changing sync.Mutex // one change after the other; taken before mu
+	changing sync.Mutex // held by a change, so that there is one at a time; locked before mu
 
 	mu     sync.RWMutex
 	keys   map[string]records.SigningKey // by id
 	tokens map[name]records.Token
 }
 
-// name of a credential. That of a certificate is known to all who see it, so that the tenant is part of it.
+// name identifies a credential. The tenant is part of it, because everybody who sees a certificate knows the id of it.
 type name struct{ tenant, id string }
 
-// Open reads the keys and tokens of a store. keep writes changes; changed is called after each that can end a credential, when it holds.
+// Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls changed after every change, once the change is
+// in force.
 func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyring, error) {
 	k := &Keyring{
 		audience: cmp.Or(audience, DefaultAudience), keep: keep, changed: changed,
@@ -64,7 +65,8 @@ func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyrin
 	return k, nil
 }
 
-// Verify tells who a token speaks for. The error is an *Error; beside it stands for whom the token was issued, where its signature is good.
+// Verify returns who a token speaks for. The error is an *Error. If the signature is good and the token is refused all the same, the Identity says
+// for whom it was issued.
 func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	if token == "" {
 		return Identity{}, &Error{Missing}
@@ -99,7 +101,7 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	return who, nil
 }
 
-// standing is what is known against a token with a good signature; empty: nothing.
+// standing returns what the store says against a token with a good signature, or "" if nothing.
 func (k *Keyring) standing(n name) Problem {
 	t, ok := k.tokens[n]
 	switch {
@@ -111,7 +113,7 @@ func (k *Keyring) standing(n name) Problem {
 	return ""
 }
 
-// Recheck looks again at a token that was good, and tells until when it still is. The error is an *Error (X3).
+// Recheck checks again a token that was good before, and returns until when it still is. The error is an *Error (X3).
 func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -131,12 +133,12 @@ func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	return end, nil
 }
 
-// retired reports whether a key verifies no more.
+// retired reports whether a key has stopped to verify tokens.
 func retired(key records.SigningKey, now time.Time) bool {
 	return key.RetiresAt != 0 && !now.Before(key.RetiresAt.Time())
 }
 
-// until is the end of a token: its own, or that of its key.
+// until returns when a token ends: at its own expiry or when its key retires, whichever is first.
 func until(expires time.Time, key records.SigningKey) time.Time {
 	if key.RetiresAt != 0 && key.RetiresAt.Time().Before(expires) {
 		return key.RetiresAt.Time()
@@ -144,7 +146,7 @@ func until(expires time.Time, key records.SigningKey) time.Time {
 	return expires
 }
 
-// List shows the tokens of a tenant, oldest first.
+// List returns the tokens of a tenant, oldest first.
 func (k *Keyring) List(tenant string) []records.Token {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -160,7 +162,7 @@ func (k *Keyring) List(tenant string) []records.Token {
 	return all
 }
 
-// Keys shows the keys of a tenant, oldest first. They have their secrets.
+// Keys returns the keys of a tenant, oldest first, secrets included.
 func (k *Keyring) Keys(tenant string) []records.SigningKey {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -2,7 +2,7 @@ package auth
 
 import "strings"
 
-// Role is what the holder of a credential may do; several of them make a set (X2).
+// Role is what the holder of a credential may do. It is also used as a set of roles (X2).
 type Role uint8
 
 // The roles.
@@ -10,7 +10,7 @@ const (
 	Worker   Role = 1 << iota // takes tasks and reports on them
 	Producer                  // submits tasks, and looks at, cancels and retries them
 	Operator                  // does everything within the tenant
-	Viewer                    // looks, and changes nothing
+	Viewer                    // sees everything within the tenant, and changes nothing
 
 	// Nobody is the empty set, Everybody the full one.
 	Nobody    Role = 0
@@ -29,7 +29,7 @@ func ParseRole(name string) (Role, bool) {
 	return Nobody, false
 }
 
-// String lists the names of the set.
+// String returns the names in the set, joined by "or".
 func (r Role) String() string {
 	var names []string
 	for one := Worker; one <= Viewer; one <<= 1 {
@@ -40,5 +40,5 @@ func (r Role) String() string {
 	return strings.Join(names, " or ")
 }
 
-// Has reports whether the sets share a role.
+// Has reports whether the two sets have a role in common.
 func (r Role) Has(other Role) bool { return r&other != 0 }

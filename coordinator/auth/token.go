@@ -13,8 +13,8 @@ import (
 
 const (
 	tokenPrefix = "lsr_"
-	maxToken    = 4 << 10 // bytes; the longest that is issued is shorter
-	// purpose keeps a mac of a token from being good for anything else that is signed with a key of this kind.
+	maxToken    = 4 << 10 // bytes; every token that is issued is shorter
+	// purpose is part of what is signed. It keeps the mac of a token from being good for anything else that the key may sign.
 	purpose = "lessor bearer token\n"
 )
 
@@ -29,7 +29,7 @@ type claims struct {
 	Expires  int64  `json:"exp"`
 }
 
-// text is strict, so that one token has one text.
+// text is strict, so that a token has only one form.
 var text = base64.RawURLEncoding.Strict()
 
 // sign writes a token.
@@ -39,7 +39,7 @@ func sign(key string, secret []byte, c claims) string {
 	return signed + "." + text.EncodeToString(mac(secret, signed))
 }
 
-// parts of a token, of which nothing was verified yet.
+// parts are the parts of a token. Nothing of them is verified yet.
 type parts struct {
 	key, signed, payload string
 	mac                  []byte
@@ -82,7 +82,7 @@ func (c claims) expires() time.Time { return time.Unix(c.Expires, 0) }
 
 var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// newID is unguessable, so that ids of several stores do not meet.
+// newID returns an unguessable id, so that the ids of different stores never coincide.
 func newID(prefix string) string {
 	var raw [10]byte
 	_, _ = rand.Read(raw[:]) // never fails

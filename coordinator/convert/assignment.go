@@ -10,15 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Assigner writes assignments: what the holders of leases get.
+// Assigner makes assignments: the messages that tell the holders of leases what to do.
 type Assigner struct {
-	// Tokens go out with every lease; CallbackURL, which they are good for, is empty without an HTTP listener.
+	// Tokens makes the task tokens, which every assignment has. CallbackURL is where they can be used; it is empty without an HTTP listener.
 	Tokens      Tokens
-	CallbackURL string // set before anything is served
+	CallbackURL string // set before the coordinator serves, and not changed after
 }
 
-// Assignments turns new leases into what their holders need, payloads and checkpoints included. A task that was deleted since
-// is left out: its lease has ended.
+// Assignments returns what the holders of new leases need, payloads and checkpoints included. It leaves out a task that was deleted since: its lease
+// has ended.
 func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	at := &Times{Now: now}
@@ -37,7 +37,8 @@ func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.G
 	return all, nil
 }
 
-// payloadFor is the payload of a task, which the engine may have kept in memory for the grant; nil where the task was deleted since.
+// payloadFor returns the payload of a task. The engine may have kept it in memory for the grant; else it is read. It is nil if the task was deleted
+// since.
 func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	if len(t.Spec.Payload) == t.Spec.Size {
 		return t.Spec.Payload, nil
@@ -45,14 +46,15 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
-// assigned is memory for an assignment. All of an answer are made at once.
+// assigned is the memory of one assignment. That of all assignments in an answer is allocated at once.
 type assigned struct {
 	whole lessorv1.Assignment
 	task  lessorv1.Task
 	spec  lessorv1.TaskSpec
 }
 
-// assignment writes one into m. It leaves out the server's time, which all of an answer share; nil where the task was deleted since.
+// assignment writes one assignment into m, and returns it, or nil if the task was deleted since. It does not set the server's time, which all
+// assignments of an answer share.
 func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.Now)
@@ -76,11 +78,11 @@ func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *a
 		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: a.CallbackURL,
 	}
-	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // which begins with it
+	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // an attempt id begins with the id of its task
 	return &m.whole, nil
 }
 
-// runSeq orders the tasks of a run.
+// runSeq returns a number that orders the tasks of a run, or 0 for a task without a run.
 func runSeq(t *lease.Task) uint64 {
 	if t.Spec.RunID == "" {
 		return 0
@@ -88,8 +90,8 @@ func runSeq(t *lease.Task) uint64 {
 	return t.ID.Seq
 }
 
-// showWork shows a task as its worker needs it, but for its id. What stands in the assignment itself, and what only the coordinator goes by, is left
-// out: an assignment is made, sent and read once for each attempt, and these were half of it.
+// showWork writes a task as its worker needs it, except for its id. It leaves out what the assignment itself says, and what only the coordinator
+// needs: that was half of an assignment, which is made, sent and read for each attempt.
 func showWork(m *assigned, at *Times, t *lease.Task) {
 	s := t.Spec
 	m.task = lessorv1.Task{

@@ -14,19 +14,19 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// traceField is no part of what an idempotency key stands for (T1).
+// traceField is left out of digests: it may differ between submits with the same idempotency key (T1).
 const traceField protoreflect.FullName = "lessor.v1.TaskSpec.trace_meta"
 
-// DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, but for
-// traceField. It tells a repeated submit from another one under the same idempotency key (T1), and is stored. Protobuf's own encoding promises no
-// order, so this one is ours and never changes: fields in the order of their numbers, map entries in the order of their keys, every
-// value with its length. A field at its zero value is left out, so that fields added later leave old digests as they are.
+// DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, except for
+// traceField. It tells a repeated submit from a different one under the same idempotency key (T1). Digests are stored, and protobuf's own
+// encoding promises no order. So this encoding is our own and never changes: fields in the order of their numbers, map entries in the order of
+// their keys, every value with its length. A field at its zero value is left out, so that fields added later do not change old digests.
 func DigestOf(m proto.Message) lease.Digest {
 	sum := Fingerprint(m)
 	return lease.Digest(sum[:len(lease.Digest{})])
 }
 
-// Fingerprint identifies the content of a message together with words that come before it.
+// Fingerprint identifies the content of a message, and the given words, which it hashes first.
 func Fingerprint(m proto.Message, words ...string) [sha256.Size]byte {
 	d := digester{sha256.New()}
 	for _, w := range words {
@@ -48,7 +48,7 @@ func (d digester) bytes(b []byte) {
 	d.h.Write(b)
 }
 
-// message writes the number of fields that are set, then each.
+// message writes the number of fields that are set, then each field.
 func (d digester) message(m protoreflect.Message) {
 	var set []protoreflect.FieldDescriptor
 	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -79,7 +79,7 @@ func (d digester) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	}
 }
 
-// entries writes a map by its keys, which are strings in all of our messages.
+// entries writes a map in the order of its keys, which are strings in all of our messages.
 func (d digester) entries(m protoreflect.Map) {
 	var keys []string
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {

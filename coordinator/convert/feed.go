@@ -5,12 +5,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// ProgressProto shows the newest progress of a running attempt.
+// ProgressProto converts the newest progress of a running attempt.
 func ProgressProto(f *lease.Feedback) *lessorv1.Progress {
 	return &lessorv1.Progress{Fraction: f.Fraction, Message: f.Message, Stage: f.Stage, Metrics: f.Metrics, Attempt: f.Attempt}
 }
 
-// ChunksProto shows pieces of output.
+// ChunksProto converts pieces of output.
 func ChunksProto(chunks []lease.Chunk) []*lessorv1.FeedbackChunk {
 	all := make([]*lessorv1.FeedbackChunk, len(chunks))
 	for i, c := range chunks {

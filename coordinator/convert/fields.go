@@ -13,27 +13,27 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Limits of what a worker asks for.
+// Limits of a worker's request for work.
 const (
-	MaxParallel = 10_000 // slots of a session
+	MaxParallel = 10_000 // slots of a session, in all or for one type
 	maxQueues   = 100
 	maxTypes    = 1000
 )
 
-// MaxReason is the length of the words that a caller gives for a cancel or a release, in bytes.
+// MaxReason is the greatest length of the reason that a caller gives for a cancel or a release, in bytes.
 const MaxReason = 1024
 
-// DefaultWorkspace stands in where a request leaves workspace_id empty.
+// DefaultWorkspace is the workspace of a request whose workspace_id is empty.
 const DefaultWorkspace = "default"
 
-// Fields reads the fields of a request one by one and remembers the first that is bad, so that a parser reads top to bottom and
-// checks once at its end. Names are paths, for example "retry_policy.max_backoff".
+// Fields reads the fields of a request one by one and remembers the first bad one in Err. So a parser can read from top to bottom and check
+// once at its end. The names of fields are paths, for example "retry_policy.max_backoff".
 type Fields struct {
 	Limits lease.Limits
 	Err    *lease.FieldError
 }
 
-// Fail reports a bad field: its value's problem and the limit.
+// Fail reports a bad field. The text says what is wrong with its value, and the limit.
 func (f *Fields) Fail(name, format string, args ...any) {
 	f.keep(&lease.FieldError{Field: name, Problem: fmt.Sprintf(format, args...)})
 }
@@ -65,7 +65,7 @@ func (f *Fields) Workspace(name, value string) string {
 	return w
 }
 
-// TaskID reads a task id. One of the wrong form names no task, as a random one does (S4).
+// TaskID reads a task id. known is false if the id has the wrong form: then it names no task, like an id made up at random (S4).
 func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	if f.Required("task_id", value); f.Err != nil {
 		return lease.TaskID{}, false
@@ -73,7 +73,7 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	return lease.ParseTaskID(value)
 }
 
-// longestSpan keeps a span within time.Duration; every limit is far below it.
+// longestSpan keeps a duration, in seconds, within time.Duration; every limit is far below it.
 const longestSpan = math.MaxInt64 / int64(time.Second)
 
 // Span reads a duration that cannot be negative; absent is 0.
@@ -89,10 +89,10 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	return d.AsDuration()
 }
 
-// latestSecond is the last that fits a lease.Wall.
+// latestSecond is the last second since 1970 that fits a lease.Wall.
 const latestSecond = math.MaxInt64/int64(time.Second) - 1
 
-// Wall reads a timestamp; absent is 0. The very start of 1970 becomes the nanosecond after it, since it was sent.
+// Wall reads a timestamp; an absent one is 0. The very start of 1970 becomes one nanosecond later, so that it does not look absent.
 func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	switch {
 	case ts == nil:
@@ -107,10 +107,10 @@ func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	return max(1, lease.Wall(ts.GetSeconds()*int64(time.Second)+int64(ts.GetNanos())))
 }
 
-// maxItems is the most that anybody may ask for at once: tasks of a Lease, items of a page.
+// maxItems is how many tasks of a Lease, or items of a page, a caller may ask for.
 const maxItems = 1000
 
-// Items reads how many are asked for; 0 stands for the default.
+// Items reads how many items a caller asks for; 0 stands for def.
 func (f *Fields) Items(name string, value, def uint32) int {
 	if value > maxItems {
 		f.Fail(name, "is %d; the limit is %d", value, maxItems)
@@ -128,7 +128,7 @@ func (f *Fields) Count(name string, n, most int) {
 	}
 }
 
-// Text checks the length of words for people.
+// Text checks the length in bytes of a text for people.
 func (f *Fields) Text(name, value string, most int) string {
 	if len(value) > most {
 		f.Fail(name, "has %d bytes; the limit is %d", len(value), most)
@@ -136,7 +136,7 @@ func (f *Fields) Text(name, value string, most int) string {
 	return value
 }
 
-// enum reads an enum by its number: at most last, the zero value included.
+// enum reads an enum by its number, from 0 to last.
 func enum[T ~uint8, E ~int32](f *Fields, name string, value E, last T) T {
 	if value < 0 || int32(value) > int32(last) {
 		f.Fail(name, "is %d, which is none of its values", value)
@@ -157,7 +157,7 @@ func (f *Fields) Queues(name string, list []string) []string {
 	return list
 }
 
-// types reads a list of task types. The empty type is one of its own.
+// types reads a list of task types. The empty string is a type like the others.
 func (f *Fields) types(name string, list []string) []string {
 	f.Count(name, len(list), maxTypes)
 	for i, value := range list[:min(len(list), maxTypes)] {
@@ -166,7 +166,7 @@ func (f *Fields) types(name string, list []string) []string {
 	return list
 }
 
-// TypeLimits reads slots by type.
+// TypeLimits reads the numbers of slots by task type.
 func (f *Fields) TypeLimits(name string, limits map[string]uint32) map[string]uint32 {
 	f.Count(name, len(limits), maxTypes)
 	for typ, slots := range limits {
@@ -182,7 +182,7 @@ func (f *Fields) TypeLimits(name string, limits map[string]uint32) map[string]ui
 	return limits
 }
 
-// Under puts a prefix before the path of the field that an error is about; any other error stays as it is.
+// Under puts a prefix before the path of the field that an error is about. It returns any other error as it is.
 func Under(prefix string, err error) error {
 	var (
 		field  *lease.FieldError
@@ -207,7 +207,7 @@ func Workspace(field, id string, l lease.Limits) (string, *lease.FieldError) {
 	return id, lease.CheckID(field, id, l)
 }
 
-// Clip cuts words of a caller's to a number of bytes, between two characters.
+// Clip cuts a text to at most that many bytes, between two characters, and adds "..." if it cuts.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s

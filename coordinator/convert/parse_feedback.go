@@ -8,13 +8,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of one feedback item; it is not durable, and a worker that has more to say sends it later.
+// Bounds of one feedback item. Feedback is not durable; a worker that has more to say sends another item.
 const (
 	maxChunks     = 256
 	maxChunkBytes = 64 << 10
 )
 
-// ParseFeedback reads volatile news of a running attempt.
+// ParseFeedback reads progress and output of a running attempt.
 func ParseFeedback(m *lessorv1.FeedbackItem, l lease.Limits) (engine.Feed, *lease.FieldError) {
 	f := Fields{Limits: l}
 	feed := engine.Feed{
@@ -60,7 +60,8 @@ func checkMetadata(f *Fields, path string, m map[string]string) *lease.FieldErro
 	return nil
 }
 
-// HeartbeatFeed is the progress that a heartbeat carries, for whoever watches; it is the whole of it, 0 included. ok is false where it carries none.
+// HeartbeatFeed returns the progress in a heartbeat, for watchers. A progress without a fraction says 0, unlike in a feedback item. ok is false if
+// the heartbeat has neither progress nor metrics.
 func HeartbeatFeed(m *lessorv1.HeartbeatRequest) (feed engine.Feed, ok bool) {
 	p := m.GetProgress()
 	if p == nil && len(m.GetMetrics()) == 0 {

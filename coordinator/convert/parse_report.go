@@ -10,10 +10,10 @@ import (
 // maxMetrics is how many gauges a report may carry.
 const maxMetrics = 64
 
-// A report is read completely, whatever is wrong with it: the first bad field goes along in Report.Invalid and is judged in its turn
-// (V1). Task and lease ids are taken as they came: of the wrong form they are unknown ids (V2, V3).
+// A report is read to its end even if a field is bad: the first bad field is kept in Report.Invalid, and the rules judge it in its turn
+// (V1). Task and lease ids are taken as they are: an id of the wrong form is an unknown id (V2, V3).
 
-// claim is what every report, Start and Heartbeat begins with.
+// claim is the fields with which every report, Start and Heartbeat begins.
 type claim interface {
 	GetTaskId() string
 	GetLeaseId() string
@@ -21,11 +21,11 @@ type claim interface {
 	GetWorkerId() string
 }
 
-// Intake is what reports are read with: the limits, and memory for those of a frame, which is made at once.
+// Intake is what the parsers of reports need: the limits, and memory for the reports of a frame, which is allocated at once.
 type Intake struct {
 	limits  lease.Limits
 	reports []lease.Report
-	results []lease.Result // apart, since they are let go of before the reports
+	results []lease.Result // separate, because they are released before the reports
 }
 
 func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
@@ -35,7 +35,7 @@ func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
 	return r
 }
 
-// cut takes one off a piece, or makes one where it is used up.
+// cut takes one element off a piece, or allocates one if the piece is used up.
 func cut[T any](piece *[]T) *T {
 	if len(*piece) == 0 {
 		return new(T)
@@ -45,7 +45,7 @@ func cut[T any](piece *[]T) *T {
 	return one
 }
 
-// ParseStart reads the word that an attempt begins.
+// ParseStart reads the report that an attempt begins.
 func ParseStart(m *lessorv1.StartRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindStart, m)
@@ -66,7 +66,7 @@ func ParseHeartbeat(m *lessorv1.HeartbeatRequest, in *Intake) *lease.Report {
 	return r
 }
 
-// ParseComplete reads a success.
+// ParseComplete reads the report that an attempt succeeded.
 func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindComplete, m)
@@ -80,7 +80,7 @@ func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
 	return r
 }
 
-// ParseFail reads a failure.
+// ParseFail reads the report that an attempt failed.
 func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindFail, m)
@@ -100,7 +100,7 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 	return r
 }
 
-// ParseRelease reads that a task is given back.
+// ParseRelease reads the report that a worker gives a task back.
 func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindRelease, m)
@@ -111,7 +111,7 @@ func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	return r
 }
 
-// NewIntake is an intake of so many reports, completes of which carry a result.
+// NewIntake returns an intake with memory for that many reports, and for the results of that many completes among them.
 func NewIntake(l lease.Limits, reports, completes int) *Intake {
 	return &Intake{l, make([]lease.Report, reports), make([]lease.Result, completes)}
 }
@@ -132,7 +132,7 @@ func ParseReports(all []*lessorv1.Report, l lease.Limits) []*lease.Report {
 	return reports
 }
 
-// parseReport reads one of them. One that holds none of the kinds is answered as a Start without ids.
+// parseReport reads one report. A report without a kind is answered like a Start without ids.
 func parseReport(m *lessorv1.Report, in *Intake) *lease.Report {
 	switch m := m.GetReport().(type) {
 	case *lessorv1.Report_Start:

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// ParseSpec reads a spec and fills in its defaults. Paths in the error begin within the spec.
+// ParseSpec reads a spec and fills in the defaults. The paths in its errors begin within the spec.
 func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	f := Fields{Limits: l}
 	s := &lease.Spec{
@@ -37,7 +37,7 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	return s, nil
 }
 
-// ParseRetryPolicy reads a policy; name is its path.
+// ParseRetryPolicy reads a retry policy; name is the path of the field.
 func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.RetryPolicy {
 	p := lease.RetryPolicy{
 		MaxAttempts:    m.GetMaxAttempts(),
@@ -60,10 +60,10 @@ func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.Ret
 type Submission struct {
 	Workspace string
 	Specs     []*lease.Spec
-	Digests   []lease.Digest // of the specs with an idempotency key
+	Digests   []lease.Digest // by spec; zero for a spec without an idempotency key
 }
 
-// ParseSubmit reads the specs of a submit, all of one workspace. path names the field that spec i came in.
+// ParseSubmit reads the specs of a submit, which must all be of one workspace. path(i) returns the path of the field that spec i came in.
 func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Limits) (*Submission, error) {
 	s := &Submission{Specs: make([]*lease.Spec, len(sent)), Digests: make([]lease.Digest, len(sent))}
 	for i, m := range sent {
@@ -115,7 +115,7 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 	return out
 }
 
-// parseStates reads the states of a filter, of which UNSPECIFIED means every one.
+// parseStates reads the states of a filter. If UNSPECIFIED is among them, the filter takes every state.
 func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
 	const name, most = "filter.states", int(lease.Cancelled)
 	f.Count(name, len(sent), most)
@@ -130,7 +130,7 @@ func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
 	return states
 }
 
-// Matches reports whether the filter selects a task of its workspace.
+// Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
 	s := t.Spec
 	return (f.queue == "" || s.Queue == f.queue) &&
@@ -141,7 +141,7 @@ func (f *Filter) Matches(t *lease.Task) bool {
 		hasLabels(s.Labels, f.labels)
 }
 
-// Selects reports whether the filter has any condition beside the workspace.
+// Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
 	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || len(f.states) > 0 || len(f.labels) > 0
 }

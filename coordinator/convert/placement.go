@@ -9,9 +9,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What decides which worker gets a task (W12), both ways between the wire and the rules. Counts and lengths are for the rules to check.
+// The fields that decide which worker gets a task (W12), in both directions. The rules check counts and lengths.
 
-// ParseCapabilities reads what a worker can do into what it wants; its slots are the caller's to read.
+// ParseCapabilities reads the capabilities of a worker into w. It does not read the number of its slots; the caller does.
 func ParseCapabilities(f *Fields, name string, m *lessorv1.Capabilities, w *engine.Wants) {
 	w.Types = f.types(name+".types", m.GetTypes())
 	w.Capabilities = lease.Capabilities{

@@ -10,9 +10,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The enums of package lease have the numbers of the wire, so that a conversion is a cast (held by TestEnumsAreThoseOfTheWire).
+// The enums of package lease have the same numbers as those of the wire, so a conversion is a cast (TestEnumsAreThoseOfTheWire checks
+// this).
 
-// Stamp is absent for no time.
+// Stamp returns the timestamp of w, or nil if w is 0.
 func Stamp(w lease.Wall) *timestamppb.Timestamp { return new(Times).Stamp(w) }
 
 // stampAt is Stamp for an instant of the serving clock.
@@ -20,13 +21,13 @@ func stampAt(now lease.Now, i lease.Instant) *timestamppb.Timestamp {
 	return (&Times{Now: now}).StampAt(i)
 }
 
-// Span is absent for 0.
+// Span returns the duration message for d, or nil if d is 0.
 func Span(d time.Duration) *durationpb.Duration { return new(Times).Span(d) }
 
-// left is the time from now to i, at least 0; absent for no time.
+// left returns the time from now to i, at least 0, or nil if i is 0.
 func left(now lease.Now, i lease.Instant) *durationpb.Duration { return (&Times{Now: now}).Left(i) }
 
-// TaskProto shows a task as lists do: without payload, output, checkpoint and history.
+// TaskProto returns a task as it is listed: without payload, output, checkpoint and history.
 func TaskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	m := &lessorv1.Task{
 		TaskId: t.ID.String(), TenantId: t.Tenant, Spec: specProto(t.Workspace, t.Spec),
@@ -49,7 +50,7 @@ func TaskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	return m
 }
 
-// readyAt is when a SCHEDULED task becomes READY.
+// readyAt returns when a SCHEDULED task becomes READY, or nil for other tasks.
 func readyAt(now lease.Now, t *lease.Task) *timestamppb.Timestamp {
 	switch {
 	case t.State() != lease.Scheduled:
@@ -73,7 +74,7 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 	}
 }
 
-// RetryPolicyProto shows a policy.
+// RetryPolicyProto converts a retry policy.
 func RetryPolicyProto(p *lease.RetryPolicy) *lessorv1.RetryPolicy {
 	m := &lessorv1.RetryPolicy{
 		MaxAttempts: p.MaxAttempts, MaxLosses: p.MaxLosses, InitialBackoff: Span(p.InitialBackoff),
@@ -97,14 +98,14 @@ func leaseProto(now lease.Now, t *lease.Task) *lessorv1.LeaseInfo {
 	}
 }
 
-// discardedProto shows a kept result without what it holds.
+// discardedProto describes a kept result, without its content.
 func discardedProto(d *lease.Discarded) *lessorv1.DiscardedResult {
 	return &lessorv1.DiscardedResult{
 		Attempt: d.Attempt, WorkerId: d.Worker, At: Stamp(d.At), Reason: lessorv1.Reason(d.Reason), SizeBytes: int64(d.Size),
 	}
 }
 
-// EventProto shows one event of a history.
+// EventProto converts one event of a history.
 func EventProto(e *lease.Event) *lessorv1.HistoryEvent {
 	m := &lessorv1.HistoryEvent{
 		Sequence: e.Seq, Type: lessorv1.HistoryEventType(e.Type), At: Stamp(e.At), Attempt: e.Attempt, Actor: e.Actor,
@@ -119,7 +120,7 @@ func EventProto(e *lease.Event) *lessorv1.HistoryEvent {
 // HistoryProto returns the newest events and how many there were before (T10).
 func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	events := t.Events()
-	over := max(len(events)-lease.MaxHistory, 0) // those of a live lease are kept beside the others
+	over := max(len(events)-lease.MaxHistory, 0) // the events of a live lease are kept apart, and come on top
 	all := make([]*lessorv1.HistoryEvent, len(events)-over)
 	for i := range all {
 		all[i] = EventProto(&events[over+i])
@@ -127,7 +128,7 @@ func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	return all, MissingEvents(t) + uint32(over)
 }
 
-// MissingEvents is how many events a task no longer keeps: what fell off, and then the submit is gone too (see lease.Task.Events).
+// MissingEvents returns how many events a task no longer keeps: those dropped and, once any was, the submit too (see lease.Task.Events).
 func MissingEvents(t *lease.Task) uint32 {
 	if t.Dropped == 0 {
 		return 0
@@ -135,7 +136,7 @@ func MissingEvents(t *lease.Task) uint32 {
 	return t.Dropped + 1
 }
 
-// ErrorProto shows how an attempt failed.
+// ErrorProto converts the failure of an attempt.
 func ErrorProto(f *lease.Failure) *lessorv1.TaskError {
 	return &lessorv1.TaskError{
 		Category: lessorv1.ErrorCategory(f.Category), Message: f.Message, StackTrace: f.Stack,
@@ -143,7 +144,7 @@ func ErrorProto(f *lease.Failure) *lessorv1.TaskError {
 	}
 }
 
-// ArtifactsProto shows what a result left behind.
+// ArtifactsProto converts the artifacts of a result.
 func ArtifactsProto(all []lease.Artifact) []*lessorv1.Artifact {
 	out := make([]*lessorv1.Artifact, len(all))
 	for i, a := range all {

@@ -9,22 +9,22 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Times makes timestamps and durations of what is told at one moment. A frame has several for each of its items, and most of them for every item
-// alike: the items share them. So they are only read.
+// Times makes the timestamps and durations of the messages that are sent at one moment. Each item of a frame has several, and most are the same
+// for all items, so the items share the messages. Nobody may write to them.
 type Times struct {
 	Now    lease.Now
 	stamps shared[lease.Wall, timestamppb.Timestamp]
 	spans  shared[time.Duration, durationpb.Duration]
 }
 
-// shared are the last few messages that were made of a kind of time.
+// shared holds the last few messages that were made for one kind of time.
 type shared[T comparable, M any] struct {
-	of   [8]T // an item has fewer
+	of   [8]T // more than an item has
 	made [8]*M
-	next int // the oldest
+	next int // index of the oldest
 }
 
-// get returns the message of a time. If it is new it has still to be written.
+// get returns the message for a time. If isNew, the caller has to fill it in.
 func (s *shared[T, M]) get(of T) (m *M, isNew bool) {
 	for i := range s.of {
 		if s.of[i] == of && s.made[i] != nil {
@@ -37,7 +37,7 @@ func (s *shared[T, M]) get(of T) (m *M, isNew bool) {
 	return m, true
 }
 
-// Stamp is absent for no time.
+// Stamp returns the timestamp of w, or nil if w is 0.
 func (t *Times) Stamp(w lease.Wall) *timestamppb.Timestamp {
 	if w == 0 {
 		return nil
@@ -58,7 +58,7 @@ func (t *Times) StampAt(i lease.Instant) *timestamppb.Timestamp {
 	return t.Stamp(t.Now.WallAt(i))
 }
 
-// Span is absent for 0.
+// Span returns the duration message for d, or nil if d is 0.
 func (t *Times) Span(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -66,7 +66,7 @@ func (t *Times) Span(d time.Duration) *durationpb.Duration {
 	return t.exact(d)
 }
 
-// Left is the time from now to i, at least 0; absent for no time.
+// Left returns the time from now to i, at least 0, or nil if i is 0.
 func (t *Times) Left(i lease.Instant) *durationpb.Duration {
 	if i == 0 {
 		return nil

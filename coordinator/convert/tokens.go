@@ -8,16 +8,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Tokens puts a task token into whatever renews a lease (H1).
+// Tokens adds a task token to each answer that renews a lease (H1).
 type Tokens struct{ *tasktoken.Signer }
 
-// Of returns a new token for the lease, and when it ends.
+// Of returns a new token for the holder of a lease, and when the token ends.
 func (t Tokens) Of(at *Times, h lease.Holding, leaseEnds lease.Instant) (string, *timestamppb.Timestamp) {
 	token, expires := t.Issue(at.Now, h, leaseEnds)
 	return token, at.StampAt(expires)
 }
 
-// renewed returns the token that comes with an answer, none where the lease is not live.
+// renewed returns the token for an answer, or "" if the lease is not live.
 func (t Tokens) renewed(at *Times, a *lease.Answer) (string, *timestamppb.Timestamp) {
 	if a.ExpiresAt == 0 {
 		return "", nil
@@ -25,27 +25,27 @@ func (t Tokens) renewed(at *Times, a *lease.Answer) (string, *timestamppb.Timest
 	return t.Of(at, a.Holding, a.ExpiresAt)
 }
 
-// StartResponse is the verdict on a Start, with a new token.
+// StartResponse returns the verdict on a Start, with a new token.
 func (t Tokens) StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	m := StartResponse(now, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(&Times{Now: now}, a)
 	return m
 }
 
-// HeartbeatResponse is the verdict on a Heartbeat, with a new token.
+// HeartbeatResponse returns the verdict on a Heartbeat, with a new token.
 func (t Tokens) HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatResponse {
 	m := HeartbeatResponse(now, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(&Times{Now: now}, a)
 	return m
 }
 
-// ReportVerdict writes the verdict on an item of a frame of reports. It leaves out the server's time, which is that of the frame.
+// ReportVerdict writes the verdict on one item of a reports frame into m. It does not set the server's time, which the frame has.
 func (t Tokens) ReportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	reportVerdict(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)
 }
 
-// LeaseAck writes the verdict on an item of a heartbeat frame. It leaves out the server's time, which is that of the frame.
+// LeaseAck writes the verdict on one item of a heartbeat frame into m. It does not set the server's time, which the frame has.
 func (t Tokens) LeaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	leaseAck(m, at, a)
 	m.TaskToken, m.TokenExpiresAt = t.renewed(at, a)

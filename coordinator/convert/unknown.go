@@ -13,11 +13,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A caller that is newer than this program may send fields that the program does not know. Where somebody asks for something, passing over one would do another
-// thing than what was asked for, without a word: give a task to a worker that it must not run on, or delete what a filter should have spared.
+// A caller that is newer than this program may send fields that the program does not know. If a request lost such a field, the coordinator would silently do
+// something else than it was asked for: give a task to a worker that it must not run on, or delete what a filter should have spared.
 
-// Unknown returns an error if a message, or one within it, has a field that this program does not know; nil if there is none. path is that of
-// the message; empty for a request, whose fields begin a path.
+// Unknown returns an error if a message, or one within it, has a field that this program does not know; else nil. path is the path of the message, or "" for
+// a request.
 func Unknown(path string, m proto.Message) *lease.FieldError {
 	at, number := unknownWithin(m.ProtoReflect())
 	if number == 0 {
@@ -30,7 +30,7 @@ func Unknown(path string, m proto.Message) *lease.FieldError {
 	return &lease.FieldError{Field: at, Problem: fmt.Sprintf("has field %d, which this coordinator does not know: its caller is newer", number)}
 }
 
-// UnknownInSpec is Unknown for a spec. Frames have hundreds, most of them without parts.
+// UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages: frames have hundreds of specs, and most are such.
 func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
 	plain := m.GetRetryPolicy() == nil && m.GetRequirements() == nil && len(m.GetResourceRefs()) == 0 && m.GetAffinity() == nil && m.GetTraceMeta() == nil
 	if plain && unknownOf(m.ProtoReflect()) == 0 {
@@ -39,7 +39,7 @@ func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
 	return Unknown(path, m)
 }
 
-// UnknownItself is Unknown for the message alone, not for those within it.
+// UnknownItself is Unknown for the message itself, without the messages within it.
 func UnknownItself(m proto.Message) *lease.FieldError {
 	if number := unknownOf(m.ProtoReflect()); number != 0 {
 		return Unknown("", m)
@@ -47,7 +47,7 @@ func UnknownItself(m proto.Message) *lease.FieldError {
 	return nil
 }
 
-// unknownOf returns the number of the first field of a message that is not known; 0 if there is none.
+// unknownOf returns the number of the first unknown field of a message, or 0 if there is none.
 func unknownOf(m protoreflect.Message) protowire.Number {
 	raw := m.GetUnknown()
 	if len(raw) == 0 {
@@ -57,7 +57,8 @@ func unknownOf(m protoreflect.Message) protowire.Number {
 	return number
 }
 
-// unknownWithin returns where it found a field that is not known, as ".filter" or ".tasks[2].affinity", and its number; 0 if there is none.
+// unknownWithin returns the path of the message with an unknown field, such as ".filter" or ".tasks[2].affinity", and the number of the field; 0 if there is
+// none.
 func unknownWithin(m protoreflect.Message) (at string, number protowire.Number) {
 	if number := unknownOf(m); number != 0 {
 		return "", number
@@ -82,7 +83,7 @@ func unknownWithin(m protoreflect.Message) (at string, number protowire.Number) 
 	return "", 0
 }
 
-// parts are the fields of a message that are messages of ours, by its descriptor: few among many.
+// parts caches, by message descriptor, the fields that hold messages of our own: few of many.
 var parts sync.Map
 
 func partsOf(d protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {

@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Codec is a codec that names the field where a string is no UTF-8, by a lease.FieldError: protobuf refuses it without a word on where it is.
+// Codec is a codec that returns a lease.FieldError for a string that is not UTF-8. Protobuf's own error does not say which field it is.
 type Codec struct{ encoding.CodecV2 }
 
 // Unmarshal reads a message.
@@ -27,14 +27,14 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// invalidUTF8 returns the path of the first string in an encoded message that is no UTF-8, empty if there is none.
+// invalidUTF8 returns the path of the first string in an encoded message that is not UTF-8, or "" if there is none.
 func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
-	seen := map[protowire.Number]int{} // items of lists
+	seen := map[protowire.Number]int{} // how many items of each list
 	for len(raw) > 0 {
 		number, typ, n := protowire.ConsumeTag(raw)
 		size := protowire.ConsumeFieldValue(number, typ, raw[max(n, 0):])
 		if n < 0 || size < 0 {
-			return "" // it is broken otherwise
+			return "" // the message is broken in another way
 		}
 		value := raw[n : n+size]
 		raw = raw[n+size:]
@@ -51,7 +51,7 @@ func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
 	return ""
 }
 
-// invalidField looks at one field, the item of a list with the given index.
+// invalidField checks one field; of a list it checks the item with the given index.
 func invalidField(f protoreflect.FieldDescriptor, content []byte, index int) (path string, bad bool) {
 	path = string(f.Name())
 	if f.IsList() {

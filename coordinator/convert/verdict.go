@@ -5,11 +5,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A verdict has five forms on the wire, one per call, since every RPC answers with a message of its own, and two more as items of
-// frames, which are written into memory that the frame makes at once. Each is one function of the answer and the reading of the clocks at which it
-// leaves.
+// A verdict has five forms as the answer of a call, since every RPC has a response message of its own, and two as an item of a frame, which is
+// written into memory that the frame allocates at once. Each function takes the rules' answer, and the time at which it is sent.
 
-// StartResponse is the verdict on a Start.
+// StartResponse returns the verdict on a Start.
 func StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	return &lessorv1.StartResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -19,7 +18,7 @@ func StartResponse(now lease.Now, a *lease.Answer) *lessorv1.StartResponse {
 	}
 }
 
-// HeartbeatResponse is the verdict on a Heartbeat.
+// HeartbeatResponse returns the verdict on a Heartbeat.
 func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatResponse {
 	return &lessorv1.HeartbeatResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -29,7 +28,7 @@ func HeartbeatResponse(now lease.Now, a *lease.Answer) *lessorv1.HeartbeatRespon
 	}
 }
 
-// leaseAck leaves out the server's time, which is that of the frame.
+// leaseAck writes the verdict into m. It does not set the server's time, which the frame has.
 func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	*m = lessorv1.LeaseAck{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -39,7 +38,7 @@ func leaseAck(m *lessorv1.LeaseAck, at *Times, a *lease.Answer) {
 	}
 }
 
-// CompleteResponse is the verdict on a Complete.
+// CompleteResponse returns the verdict on a Complete.
 func CompleteResponse(now lease.Now, a *lease.Answer) *lessorv1.CompleteResponse {
 	return &lessorv1.CompleteResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -48,7 +47,7 @@ func CompleteResponse(now lease.Now, a *lease.Answer) *lessorv1.CompleteResponse
 	}
 }
 
-// FailResponse is the verdict on a Fail.
+// FailResponse returns the verdict on a Fail.
 func FailResponse(now lease.Now, a *lease.Answer) *lessorv1.FailResponse {
 	return &lessorv1.FailResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -57,7 +56,7 @@ func FailResponse(now lease.Now, a *lease.Answer) *lessorv1.FailResponse {
 	}
 }
 
-// ReleaseResponse is the verdict on a Release.
+// ReleaseResponse returns the verdict on a Release.
 func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 	return &lessorv1.ReleaseResponse{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,
@@ -66,7 +65,7 @@ func ReleaseResponse(now lease.Now, a *lease.Answer) *lessorv1.ReleaseResponse {
 	}
 }
 
-// reportVerdict leaves out the server's time, which is that of the frame.
+// reportVerdict writes the verdict into m. It does not set the server's time, which the frame has.
 func reportVerdict(m *lessorv1.ReportVerdict, at *Times, a *lease.Answer) {
 	*m = lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict(a.Verdict), Reason: lessorv1.Reason(a.Reason), Detail: a.Detail,

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// Codes of errors. The code goes into metadata["code"]; without "E." and with underscores it is the reason.
+// Error codes. A status has the code in metadata["code"], and as its reason the code without "E." and with underscores.
 const (
 	CodeInvalid    = "E.REQUEST.INVALID"
 	CodeNotFound   = "E.TASK.NOT_FOUND"
@@ -30,7 +30,7 @@ const (
 	CodeNoToken     = "E.AUTH.NOT_FOUND"
 )
 
-// Codes of what is more than a tenant or a credential may use (X5): nothing was changed, and a repeat helps after the wait that is told.
+// Codes of refusals by quotas (X5): nothing was changed, and a repeat may succeed after the wait that is told.
 const (
 	CodeQuotaCalls    = "E.QUOTA.CALLS"
 	CodeQuotaSubmits  = "E.QUOTA.SUBMITS"
@@ -47,15 +47,15 @@ var quotaCodes = [...]string{
 	quota.Streams: CodeQuotaStreams, quota.Watches: CodeQuotaWatches, quota.Tasks: CodeQuotaTasks,
 }
 
-// QuotaCode is the code of a limit that is used up.
+// QuotaCode returns the code for a limit that is used up.
 func QuotaCode(l quota.Limit) string { return quotaCodes[l] }
 
-// IsQuotaCode reports whether a code is one of (X5).
+// IsQuotaCode reports whether a code is that of a refusal by a quota (X5).
 func IsQuotaCode(code string) bool {
 	return code == CodeQuotaAttempts || slices.Contains(quotaCodes[:], code)
 }
 
-// Codes of error and reset frames beside those above; docs/protocol.md has the table (W14).
+// Codes that only error and reset frames have, which may also have those above; docs/protocol.md has the table (W14).
 const (
 	CodeDenied       = "E.SESSION.DENIED"
 	CodeStaleBinding = "E.SESSION.STALE_BINDING"

@@ -1,8 +1,8 @@
-// Package refusal says no: it has the codes of what can go wrong with a call, a frame or an item of one, and turns the errors of the
-// engine, of parsers and of the gate into what callers are told, with the wait after which a repeat helps. What is nobody's fault but
-// ours is told as such, without its cause.
+// Package refusal has the codes of what can go wrong with a call, a frame or an item of a frame. It converts the errors of the engine, of
+// parsers and of the gate to what callers are told, with the wait after which a repeat may succeed. Of a fault of the coordinator itself it
+// tells no cause.
 //
 //	codes.go    the codes
-//	refusal.go  from an error to the status of a call
-//	items.go    and to what is told of one item among others
+//	refusal.go  converts an error to the status of a call
+//	items.go    converts an error to what is told of one item among others
 package refusal

@@ -12,9 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What is told of an item of a request or frame that could not be done, while others were.
+// What callers are told of an item of a request or frame that could not be done, while other items could.
 
-// ItemError says that an item got no verdict, and when to repeat it; nil for nil.
+// ItemError says that an item got no verdict, and after which wait to repeat it. It is nil if err is nil.
 func ItemError(err error) *lessorv1.ItemError {
 	if err == nil {
 		return nil
@@ -25,13 +25,13 @@ func ItemError(err error) *lessorv1.ItemError {
 		code = CodeStopping
 	case errors.Is(err, engine.ErrOverloaded):
 		code, wait = CodeOverloaded, retryOverloaded
-	case errors.Is(err, engine.ErrStore): // the cause is for the operator's log
+	case errors.Is(err, engine.ErrStore): // the cause is only for the operator's log
 		code, err = CodeStore, engine.ErrStore
 	}
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }
 
-// SubmitError says of one spec what the status of a SubmitTask would have said.
+// SubmitError returns for one spec what the status of a SubmitTask with it would have said.
 func SubmitError(err error) *lessorv1.SubmitError {
 	st := status.Convert(Status(err))
 	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
@@ -46,7 +46,7 @@ func SubmitError(err error) *lessorv1.SubmitError {
 	return m
 }
 
-// WaitOf is the wait that a status tells; nil where it tells none.
+// WaitOf returns the wait that a status tells, or nil if it tells none.
 func WaitOf(err error) (wait *durationpb.Duration) {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

@@ -23,7 +23,7 @@ import (
 // errorDomain is the domain of every google.rpc.ErrorInfo (S4).
 const errorDomain = "lessor"
 
-// Waits that help, told with RetryInfo.
+// Waits after which a repeat may succeed, sent as RetryInfo.
 const (
 	retryStopped    = time.Second
 	retryOverloaded = 200 * time.Millisecond
@@ -31,7 +31,7 @@ const (
 	retryBackup     = 10 * time.Second
 )
 
-// Refusals that need no more than their words.
+// Refusals that need no data beside their message.
 var (
 	ErrNoQueue   = errors.New("no such queue")
 	ErrNoWorker  = errors.New("no session of such a worker is open")
@@ -48,7 +48,7 @@ var (
 	ErrBackupStall = errors.New("the reader of the backup stood still for too long; what was sent is no backup")
 )
 
-// RoleError refuses a caller whose role is not among those that may make the call.
+// RoleError refuses a caller that has none of the roles that may make the call.
 type RoleError struct {
 	What string
 	Has  auth.Role
@@ -62,8 +62,8 @@ func (e *RoleError) Error() string {
 	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.What, e.Asks, e.Has)
 }
 
-// Status is the one switch from an error of the engine or a parser to a gRPC status (S4). An error that is a status already stays
-// as it is; nil stays nil.
+// Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status
+// already is returned as it is; nil stays nil.
 func Status(err error) error {
 	var (
 		field  *lease.FieldError
@@ -99,7 +99,7 @@ func Status(err error) error {
 		return New(codes.ResourceExhausted, CodeOverloaded, err.Error(), nil, RetryIn(retryOverloaded))
 	case errors.Is(err, engine.ErrDiskFull):
 		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil, RetryIn(retryDiskFull))
-	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // by a read, after somebody's commit failed; the cause is for the operator's log
+	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // CommitError: from a read after a commit has failed. The cause is only for the operator's log
 		return New(codes.Unavailable, CodeStore, engine.ErrStore.Error(), nil, RetryIn(retryStopped))
 	case errors.Is(err, ErrBackupBusy):
 		return New(codes.ResourceExhausted, CodeBackupBusy, err.Error(), nil, RetryIn(retryBackup))
@@ -114,7 +114,7 @@ func Status(err error) error {
 	return New(codes.Internal, CodeInternal, "internal error", nil)
 }
 
-// isOfAuth reports whether err is one that authStatus knows.
+// isOfAuth reports whether err is one that authStatus converts.
 func isOfAuth(err error) bool {
 	var (
 		bad   *auth.Error
@@ -125,7 +125,7 @@ func isOfAuth(err error) bool {
 		errors.Is(err, ErrOwner) || errors.Is(err, ErrOpen) || errors.Is(err, auth.ErrNotFound)
 }
 
-// authStatus is Status for what is about credentials.
+// authStatus is Status for errors about credentials.
 func authStatus(err error) error {
 	var (
 		bad   *auth.Error
@@ -149,7 +149,7 @@ func authStatus(err error) error {
 	return New(codes.FailedPrecondition, CodeOpen, err.Error(), nil)
 }
 
-// existing names the field, and the task that its value stands for, if there is one.
+// existing returns the field of the error and, if there is one, the task that has its value.
 func existing(err *lease.ExistsError) map[string]string {
 	metadata := map[string]string{"field": err.Field}
 	if err.Task != (lease.TaskID{}) {
@@ -158,7 +158,7 @@ func existing(err *lease.ExistsError) map[string]string {
 	return metadata
 }
 
-// New is a status with a code, and more that a caller can act upon.
+// New returns a status with an error code (see codes.go), metadata for programs, and further details.
 func New(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
 	info := &errdetails.ErrorInfo{
 		Reason: strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_"), Domain: errorDomain,
@@ -169,7 +169,7 @@ func New(c codes.Code, code, message string, metadata map[string]string, more ..
 	}
 	st := status.New(c, strings.ToValidUTF8(message, "\uFFFD"))
 	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
-	if err != nil { // only for an OK status
+	if err != nil { // only an OK status cannot have details
 		return st.Err()
 	}
 	return detailed.Err()
@@ -179,12 +179,12 @@ func violation(field, problem string) *errdetails.BadRequest {
 	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: problem}}}
 }
 
-// RetryIn tells the wait after which a repeat helps.
+// RetryIn returns the detail that tells the wait after which a repeat may succeed.
 func RetryIn(d time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
 }
 
-// CodeOf is the code of an error that Status made, for the log; empty for any other.
+// CodeOf returns the code of an error that Status or New made, or "" for any other error.
 func CodeOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {

@@ -6,10 +6,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// version of the claims. Another form gets another number.
+// version is the version of the claims. Any other encoding gets another number.
 const version = 1
 
-// appendClaims writes claims, every value with a length of its own, so that no two run together.
+// appendClaims appends the encoded claims to b. Every value tells its own length, so that no two can run together.
 func appendClaims(b []byte, c *Claims) []byte {
 	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Expires))
@@ -39,7 +39,7 @@ func decode(b []byte) (c Claims, ok bool) {
 	return c, !r.bad && len(r.rest) == 0
 }
 
-// reader reads values one by one and remembers whether one was missing.
+// reader reads values one by one, and remembers if one was missing or malformed.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -1,9 +1,9 @@
-// Package tasktoken issues task tokens and recognises its own (H1). A task token lets its bearer report one attempt over HTTP: it names
-// the lease, and the lease decides. It is good for nothing else, and outlives its lease only so that its bearer is still told what has
-// become of it.
+// Package tasktoken issues task tokens and verifies them (H1). A task token lets its bearer report one attempt over HTTP. It names the
+// lease, and the lease decides what a report does. A token is good for nothing else. It outlives its lease only so that its bearer can still
+// be told what has become of the task.
 //
-// A token is "lst_" and the base64 of claims and an HMAC-SHA256 over them. Its key is derived from the secret of the store, for this
-// purpose alone: a token is neither a lease id nor a credential, and both are no tokens.
+// A token is "lst_" and the base64 of the claims and an HMAC-SHA256 over them. The key is derived from the secret of the store, for this
+// purpose alone: so a token is never a valid lease id or credential, and neither of those is a valid token.
 package tasktoken
 
 import (
@@ -19,28 +19,28 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of the time for which a token is good.
+// Bounds of the time during which a token is good.
 const (
 	DefaultTTL = time.Hour
 	MaxTTL     = 2 * time.Hour
 	MinTTL     = time.Second
-	// Margin is by how much a token outlives its lease at least, however long that is.
+	// Margin is the least time by which a token outlives its lease, however long the lease is.
 	Margin = 10 * time.Minute
 )
 
-// Purpose of the key, for lease.Authority.Derive.
+// Purpose is what the key is for, as an argument of lease.Authority.Derive.
 const Purpose = "task token"
 
 const prefix = "lst_"
 
-// text is strict, so that a token has one form.
+// text is strict, so that a token has only one form.
 var text = base64.RawURLEncoding.Strict()
 
 // Claims is what a token says.
 type Claims struct {
 	lease.Holding
-	// Expires is an instant of the serving clock, as that of a lease is: a token never ends while the coordinator is down and the lease does
-	// not, nor by a jump of the wall clock (A8, A9).
+	// Expires is an instant of the serving clock, like the end of a lease. So a token does not end while the coordinator is down, because
+	// the lease does not either, nor by a jump of the wall clock (A8, A9).
 	Expires lease.Instant
 }
 
@@ -57,7 +57,7 @@ func New(key []byte, ttl time.Duration) *Signer {
 	return s
 }
 
-// CheckTTL tells whether a signer may have this ttl.
+// CheckTTL returns an error if a signer may not have this ttl.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return fmt.Errorf("task token ttl is %v; the range is %v to %v", ttl, MinTTL, MaxTTL)
@@ -94,7 +94,7 @@ func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 	return c, ok && now.Serving < c.Expires
 }
 
-// pen is what writing a token takes. Every lease gets tokens, so it is kept for the next one.
+// pen is the memory needed to write a token. Every lease gets tokens, so pens are pooled.
 type pen struct {
 	mac        hash.Hash // keyed
 	said, text []byte
