@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
@@ -98,7 +99,9 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 		}
 		switch part := m.GetPart().(type) {
 		case *lessorv1.BackupResponse_Begin:
-			t.Format, t.Epoch, t.TakenAt = part.Begin.GetFormat(), part.Begin.GetEpoch(), part.Begin.GetTakenAt().AsTime()
+			if err := t.begin(part.Begin); err != nil {
+				return err
+			}
 		case *lessorv1.BackupResponse_Data:
 			_, _ = sum.Write(part.Data) // never fails
 			if _, err := to.Write(part.Data); err != nil {
@@ -109,6 +112,15 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 			return t.end(part.End, sum)
 		}
 	}
+}
+
+// begin refuses at once what could not be verified when all of it has come: nothing would be wrong with it.
+func (t *taken) begin(b *lessorv1.BackupBegin) error {
+	if known := store.Current().Format(); b.GetFormat() > known {
+		return fail(exitCannotStart, `take it with the coordinator's version of lessor, which "lessor status" tells`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
+	}
+	t.Format, t.Epoch, t.TakenAt = b.GetFormat(), b.GetEpoch(), b.GetTakenAt().AsTime()
+	return nil
 }
 
 // end compares what came with what was sent.

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"testing"
 
 	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
 )
 
 // largeTask serves a task with the largest payload and the largest output that a coordinator can be set to allow.
@@ -21,26 +23,59 @@ func (largeTask) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.G
 	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{Payload: large}, Output: large}}, nil
 }
 
-// What a coordinator takes in can be read again.
-func TestLargestTaskIsRead(t *testing.T) {
+// dialTo is a client of a server that a test plays.
+func dialTo(t *testing.T, register func(*grpc.Server)) *client {
+	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	lessorv1.RegisterTaskServiceServer(server, largeTask{})
+	register(server)
 	go func() { _ = server.Serve(lis) }()
-	defer server.Stop() // waits for Serve
+	t.Cleanup(server.Stop) // waits for Serve
 	cl, err := dial(lis.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cl.Close() }()
+	t.Cleanup(func() { _ = cl.Close() })
+	return cl
+}
+
+// What a coordinator takes in can be read again.
+func TestLargestTaskIsRead(t *testing.T) {
+	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterTaskServiceServer(s, largeTask{}) })
 	got, err := cl.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, m := len(got.GetTask().GetSpec().GetPayload()), len(got.GetTask().GetOutput()); n != maxPayload || m != maxPayload {
 		t.Errorf("payload of %d and output of %d bytes, want %d of each", n, m, maxPayload)
+	}
+}
+
+// newerBackup serves the backup of a store of a version that is yet to come.
+type newerBackup struct {
+	lessorv1.UnimplementedAdminServiceServer
+}
+
+func (newerBackup) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+	begin := &lessorv1.BackupBegin{Format: store.Current().Format() + 1}
+	if err := stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Begin{Begin: begin}}); err != nil {
+		return err
+	}
+	return stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Data{Data: []byte("pages")}})
+}
+
+// A backup by a program that is older than the coordinator is refused before it was sent, and not told as a damaged store.
+func TestBackupOfANewerStore(t *testing.T) {
+	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterAdminServiceServer(s, newerBackup{}) })
+	var file, said bytes.Buffer
+	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &taken{}))
+	format := store.Current().Format()
+	want := fmt.Sprintf("error: the store has format %d, this version of Lessor reads up to %d: use a newer version\n"+
+		"hint: take it with the coordinator's version of lessor, which \"lessor status\" tells\n", format+1, format)
+	if code != exitCannotStart || said.String() != want || file.Len() > 0 {
+		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &said, want)
 	}
 }
