@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/store"
 )
 
 // version is set by the release build with -ldflags "-X main.version=v1.2.3".
@@ -21,7 +23,7 @@ type versionCmd struct{}
 func (versionCmd) Run(a *app) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(map[string]any{
-			"version": buildVersion(), "go": runtime.Version(), "protocol": protocolVersion,
+			"version": buildVersion(), "go": runtime.Version(), "protocol": protocolVersion, "store_format": store.Current().Format(),
 		})
 	}
 	_, err := fmt.Fprintln(a.out, versionLine())
@@ -29,7 +31,7 @@ func (versionCmd) Run(a *app) error {
 }
 
 func versionLine() string {
-	return fmt.Sprintf("lessor %s (protocol %d, %s)", buildVersion(), protocolVersion, runtime.Version())
+	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), protocolVersion, store.Current().Format(), runtime.Version())
 }
 
 // versionFlag is --version: what lessor version says, wherever it stands on the line.

@@ -34,7 +34,7 @@ type Options struct {
 	MapBytes int64
 	// LockTimeout is how long Open waits for another process to let the store go. 0 is one second.
 	LockTimeout time.Duration
-	// Logger is told when a commit is taken back that a loss of power cut off. nil is slog.Default().
+	// Logger is told when a commit is taken back that a loss of power cut off, and when a store is upgraded. nil is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -84,7 +84,7 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	s := newStore(db, opts, func() { disown(dir) })
 	err = o.pin(db)
 	if err == nil {
-		err = s.settle(dir, migrations, &o)
+		err = s.settle(dir, migrations, &o, opts.Logger)
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.refuse(s, err), s.Close())
@@ -126,7 +126,7 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 }
 
 // settle does what only the owner of the file may do.
-func (s *Store) settle(dir string, migrations store.Migrations, o *opening) error {
+func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log *slog.Logger) error {
 	if err := own(dir); err != nil {
 		return err
 	}
@@ -139,14 +139,19 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening) erro
 	if err := s.requireSums(); err != nil {
 		return err
 	}
-	if have, err := migrations.Check(s); err != nil {
+	have, err := migrations.Check(s)
+	if err != nil || have == migrations.Format() {
 		return err
-	} else if have < migrations.Format() { // what is upgraded reads all of its records anyway, and cannot go back
-		if err := o.checkNow(); err != nil {
-			return err
-		}
 	}
-	return migrations.Upgrade(context.Background(), s)
+	if err := o.checkNow(); err != nil { // what is upgraded reads all of its records anyway, and cannot go back
+		return err
+	}
+	if err := migrations.Upgrade(context.Background(), s); err != nil {
+		return err
+	}
+	log.Info("the store was upgraded to a newer format: versions of lessor that do not know it refuse the store from now on",
+		"store", s.path, "from", have, "to", migrations.Format())
+	return nil
 }
 
 func boltOptions(opts Options) *bbolt.Options {

@@ -3,9 +3,12 @@ package boltstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
@@ -106,6 +109,25 @@ func TestUpgradeChecksFirst(t *testing.T) {
 	}
 	if s.recheck != nil || !hasMark(dir) {
 		t.Errorf("checked again: %v, marked: %v", s.recheck != nil, hasMark(dir))
+	}
+}
+
+// Who starts a newer version is told, once, that there is no way back to the one before.
+func TestUpgradeIsTold(t *testing.T) {
+	dir := marking(t)
+	told := fmt.Sprintf("from=%d to=%d", store.Current().Format(), upgrades.Format())
+	for _, want := range []string{told, ""} {
+		var log strings.Builder
+		s, err := open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.withDefaults(), upgrades)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if (want == "") != (log.String() == "") || !strings.Contains(log.String(), want) {
+			t.Errorf("the log of the start: %q, want %q", log.String(), want)
+		}
 	}
 }
 
