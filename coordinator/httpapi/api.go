@@ -15,38 +15,38 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Config is what the API stands on.
+// Config is what the API needs from the coordinator.
 type Config struct {
-	// Calls makes calls of lessor.v1 for those whom the door has let in.
+	// Calls makes calls of lessor.v1 on behalf of callers whom Door has admitted.
 	Calls grpc.ClientConnInterface
-	// Misread makes a call of which the request could not be read, with what is known of it: so it is counted, audited and logged as any call that is refused.
-	// The error is a status: INVALID_ARGUMENT with the code, or why the call was refused before that.
+	// Misread makes a call whose request could not be read, with what is known of the request. So the call is counted, audited and logged like any other
+	// refused call. The error is a status: INVALID_ARGUMENT with the given code, or the reason for which the call was refused before that.
 	Misread func(ctx context.Context, method string, request proto.Message, code string) error
 	// Door lets requests in.
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.
 	MaxBody int64
-	// Open says that nobody is asked for credentials, and Host by which name workers know this machine; see asksUs.
+	// Open says that no credentials are asked for. Host is the name by which workers know this machine. For both see asksUs.
 	Open bool
 	Host string
-	// Rejected is told of a report of which the form is bad, and what of it, before its caller is: so it is in the history of the task (T10). The error is
-	// a status; then there is no verdict.
+	// Rejected is called for a report whose form is bad, before the caller is answered, so that the report gets into the history of the task (T10). If it
+	// returns an error, which is a status, there is no verdict.
 	Rejected func(ctx context.Context, of Holder, said lease.Kind, wrong *lease.FieldError) error
-	// Logger takes what is refused before it becomes a call. Bodies and tokens never reach it.
+	// Logger takes a line about each request that is refused before it becomes a call. Bodies and tokens never reach it.
 	Logger *slog.Logger
-	// Answered is told of every request: its route, as Routes and the mux name it, empty where there is none, and the status of the answer.
+	// Answered is called after every request, with its route as Routes and the mux name it ("" if there is none), and the status of the answer.
 	Answered func(route string, status int)
 }
 
-// Door says who may come in (X2).
+// Door decides who may use a route (X2).
 type Door interface {
-	// Admit lets a request of a route in. What was shown is in the metadata and the peer of ctx, as in a call of gRPC. The context that it returns
-	// is that of calls by who was let in: it ends with the credential, and has a holder where the route is for holders of task tokens. leave must be
-	// called at the end of the request. The error is a status.
+	// Admit lets a request for a route in, or returns a status as the error. The caller's credentials are in the metadata and the peer of ctx, as in a
+	// gRPC call. Calls on behalf of the caller use the context in: it ends with the credential, and has a Holder if the route is for holders of task
+	// tokens. leave must be called at the end of the request.
 	Admit(ctx context.Context, route string) (in context.Context, leave func(), err error)
 }
 
-// Holder is who has shown a task token, and the lease that it is of, which may have ended (H1).
+// Holder is a caller who has shown a task token, and the lease of the token, which may have ended (H1).
 type Holder struct {
 	lease.Holding
 	LeaseID string
@@ -54,12 +54,12 @@ type Holder struct {
 
 type holderKey struct{}
 
-// WithHolder is ctx of who has shown a task token.
+// WithHolder returns ctx with a caller who has shown a task token.
 func WithHolder(ctx context.Context, h Holder) context.Context {
 	return context.WithValue(ctx, holderKey{}, h)
 }
 
-// api answers all routes.
+// api serves all routes.
 type api struct {
 	Config
 	mux     *http.ServeMux
@@ -67,10 +67,10 @@ type api struct {
 	workers lessorv1.WorkerServiceClient
 }
 
-// handler answers a request that was let in, or says why not.
+// handler answers a request that was let in, or returns why it did not.
 type handler func(w http.ResponseWriter, r *http.Request) *problem
 
-// New adds the routes to a mux, and returns the handler of all that the mux has.
+// New adds the routes to the mux, and returns a handler for everything on the mux.
 func New(cfg Config, mux *http.ServeMux) http.Handler {
 	a := &api{Config: cfg, mux: mux, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls)}
 	for route, handle := range a.routes() {
@@ -79,7 +79,7 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 		}
 	}
 	mux.HandleFunc(verbPattern, a.verb)
-	// A page that somebody looks at in a browser must not submit tasks to a coordinator on the loopback.
+	// A page that somebody opens in a browser must not submit tasks to a coordinator on the loopback.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, errCrossOrigin) }))
 	return a.observed(a.asksUs(guard.Handler(http.HandlerFunc(a.serve))))
@@ -88,7 +88,7 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 // Routes lists the routes of the API.
 func Routes() []string { return slices.Sorted(maps.Keys((&api{}).routes())) }
 
-// routes lists every route; openapi.json has the same.
+// routes returns every route; openapi.json describes the same ones.
 func (a *api) routes() map[string]handler {
 	return map[string]handler{
 		"POST /v1/tasks/{task_id}/started":   a.callback(a.started),
@@ -103,7 +103,7 @@ func (a *api) routes() map[string]handler {
 	}
 }
 
-// A pattern of the mux cannot name a part of a segment, so that a verb is cut off its id here.
+// A pattern of the mux cannot match a part of a segment, so verb cuts the verb off the id.
 const (
 	verbMark    = "{task_id}:"
 	verbPattern = "POST /v1/tasks/{task_and_verb}"
@@ -114,7 +114,7 @@ func (a *api) verb(w http.ResponseWriter, r *http.Request) {
 	route := "POST /v1/tasks/" + verbMark + verb
 	handle, known := a.routes()[route]
 	if !known {
-		r.Pattern = "" // what is no route has no name in the metrics
+		r.Pattern = "" // the metrics do not name what is no route
 		a.refuse(w, r, errNoRoute)
 		return
 	}

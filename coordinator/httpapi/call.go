@@ -18,8 +18,8 @@ import (
 // passed are the headers that become metadata of calls.
 var passed = []string{"Authorization", "Traceparent"}
 
-// AsCall is the context of a request as a gRPC call would have it: what the caller shows, from where, in which trace. Who looks at that can add to
-// the line that is logged of the request (package logging).
+// AsCall returns the context of a request as a gRPC call would have it: with the caller's credentials, address and trace context. Code that gets
+// the context can add fields to the log line of the request (package logging).
 func AsCall(r *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range passed {
@@ -34,21 +34,21 @@ func AsCall(r *http.Request) context.Context {
 	return logging.InjectFields(metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md), nil)
 }
 
-// misread is the problem of a request of which no call could be made.
+// misread reports a request that could not be read by Config.Misread, and returns the problem to answer with.
 func (a *api) misread(r *http.Request, method string, request proto.Message, p *problem) *problem {
 	err := a.Misread(r.Context(), method, request, p.body.Code)
 	if status.Code(err) != codes.InvalidArgument {
 		return failed(err)
 	}
-	told := *p // some are shared
+	told := *p // a copy, because some problems are shared
 	told.logged = true
 	return &told
 }
 
-// caller is the address that a request came from.
+// caller returns the address that a request came from.
 func caller(r *http.Request) net.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // no TCP
+	if err != nil { // not over TCP
 		return &net.UnixAddr{Name: r.RemoteAddr}
 	}
 	return net.TCPAddrFromAddrPort(at)

@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// claim is what every callback begins with.
+// claim is the fields with which the body of every callback begins.
 type claim struct {
 	Attempt     *uint32 `json:"attempt"`
 	AttemptID   string  `json:"attemptId"`
@@ -17,7 +17,7 @@ type claim struct {
 	Traceparent string  `json:"traceparent"`
 }
 
-// callback is for the task of the path alone: that is the one whose token was shown (H1).
+// callback returns a handler of a callback. It refuses a request whose path names another task than the task token that was shown (H1).
 func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
 	return func(w http.ResponseWriter, r *http.Request) *problem {
 		h, _ := r.Context().Value(holderKey{}).(Holder)
@@ -34,7 +34,7 @@ func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holde
 	}
 }
 
-// read reads the body of a callback, which says something of a kind, and checks that it is of the attempt that the token is of.
+// read reads the body of a callback, which is a report of the kind said, and checks that it is about the attempt of the task token.
 func (a *api) read(w http.ResponseWriter, r *http.Request, h Holder, into any, c *claim, said lease.Kind) *problem {
 	if p := a.decode(w, r, into, lenient); p != nil {
 		return rejected(p, said)
@@ -56,7 +56,7 @@ func otherAttempt(field string) *problem {
 	return p
 }
 
-// report has a report judged by a call, and answers with the verdict; accepted is the body of COMMITTED.
+// report makes the call that judges a report, and answers with the verdict. accepted returns the body for COMMITTED.
 func report[Req any, Res verdict](
 	w http.ResponseWriter, r *http.Request, h Holder, judge func(context.Context, Req, ...grpc.CallOption) (Res, error), said Req,
 	accepted func(Res) any,

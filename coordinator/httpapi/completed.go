@@ -17,7 +17,7 @@ const (
 	outcomeCancelled = "CANCELLED"
 )
 
-// completedRequest tells how an attempt ended.
+// completedRequest says how an attempt ended.
 type completedRequest struct {
 	claim
 	Outcome              string             `json:"outcome"`
@@ -32,7 +32,8 @@ type completedRequest struct {
 	PartialProgress      json.RawMessage    `json:"partialProgress"`
 }
 
-// completedResponse is the verdict COMMITTED. FinalState is that of the attempt: of a FAILED one the task may be SCHEDULED again.
+// completedResponse answers with the verdict COMMITTED. FinalState is that of the attempt: after a FAILED one the task may be SCHEDULED
+// again.
 type completedResponse struct {
 	committed
 	FinalState string  `json:"finalState"`
@@ -40,7 +41,7 @@ type completedResponse struct {
 	Replayed   bool    `json:"replayed,omitempty"`
 }
 
-// outcome is what Complete and Fail answer alike.
+// outcome is what the responses of Complete and Fail have in common.
 type outcome interface {
 	verdict
 	GetRetryAt() *timestamppb.Timestamp
@@ -73,7 +74,7 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
 
-// didNot reports a failure; that of work that a cancel has stopped is of the category CANCELLED (V16).
+// didNot reports a failure. If the outcome is CANCELLED (a cancel stopped the work), the failure has the category CANCELLED (V16).
 func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {
 	partial, p := bytesOf("partialProgress", m.PartialProgress, nil)
 	if p != nil {
@@ -102,7 +103,7 @@ func (m *completedRequest) accepted(v outcome) completedResponse {
 	}
 }
 
-// finalState is how the attempt ended: as its task did, where that is over.
+// finalState returns how the attempt ended: the state of its task if the task has ended, else the reported outcome.
 func (m *completedRequest) finalState(s lessorv1.TaskState) string {
 	if s >= lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return contractState(s)

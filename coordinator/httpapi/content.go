@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// bytesOf is what is stored of a value that came in as JSON or as base64: the text of the JSON without white space, or what the base64
-// stands for. A null is no value.
+// bytesOf returns the bytes to store for a value that was sent as JSON or as base64: the text of the JSON without white space, or the
+// decoded base64. A null counts as absent.
 func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem) {
 	if len(value) == 0 || string(value) == "null" {
 		return raw, nil
@@ -22,7 +22,7 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 	return compact.Bytes(), nil
 }
 
-// shown is how bytes are shown: as JSON where they are JSON, else in base64.
+// shown returns stored bytes in the form for an answer: as JSON if they are JSON, else as bytes for base64.
 func shown(b []byte) (value json.RawMessage, raw []byte) {
 	if len(b) == 0 {
 		return nil, nil

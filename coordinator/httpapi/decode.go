@@ -18,24 +18,24 @@ import (
 	"unicode/utf8"
 )
 
-// contentEncoding is the header of a body that is compressed. None is unpacked: a few bytes could become many.
+// contentEncoding is the header of a compressed body. The API decompresses none: a few bytes could become many.
 const contentEncoding = "Content-Encoding"
 
-// maxDepth is how deep values may be nested in a body.
+// maxDepth is how deep the values in a body may be nested.
 const maxDepth = 100
 
-// strictness is what becomes of fields that the API does not know.
+// strictness says what becomes of fields that the API does not know.
 type strictness bool
 
-// A worker may be newer than its coordinator: what it says beside the report is passed over, since a refusal would cost its work. Who asks
-// for something is told that it will not be done.
+// A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because a refusal would cost its work. In any other request an
+// unknown field is refused, because what it asks for would not be done.
 const (
 	lenient strictness = false
 	strict  strictness = true
 )
 
-// decode reads the body of a request into a struct. Package json would take the last of two equal keys, names in any case and text that
-// is no UTF-8, so that two readers of one body could understand it differently; all of that is refused.
+// decode reads the body of a request into a struct. Package json would take the last of two equal keys, names in any case, and text that is not UTF-8,
+// so two readers could understand the same body differently. decode refuses all of that.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
 	body, p := a.body(w, r)
 	if p != nil {
@@ -78,18 +78,18 @@ func tooLong(limit int64) *problem {
 	return newProblem(kindTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", limit))
 }
 
-// mostHeardOut is how much more is read of a body that is too large, in bytes.
+// mostHeardOut is how much of the rest of a body that is too large is read, in bytes.
 const mostHeardOut = 64 << 20
 
-// hearOut reads what a caller who is refused still has to say, up to so many bytes and for as long as the server waits for a request. Most clients look
-// for an answer once they have said it all; from a connection that is closed before, they learn nothing, and say the same again.
+// hearOut reads the rest of the body of a refused request, at most that many bytes and for as long as the server waits for a request. Most clients look
+// for an answer only when they have sent everything. If the connection were closed before, they would learn nothing and send the same again.
 func hearOut(r *http.Request, most int64) {
 	if r.Method == http.MethodPost && !asksFirst(r) {
-		_, _ = io.CopyN(io.Discard, r.Body, most) // the answer is the same
+		_, _ = io.CopyN(io.Discard, r.Body, most) // an error does not change the answer
 	}
 }
 
-// asksFirst reports whether a caller waits for leave to send a body, whose length is known.
+// asksFirst reports whether a caller waits for permission to send its body (Expect), and has stated its length.
 func asksFirst(r *http.Request) bool { return r.Header.Get("Expect") != "" && r.ContentLength >= 0 }
 
 func parse(body []byte, into any, s strictness) *problem {
@@ -107,7 +107,7 @@ func parse(body []byte, into any, s strictness) *problem {
 	return nil
 }
 
-// doesNotFit is for what the scanner should have refused, by the name of its field.
+// doesNotFit is the message for what the scanner should have refused with the name of the field.
 const doesNotFit = "the body does not fit"
 
 // scanner reads a body token by token and refuses what package json would let pass.
@@ -143,7 +143,7 @@ func malformed(err error) *problem {
 	return invalid("", "the body is no JSON: %v", err)
 }
 
-// value reads a value of type t; nil is any.
+// value reads a value for type t; a nil t takes any value.
 func (s *scanner) value(at *place, t reflect.Type) *problem {
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
@@ -176,7 +176,7 @@ const (
 	aBool    = "a boolean"
 )
 
-// kindOfToken is the kind of the value that a token is, or begins; empty for null, which fits everywhere.
+// kindOfToken returns the kind of the value that a token is or begins, or "" for null, which fits everywhere.
 func kindOfToken(token json.Token) string {
 	switch token := token.(type) {
 	case json.Delim:
@@ -194,7 +194,7 @@ func kindOfToken(token json.Token) string {
 	return ""
 }
 
-// kindOfType is the kind of the values that a type takes; empty for any.
+// kindOfType returns the kind of the values that a type takes, or "" for a type that takes any.
 func kindOfType(t reflect.Type) string {
 	switch t = plain(t); t {
 	case nil, reflect.TypeFor[json.RawMessage]():
@@ -215,7 +215,7 @@ func kindOfType(t reflect.Type) string {
 	return aNumber
 }
 
-// text checks a string, and those that stand for something else: package json would not name their field.
+// text checks a string, also one that stands for a time or for bytes: package json would not name the field.
 func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *problem {
 	switch t {
 	case nil, reflect.TypeFor[json.RawMessage](): // kept as it is
@@ -232,7 +232,8 @@ func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *pro
 	return s.whole(at, begin)
 }
 
-// whole refuses half a surrogate pair in the string behind begin. Package json reads each as the same U+FFFD, so that two keys would become one.
+// whole refuses half a surrogate pair in the string after begin. Package json reads every half as the same U+FFFD, so two different keys would become
+// one.
 func (s *scanner) whole(at *place, begin int64) *problem {
 	raw := s.body[begin:s.tokens.InputOffset()]
 	for {
@@ -256,7 +257,7 @@ func (s *scanner) whole(at *place, begin int64) *problem {
 	}
 }
 
-// escaped is what an escape of the form \u0000 stands for; -1 where text begins with none.
+// escaped returns what an escape of the form \u0000 at the start of text stands for, or -1 if there is none.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -268,7 +269,7 @@ func escaped(text []byte) rune {
 	return rune(code)
 }
 
-// number checks that a number is of the type.
+// number checks that a number fits the type.
 func number(at *place, text string, t reflect.Type) *problem {
 	if t == nil || t == reflect.TypeFor[json.RawMessage]() {
 		return nil
@@ -308,7 +309,7 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 		if err != nil {
 			return malformed(err)
 		}
-		name := token.(string) // the decoder takes no other key
+		name := token.(string) // the decoder refuses any other key
 		at := place{in: in, name: name, index: noIndex}
 		if seen[name] {
 			return invalid(at.path(), "is sent twice")
@@ -358,10 +359,10 @@ func (s *scanner) end() *problem {
 	return nil
 }
 
-// members are the fields of a struct by their names in JSON; nil where any name will do.
+// members holds the types of the fields of a struct by their JSON names; nil means that any name is allowed.
 type members map[string]reflect.Type
 
-// membersOf is nil for anything but a struct that is read field by field.
+// membersOf returns the members of a struct that is read field by field, or nil for any other type.
 func membersOf(t reflect.Type) members {
 	if t = plain(t); t == nil || t.Kind() != reflect.Struct || t == reflect.TypeFor[instant]() {
 		return nil
@@ -379,10 +380,10 @@ func membersOf(t reflect.Type) members {
 	return m
 }
 
-// membersOfTypes keeps what membersOf has found. There are as many types as structs for requests.
+// membersOfTypes caches the results of membersOf. It has an entry for each struct of a request.
 var membersOfTypes sync.Map
 
-// of is the type of a member. Package json would take a name in another case for that of a field.
+// of returns the type of a member. It refuses the name of a field in another case, which package json would accept.
 func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
 	t, known := m[at.name]
 	if known || m == nil {
@@ -399,7 +400,7 @@ func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
 	return nil, nil
 }
 
-// itemOf is the type of the items of a list, or of an object that has any names; nil is any.
+// itemOf returns the type of the items of a list, or of an object with arbitrary names; nil means any type.
 func itemOf(t reflect.Type) reflect.Type {
 	if t = plain(t); t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]()) {
 		return t.Elem()
@@ -407,7 +408,7 @@ func itemOf(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// plain is the type that a pointer points to.
+// plain returns the type that a pointer type points to, and any other type as it is.
 func plain(t reflect.Type) reflect.Type {
 	if t != nil && t.Kind() == reflect.Pointer {
 		return t.Elem()
@@ -415,12 +416,12 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
-// place is where in a body a value is; nil is the body itself. Its path is spelled out only where something is wrong: of each of the millions of values
-// that a body may have, it would cost more than all else.
+// place is where in a body a value is; nil is the body itself. Its path is built only if something is wrong: a body may have millions of values, and
+// building the path of each would cost more than all else.
 type place struct {
 	in    *place
-	name  string // in an object
-	index int    // in a list, else noIndex
+	name  string // of a member of an object
+	index int    // of an item of a list; else noIndex
 }
 
 const noIndex = -1
@@ -443,7 +444,7 @@ func (p *place) path() string {
 	return outer + "." + name
 }
 
-// top is the first part of a path.
+// top returns the first part of a path.
 func top(path string) string {
 	end := strings.IndexAny(path, ".[")
 	if end < 0 {

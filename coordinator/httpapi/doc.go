@@ -1,5 +1,5 @@
-// Package httpapi is lessor.v1 in plain JSON, for workers without gRPC and people with curl. docs/http.md shows the whole conversation,
-// openapi.json has every field.
+// Package httpapi serves lessor.v1 as plain JSON over HTTP, for workers without gRPC and people with curl. docs/http.md shows the whole
+// conversation, openapi.json describes every field.
 //
 //	route                               file              who may
 //	POST /v1/tasks/{task_id}/started    started.go        the holder of the attempt, by its task token
@@ -14,12 +14,12 @@
 //
 // # The path of a request
 //
-// What a page in a browser may have sent is refused first (host.go, and package http for other origins), then what has no route (front.go).
-// A handler reads its JSON strictly (decode.go), makes the request of a gRPC call of it, and calls the services as any client would: so
-// it meets the same checks, the same engine and the same verdicts. What comes back becomes JSON again: a verdict by verdict.go (H2), an
-// error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
+// Requests that a page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
+// route (front.go). A handler reads the JSON strictly (decode.go), makes the request of a gRPC call from it, and calls the services like
+// any client. So it meets the same checks, the same engine and the same verdicts. The response becomes JSON again: a verdict by verdict.go
+// (H2), an error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
 //
-// Names are camelCase, states and reasons go without their prefix, instants are RFC 3339, spans are numbers of milliseconds and end in
-// Ms. What is bytes for gRPC (payload, output, checkpoint) is any JSON value here, stored as its text, or base64 under a name that ends in
-// Base64 (content.go).
+// Names are camelCase, states and reasons go without their prefix, instants are RFC 3339, spans are numbers of milliseconds whose names end
+// in Ms. A field that is bytes in gRPC (payload, output, checkpoint) is any JSON value here, stored as its text, or base64 under a name
+// that ends in Base64 (content.go).
 package httpapi

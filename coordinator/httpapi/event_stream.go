@@ -12,28 +12,28 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// lastWords is how long a stream that must end waits for a reader who does not read.
+// lastWords is how long a stream that must end waits for a reader that does not read.
 const lastWords = 500 * time.Millisecond
 
-// readTimeout is how long an event waits for its reader, who comes back for it otherwise (S5).
+// readTimeout is how long an event waits for its reader. A reader that is cut off can resume (S5).
 const readTimeout = 30 * time.Second
 
-// A comment is sent on a quiet stream, so that its reader knows soon that it is heard, and nobody on the way takes it for dead.
+// A comment is sent on a quiet stream, so that its reader soon knows that the request was heard, and no proxy takes the connection for dead.
 const (
 	firstPing = time.Second
 	pingEvery = 15 * time.Second
 )
 
-// eventStream writes server-sent events. Its head goes out with the first of them, until when the answer may still become another one.
+// eventStream writes server-sent events. It sends the head with the first event; until then another answer can still be given.
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 
-	mu   sync.Mutex // of two who write: the one who follows, and the pings
-	head bool       // is written
+	mu   sync.Mutex // guards writes, which come from follow and from ping
+	head bool       // the head is written
 
-	clock  sync.Mutex // never held while something is written
-	ending bool       // no event may wait for its reader any more
+	clock  sync.Mutex // guards the deadline and ending; never held during a write
+	ending bool       // the write deadline is final
 }
 
 func newEventStream(w http.ResponseWriter) *eventStream {
@@ -41,7 +41,8 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 	return &eventStream{w: w, control: http.NewResponseController(w)}
 }
 
-// endsWith has the stream wait for its reader no longer once ctx has ended (X3). forget is for the end of the answer: the connection goes on.
+// endsWith makes the stream stop waiting for its reader, but for lastWords, once ctx has ended (X3). forget must be called at the end of the
+// answer, because the connection is used again.
 func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -55,31 +56,31 @@ func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
 	}
 }
 
-// waits sets how long the reader is waited for.
+// waits sets how long a write waits for the reader. Once ending was true, the deadline does not change again.
 func (s *eventStream) waits(d time.Duration, ending bool) {
 	s.clock.Lock()
 	defer s.clock.Unlock()
 	if !s.ending {
-		_ = s.control.SetWriteDeadline(time.Now().Add(d)) // one that cannot do it does not wait
+		_ = s.control.SetWriteDeadline(time.Now().Add(d)) // a writer without deadlines does not wait
 	}
 	s.ending = s.ending || ending
 }
 
-// begun reports whether the head is out.
+// begun reports whether the head was sent.
 func (s *eventStream) begun() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.head
 }
 
-// begin writes the head, if it is not out.
+// begin sends the head, unless it was sent already.
 func (s *eventStream) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginLocked()
 }
 
-// nothing answers that there is nothing more to come, by which a browser knows that it need not ask again; it reports whether the head was not out.
+// nothing answers 204, by which a browser knows that it need not ask again, unless the head was sent already. It reports whether it did.
 func (s *eventStream) nothing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,11 +99,11 @@ func (s *eventStream) beginLocked() {
 	s.head = true
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("Cache-Control", "no-store")
-	s.w.Header().Set("X-Accel-Buffering", "no") // some proxies would wait for more
+	s.w.Header().Set("X-Accel-Buffering", "no") // some proxies would buffer the events
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// write sends a piece of the stream at once.
+// write sends a part of the stream at once.
 func (s *eventStream) write(format string, args ...any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +115,7 @@ func (s *eventStream) write(format string, args ...any) error {
 	return s.control.Flush()
 }
 
-// ping sends comments until its end, which the function that it returns waits for.
+// ping sends comments until stop is called. stop waits for the one that is being sent.
 func (s *eventStream) ping(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -127,7 +128,7 @@ func (s *eventStream) ping(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-wait.C:
-				_ = s.write(": \n\n") // who follows learns of it
+				_ = s.write(": \n\n") // follow gets the error with its next event
 				wait.Reset(pingEvery)
 			}
 		}
@@ -135,7 +136,7 @@ func (s *eventStream) ping(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// tell sends an event.
+// tell sends an event of a watch.
 func (s *eventStream) tell(m *lessorv1.WatchTaskResponse) error {
 	if c := m.GetChunk(); c != nil {
 		return s.send(eventDelta, 0, deltaEvent{
@@ -151,13 +152,13 @@ func (s *eventStream) tell(m *lessorv1.WatchTaskResponse) error {
 	if lost := m.GetMissed(); lost != nil {
 		e.Missed = &missed{Durable: lost.GetDurable(), Volatile: lost.GetVolatile()}
 	}
-	if m.GetSubSequence() != 0 { // not durable: the reader goes on after what it had before
+	if m.GetSubSequence() != 0 { // not durable: without an id, so the reader resumes after the last durable one
 		return s.send(eventState, 0, e)
 	}
 	return s.send(eventState, m.GetSequence(), e)
 }
 
-// send writes an event; its id is left out where it is 0.
+// send writes an event; an id of 0 is left out.
 func (s *eventStream) send(name string, id uint64, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

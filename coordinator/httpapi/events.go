@@ -28,7 +28,7 @@ type stateEvent struct {
 	Deleted  bool          `json:"deleted,omitempty"`
 }
 
-// missed is how many events the reader does not see: it was too slow, or they are no longer kept.
+// missed tells how many events the reader does not get, because it was too slow or because they are no longer kept.
 type missed struct {
 	Durable  uint64 `json:"durable,omitempty"`
 	Volatile uint64 `json:"volatile,omitempty"`
@@ -46,15 +46,15 @@ type deltaEvent struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// events answers GET /v1/tasks/{task_id}/events: what has happened to the task, what happens, and the end once it is final. Events that are
-// durable have an id, after which Last-Event-ID goes on (S5).
+// events answers GET /v1/tasks/{task_id}/events: what has happened to the task, then what happens, until the task is final. A durable event has an id;
+// a request with that as its Last-Event-ID resumes after the event (S5).
 func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	after, p := lastEventID(r)
 	if p != nil {
 		return p
 	}
 	ctx, id := r.Context(), r.PathValue("task_id")
-	if r.Method == http.MethodHead { // whose answer is the head alone, and does not wait for an event
+	if r.Method == http.MethodHead { // is answered with the head alone, without waiting for an event
 		return a.eventsHead(ctx, w, id, after)
 	}
 	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: after})
@@ -80,8 +80,8 @@ func (a *api) eventsHead(ctx context.Context, w http.ResponseWriter, id string, 
 	return nil
 }
 
-// follow passes events on until there are no more. An error that comes before the first of them can still be told, and so can that there are none: the
-// task is final and its reader has had all of them.
+// follow sends events until there are no more. Before the first event it can still answer with an error, or with 204 if the task is final and the
+// reader has had all events.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
 	defer to.endsWith(ctx)()
 	defer to.ping(ctx)()
@@ -98,12 +98,12 @@ func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClie
 			return nil
 		default:
 			to.begin()
-			return nil // the stream says by its end that it is over
+			return nil // the end of the stream says that it is over
 		}
 	}
 }
 
-// lastEventID reads after which event a stream goes on; 0 is from the beginning.
+// lastEventID returns the id of the event after which a stream resumes; 0 is the beginning.
 func lastEventID(r *http.Request) (uint64, *problem) {
 	sent := r.Header.Get("Last-Event-ID")
 	if sent == "" {

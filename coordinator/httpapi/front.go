@@ -8,8 +8,8 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 )
 
-// serve finds the route. The mux sends a path that is not straight elsewhere, and answers requests without a route in plain text: both become
-// an answer as any other.
+// serve finds the route of a request. By itself the mux redirects a path that is not clean, and answers a request without a route in plain text;
+// serve answers both with a problem.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	if !straight(r.URL) {
 		a.refuse(w, r, errNoRoute)
@@ -30,7 +30,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, errNoMethod)
 }
 
-// straight reports whether a path is one that nobody on the way would read as another: without "//", "." and "..".
+// straight reports whether a path is clean, without "//", "." and "..", so that no proxy reads it as another path.
 func straight(u *url.URL) bool {
 	for _, p := range []string{u.Path, u.EscapedPath()} {
 		if clean := path.Clean(p); p != clean && p != clean+"/" {
@@ -40,7 +40,7 @@ func straight(u *url.URL) bool {
 	return true
 }
 
-// discarder takes an answer of which only the head counts.
+// discarder discards an answer, except for its head.
 type discarder struct {
 	header http.Header
 	status int
@@ -50,7 +50,7 @@ func (d *discarder) Header() http.Header            { return d.header }
 func (d *discarder) Write(text []byte) (int, error) { return len(text), nil }
 func (d *discarder) WriteHeader(status int)         { d.status = status }
 
-// observed tells of every answer.
+// observed calls Answered after every request.
 func (a *api) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen := &statusSeen{ResponseWriter: w, status: http.StatusOK}
@@ -65,16 +65,17 @@ type statusSeen struct {
 	status int
 }
 
-// WriteHeader sends the head.
+// WriteHeader sends the head, and remembers the status.
 func (s *statusSeen) WriteHeader(status int) {
 	s.status = status
 	s.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the writer of the server.
 func (s *statusSeen) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// plainWriter is the server's own writer, by which MaxBytesReader has the connection closed behind an answer that comes before the end of a body.
+// plainWriter returns the server's own writer. MaxBytesReader needs it to close the connection after an answer that is sent before the end of the
+// body.
 func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 	if seen, ok := w.(*statusSeen); ok {
 		return seen.ResponseWriter
@@ -82,7 +83,7 @@ func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 	return w
 }
 
-// answer lets a request in, and has it answered.
+// answer lets a request in and handles it, or refuses it.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handle handler) {
 	r = r.WithContext(AsCall(r))
 	in, leave, err := a.Door.Admit(r.Context(), route)
@@ -101,7 +102,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	hearOut(r, a.MaxBody)
 	if !p.logged {
 		fields := []any{"type", r.Pattern, "peer.address", r.RemoteAddr, "status", p.status, "code", p.body.Code}
-		if p.atDoor { // where nothing was read of what the caller says, and so nothing is told of it
+		if p.atDoor { // the message cannot quote the request, which was not read yet
 			fields = append(fields, "error", p.body.Message)
 		}
 		a.Logger.Log(r.Context(), p.level(), "request refused", append(fields, logging.ExtractFields(r.Context())...)...)

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// heartbeatRequest renews the lease. What it says of the progress is not durable; the checkpoint is.
+// heartbeatRequest renews the lease. Its checkpoint is durable; its progress and metrics are not.
 type heartbeatRequest struct {
 	claim
 	HeartbeatAt      instant            `json:"heartbeatAt"`
@@ -45,7 +45,7 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	})
 }
 
-// progress is nil where the heartbeat says nothing of it.
+// progress returns the progress in the heartbeat, or nil if it has none.
 func (m *heartbeatRequest) progress() *lessorv1.Progress {
 	if m.ProgressPct == 0 && m.Message == "" && m.Stage == "" {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// asksUs refuses requests that come over the loopback and name another host, where nobody is asked for credentials. A page in a browser on this machine
-// may have a name of its own mean the loopback (DNS rebinding): then its requests are of no other origin, and the name alone tells them from those of
-// the people of this machine. Who asks whether the coordinator lives, or for its numbers, may call it what they like.
+// asksUs protects a coordinator that asks for no credentials from pages in a browser on the same machine. Such a page can make a name of its own
+// resolve to the loopback (DNS rebinding). Its requests then have no other origin, and only the Host header differs from that of the people on this
+// machine. So asksUs refuses requests that come over the loopback and name another host. Health checks and metrics may use any name.
 func (a *api) asksUs(next http.Handler) http.Handler {
 	if !a.Open {
 		return next
@@ -24,14 +24,14 @@ func (a *api) asksUs(next http.Handler) http.Handler {
 	})
 }
 
-// overLoopback reports whether a request came in where this machine alone can reach it.
+// overLoopback reports whether a request came in on an address that only this machine can reach.
 func overLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
-// ours reports whether nobody else can give a meaning to the host of a request: it is an address, a name of the loopback, the name that workers know
-// us by, or none.
+// ours reports whether the host of a request can only mean us, whatever others put into the DNS: it is an address, a name of the loopback, the name
+// by which workers know us, or empty.
 func ours(host, known string) bool {
 	name := host
 	if without, _, err := net.SplitHostPort(host); err == nil {

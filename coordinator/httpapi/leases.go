@@ -19,7 +19,7 @@ type leaseRequest struct {
 	RequestID    string        `json:"requestId"`
 }
 
-// capabilities is what the worker has.
+// capabilities is what the worker can do.
 type capabilities struct {
 	Types        []string           `json:"types"`
 	Runtimes     []string           `json:"runtimes"`
@@ -83,7 +83,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
 	})
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // a waiting caller may be slow to ask, and not to read
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // patient is for the wait, not for a caller that does not read
 	if err != nil {
 		return failed(err)
 	}
@@ -95,10 +95,10 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// patient lifts the limits on how long a request may take. Who is gone is noticed all the same.
+// patient lifts the time limits of a request. A caller that has gone is noticed all the same.
 func patient(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // one that cannot do it has no such limit
+	_ = control.SetReadDeadline(time.Time{}) // a writer without deadlines has no limits either
 	_ = control.SetWriteDeadline(time.Time{})
 }
 

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// exceptions are the fields whose names here are not those of the protos in camelCase.
+// exceptions are the fields whose names here are not the proto names in camelCase.
 var exceptions = map[string]string{
 	"attempt_timeout": "attemptTimeoutMs", "start_timeout": "startTimeoutMs", "retention": "retentionMs", "ttl": "ttlMs", "wait": "waitMs",
 	"heartbeat_interval": "heartbeatIntervalMs", "heartbeat_timeout": "heartbeatTimeoutMs", "cancel_grace": "cancelGracePeriodMs",
@@ -14,8 +14,8 @@ var exceptions = map[string]string{
 	"after_sequence": "Last-Event-ID",
 }
 
-// jsonPath is the path of a field as it is here: task.retry_policy.max_backoff is retryPolicy.maxBackoffMs. What is an envelope in the protos
-// (task, progress) has no name here.
+// jsonPath returns the path of a proto field as this API names it: task.retry_policy.max_backoff becomes retryPolicy.maxBackoffMs. The
+// messages task and progress only wrap fields, and have no name here.
 func jsonPath(path string) string {
 	for _, envelope := range []string{"task.", "progress."} {
 		path = strings.TrimPrefix(path, envelope)
@@ -44,12 +44,12 @@ func jsonName(name string) string {
 	return strings.Join(words, "")
 }
 
-// reasonOf is the reason that goes with a code: E.AUTH.FORBIDDEN is AUTH_FORBIDDEN (S4).
+// reasonOf returns the reason that belongs to a code: AUTH_FORBIDDEN for E.AUTH.FORBIDDEN (S4).
 func reasonOf(code string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_")
 }
 
-// enum is the name of a value without the prefix of its enum; empty for the zero value.
+// enum returns the name of an enum value without the prefix of its enum, or "" for the zero value.
 func enum(value protoreflect.Enum, prefix string) string {
 	if value.Number() == 0 {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// document is the OpenAPI description of the routes; a test holds it against them and against the structs of this package.
+// document is the OpenAPI description of the routes. A test compares it with them and with the structs of this package.
 //
 //go:embed openapi.json
 var document []byte

@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Codes that the API itself gives; those of the calls pass through. docs/http.md has the table.
+// Codes that the API itself gives. Those of the calls are passed on. docs/http.md has the table.
 const (
 	codeInvalid   = "E.REQUEST.INVALID"
 	codeTooLarge  = "E.REQUEST.TOO_LARGE"
@@ -29,17 +29,17 @@ const (
 	codesOfQuotas = "E.QUOTA."
 )
 
-// problem is an answer that is not 200.
+// problem is an error answer.
 type problem struct {
 	status int
 	body   problemBody
-	logged bool // by the call that answered with it
+	logged bool // the call that failed with it has logged it
 	atDoor bool // the caller was not let in
 
-	said lease.Kind // of a report that is REJECTED for its form
+	said lease.Kind // the kind of the report, if it is REJECTED for its form; else 0
 }
 
-// problemBody is the body of every answer that is not 200. Verdict is null where there is none: nothing was decided about the report.
+// problemBody is the body of every error answer. Verdict is null if there is no verdict: then nothing was decided about the report.
 type problemBody struct {
 	Error           string  `json:"error"`
 	Code            string  `json:"code,omitempty"`
@@ -77,7 +77,7 @@ var (
 	kindInternal    = kind{http.StatusInternalServerError, "internal"}
 )
 
-// kinds are the kinds of error statuses. All others are internal.
+// kinds maps the codes of error statuses to kinds of problems. Any other code is internal.
 var kinds = map[codes.Code]kind{
 	codes.InvalidArgument:    kindInvalid,
 	codes.OutOfRange:         kindInvalid,
@@ -108,7 +108,7 @@ func newProblem(k kind, code, message string) *problem {
 	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: reasonOf(code)}}
 }
 
-// invalid is a request of which a field is bad, before it is a report.
+// invalid returns the problem of a request with a bad field.
 func invalid(field, format string, args ...any) *problem {
 	p := newProblem(kindInvalid, codeInvalid, fmt.Sprintf(format, args...))
 	if p.body.Field = field; field != "" {
@@ -117,7 +117,7 @@ func invalid(field, format string, args ...any) *problem {
 	return p
 }
 
-// failed is what an error status of a call becomes. Its reason, field and wait are in the details (S4).
+// failed converts the error status of a call to a problem. The reason, field and wait are in the details of the status (S4).
 func failed(err error) *problem {
 	st := status.Convert(err)
 	k, known := kinds[st.Code()]
@@ -135,20 +135,21 @@ func failed(err error) *problem {
 		case *errdetails.BadRequest:
 			p.violated(d.GetFieldViolations())
 		case *errdetails.RetryInfo:
-			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // who comes sooner is refused again
+			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // rounded up: a repeat that is early is refused
 		}
 	}
 	return p
 }
 
-// lacking tells a coordinator that lacks something, its disk for instance, from a caller who has used up a limit of its own.
+// lacking changes the status to 503 if the coordinator itself lacks something, such as disk space. A caller that has used up its own limit
+// gets 429.
 func (p *problem) lacking() {
 	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}
 }
 
-// violated names the field as the request has it.
+// violated sets the field of the problem, under its name in the request.
 func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 	if len(all) > 0 {
 		p.body.Field = jsonPath(all[0].GetField())
@@ -156,13 +157,13 @@ func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 	}
 }
 
-// fromDoor is the problem of who was not let in, and so of no call.
+// fromDoor marks the problem of a caller who was not let in, so that no call has logged it.
 func (p *problem) fromDoor() *problem {
 	p.logged, p.atDoor = false, true
 	return p
 }
 
-// level is that of the line in the log. What anybody can have said at any pace, before it is known who calls, must not fill it.
+// level returns the level of the problem's log line. Problems that anybody can cause at any rate must not fill the log.
 func (p *problem) level() slog.Level {
 	switch {
 	case p == errNoRoute, p == errNoMethod, p == errCrossOrigin, p == errOtherHost, strings.HasPrefix(p.body.Code, codesOfQuotas):
@@ -172,7 +173,7 @@ func (p *problem) level() slog.Level {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	if p.body.RetryAfterMs > 0 { // whole seconds, so that a client that knows only them does not come too early
+	if p.body.RetryAfterMs > 0 { // rounded up to whole seconds, so that a client does not come too early
 		wait := time.Duration(p.body.RetryAfterMs) * time.Millisecond
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}

@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskError is why an attempt failed.
+// taskError says why an attempt failed.
 type taskError struct {
 	Category     string `json:"category,omitempty"`
 	Message      string `json:"message,omitempty"`
@@ -15,7 +15,7 @@ type taskError struct {
 	RetryAfterMs millis `json:"retryAfterMs,omitzero"`
 }
 
-// proto is nil for none, which the call refuses.
+// proto returns nil for a nil error; the call refuses that.
 func (e *taskError) proto() (*lessorv1.TaskError, *problem) {
 	if e == nil {
 		return nil, nil
@@ -39,13 +39,13 @@ func taskErrorOf(m *lessorv1.TaskError) *taskError {
 // categories are the names of the categories, in the order of their numbers.
 var categories = func() (all []string) {
 	values := lessorv1.ErrorCategory(0).Descriptor().Values()
-	for i := 1; i < values.Len(); i++ { // the first is none
+	for i := 1; i < values.Len(); i++ { // the first is UNSPECIFIED
 		all = append(all, strings.TrimPrefix(string(values.Get(i).Name()), "ERROR_CATEGORY_"))
 	}
 	return all
 }()
 
-// categoryOf reads a category; none is unspecified.
+// categoryOf reads a category; an empty name is UNSPECIFIED.
 func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 	number, known := lessorv1.ErrorCategory_value["ERROR_CATEGORY_"+name]
 	if name == "" {
@@ -57,7 +57,7 @@ func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 	return lessorv1.ErrorCategory(number), nil
 }
 
-// artifact is a result that lies elsewhere.
+// artifact describes a result that is stored elsewhere.
 type artifact struct {
 	ResourceID string            `json:"resourceId"`
 	WorkerID   string            `json:"workerId,omitempty"`

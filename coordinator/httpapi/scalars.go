@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// instant is a wall time; the zero value is none.
+// instant is a wall time; the zero value means no time.
 type instant = time.Time
 
-// stamp is a time as the protos have it; nil for none.
+// stamp converts a time to a proto timestamp; no time is nil.
 func stamp(t instant) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -22,7 +22,7 @@ func stamp(t instant) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// instantOf is the time of a stamp, none for nil.
+// instantOf converts a proto timestamp to a time; nil is no time.
 func instantOf(ts *timestamppb.Timestamp) instant {
 	if ts == nil {
 		return instant{}
@@ -30,10 +30,10 @@ func instantOf(ts *timestamppb.Timestamp) instant {
 	return ts.AsTime()
 }
 
-// millis is a span in whole milliseconds.
+// millis is a duration in whole milliseconds.
 type millis int64
 
-// span is the span as the protos have it; nil for 0. Its limits are checked by the call.
+// span converts to a proto duration; 0 is nil. The call checks the limits.
 func (m millis) span() *durationpb.Duration {
 	if m == 0 {
 		return nil
@@ -43,20 +43,20 @@ func (m millis) span() *durationpb.Duration {
 
 func millisOf(d *durationpb.Duration) millis { return millis(d.AsDuration().Milliseconds()) }
 
-// percent is a fraction as it was told in percent: 7, whose hundredth times 100 is 7.000000000000001.
+// percent converts a fraction back to the percentage that the worker sent: 7 is stored as 0.07, and 0.07 times 100 is 7.000000000000001.
 func percent(fraction float64) float64 {
-	const places = 1e10 // as many as stay whole on the way
+	const places = 1e10 // a double holds ten decimal places of a percentage
 	return math.Round(fraction*100*places) / places
 }
 
-// gauges leaves out what JSON has no number for: a worker may have reported a NaN over gRPC.
+// gauges leaves out values that JSON cannot hold: over gRPC a worker may have reported a NaN.
 func gauges(all map[string]float64) map[string]float64 {
 	finite := maps.Clone(all)
 	maps.DeleteFunc(finite, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	return finite
 }
 
-// writeJSON answers with a body. A body is never kept by anybody on the way: it may hold tokens.
+// writeJSON answers with a body. No cache may store it, because it may hold tokens.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -7,7 +7,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// spec is what a producer asks for, as TaskSpec.
+// spec is the TaskSpec that a producer sends.
 type spec struct {
 	WorkspaceID         string            `json:"workspaceId,omitempty"`
 	Queue               string            `json:"queue"`
@@ -75,7 +75,7 @@ type traceMeta struct {
 	ChainIndex      *uint32  `json:"chainIndex,omitempty"`
 }
 
-// proto reads a spec. What it may hold is checked by the call.
+// proto converts a spec. The call checks its content.
 func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 	payload, p := bytesOf("payload", s.Payload, s.PayloadBase64)
 	if p != nil {

@@ -4,7 +4,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// specOf shows a spec, with its defaults filled in.
+// specOf converts the spec of a task, in which defaults are filled in.
 func specOf(m *lessorv1.TaskSpec) spec {
 	s := spec{
 		WorkspaceID: m.GetWorkspaceId(), Queue: m.GetQueue(), Type: m.GetType(), RunID: m.GetRunId(), TaskKey: m.GetTaskKey(),

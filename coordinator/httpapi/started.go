@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// startedRequest tells that execution begins.
+// startedRequest says that execution begins.
 type startedRequest struct {
 	claim
 	StartedAt instant `json:"startedAt"`

@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskResponse is a task.
+// taskResponse answers with a task.
 type taskResponse struct {
 	Task task `json:"task"`
 }

@@ -6,19 +6,19 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitRequest is a spec, and what correlates it with the log.
+// submitRequest is a spec, and an id by which the log can be searched.
 type submitRequest struct {
 	spec
 	RequestID string `json:"requestId"`
 }
 
-// submitResponse is the task, durable. Created is false where the idempotencyKey had made it before.
+// submitResponse has the task, which is durable. Created is false if the idempotencyKey belongs to a task that was made before.
 type submitResponse struct {
 	Task    task `json:"task"`
 	Created bool `json:"created"`
 }
 
-// submit answers POST /v1/tasks: 201 for a new task, 200 for one that was there.
+// submit answers POST /v1/tasks: 201 for a new task, 200 for one that existed.
 func (a *api) submit(w http.ResponseWriter, r *http.Request) *problem {
 	var m submitRequest
 	var asked *lessorv1.TaskSpec

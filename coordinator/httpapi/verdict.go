@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// verdict is what the answers to all reports, Start and Heartbeat have in common.
+// verdict is what the responses to all reports, Start and Heartbeat included, have in common.
 type verdict interface {
 	GetVerdict() lessorv1.Verdict
 	GetReason() lessorv1.Reason
@@ -20,7 +20,7 @@ type verdict interface {
 	GetServerTime() *timestamppb.Timestamp
 }
 
-// committed is what the bodies of all answers with 200 begin with.
+// committed is how the body of every 200 answer to a callback begins.
 type committed struct {
 	Acknowledged bool    `json:"acknowledged"`
 	Verdict      string  `json:"verdict"`
@@ -36,7 +36,7 @@ func committedOf(v verdict) committed {
 	}
 }
 
-// alive is what else a Start or Heartbeat is told.
+// alive is the rest of the answer to a Start or Heartbeat.
 type alive struct {
 	committed
 	ShouldCancel   bool    `json:"shouldCancel"`
@@ -47,7 +47,7 @@ type alive struct {
 	TokenExpiresAt instant `json:"tokenExpiresAt"`
 }
 
-// refused is the answer to a report that is not COMMITTED, by the table of H2; nil for one that is.
+// refused returns the answer to a report that is not COMMITTED, by the table of H2, and nil for one that is.
 func refused(v verdict, attempt uint32) *problem {
 	if v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		return nil
@@ -77,7 +77,7 @@ var (
 	kindExpired  = kind{http.StatusGone, "task_expired"}
 )
 
-// kindOf is the table of H2.
+// kindOf implements the table of H2.
 func kindOf(reason lessorv1.Reason) kind {
 	switch reason {
 	case lessorv1.Reason_REASON_TASK_CANCELLED, lessorv1.Reason_REASON_ALREADY_REPORTED, lessorv1.Reason_REASON_DUPLICATE_REPORT:
@@ -92,19 +92,19 @@ func kindOf(reason lessorv1.Reason) kind {
 	return kindExpired
 }
 
-// codes of verdicts that are an error of the worker.
+// verdictCodes are the codes of verdicts that are errors of the worker, by reason.
 var verdictCodes = map[string]string{
 	"INVALID_REQUEST": codeInvalid, "UNKNOWN_TASK": codeInvalid, "INVALID_LEASE": codeInvalid, "RESULT_TOO_LARGE": codeTooLarge,
 	"DUPLICATE_REPORT": codeDuplicate,
 }
 
-// judged says that there is a verdict.
+// judged sets the verdict of a problem.
 func (p *problem) judged(verdict, reason string) {
 	p.body.Verdict, p.body.Reason = &verdict, reason
 	p.body.Code = verdictCodes[reason]
 }
 
-// named puts the field that a detail begins with under its name here.
+// named sets the field that a detail begins with, under its name here.
 func (p *problem) named() {
 	field, rest, ok := strings.Cut(p.body.Message, ": ")
 	if ok && !strings.Contains(field, " ") {
@@ -113,7 +113,7 @@ func (p *problem) named() {
 	}
 }
 
-// rejected makes the verdict on a report of some kind whose form is bad (V1). What did not arrive whole is no report.
+// rejected makes a problem the verdict on a report whose form is bad (V1). A body that did not arrive completely is not a report.
 func rejected(p *problem, said lease.Kind) *problem {
 	if p.status == kindInvalid.status && p != errBroken {
 		p.judged("REJECTED", "INVALID_REQUEST")
@@ -122,7 +122,7 @@ func rejected(p *problem, said lease.Kind) *problem {
 	return p
 }
 
-// wrong is what is bad about a report, by its field, or of all of its body.
+// wrong returns what is bad about a report: about one field, or about the whole body.
 func (p *problem) wrong() *lease.FieldError {
 	if p.body.Field == "" {
 		return &lease.FieldError{Field: "body", Problem: strings.TrimPrefix(p.body.Message, "the body ")}
@@ -135,7 +135,7 @@ func reasonName(v verdict) string  { return enum(v.GetReason(), "REASON_") }
 
 func stateName(s lessorv1.TaskState) string { return enum(s, "TASK_STATE_") }
 
-// contractState is a state in the words of the worker contract, which calls a task SUCCEEDED that is COMPLETED.
+// contractState returns a state in the words of the worker contract, which says SUCCEEDED for COMPLETED.
 func contractState(s lessorv1.TaskState) string {
 	if s == lessorv1.TaskState_TASK_STATE_COMPLETED {
 		return outcomeSucceeded
