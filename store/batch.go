@@ -22,7 +22,8 @@ type Op struct {
 	Delete   bool
 }
 
-// Put sets the value under key. Both are copied. A value that is not empty should be a sealed one (PutSealed), or a store on a disk may take it for broken.
+// Put sets the value under key. It copies both. A value that is not empty should be sealed (use PutSealed): a store on a disk may take any other value
+// for a broken one.
 func (b *Batch) Put(ks Keyspace, key, value []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, value...)
@@ -34,8 +35,8 @@ func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte)
 	b.EndSealed(version, append(b.BeginSealed(ks, key), payload...))
 }
 
-// BeginSealed is PutSealed for a payload that is written right where the batch keeps it: the payload is to be appended to dst, which then goes to
-// EndSealed. Nothing else may change the batch in between.
+// BeginSealed begins a PutSealed whose payload is written right where the batch keeps it: append the payload to dst, and pass the result to EndSealed.
+// Nothing else may change the batch in between.
 func (b *Batch) BeginSealed(ks Keyspace, key []byte) (dst []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, make([]byte, SealSize)...)
@@ -43,7 +44,7 @@ func (b *Batch) BeginSealed(ks Keyspace, key []byte) (dst []byte) {
 	return b.arena
 }
 
-// EndSealed seals what was appended to the dst of BeginSealed.
+// EndSealed seals the payload that was appended to the dst of BeginSealed.
 func (b *Batch) EndSealed(version byte, dst []byte) {
 	b.arena = dst
 	o := &b.ops[len(b.ops)-1]

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Collect is the Tx of a store that has no other way than commit: all batches become one, which is committed in Sync.
+// Collect returns a Tx for a store that can only commit whole batches: it joins all batches of the Tx into one, and passes that to commit in Sync.
 func Collect(ctx context.Context, commit func(context.Context, *Batch) error) Tx {
 	return &collected{commit: func(b *Batch) error { return commit(ctx, b) }}
 }

@@ -10,8 +10,8 @@ import (
 // ErrClosed is returned by every call after Close; nothing was done.
 var ErrClosed = errors.New("store is closed")
 
-// CommitError means that the outcome of a commit is unknown, not that it was refused: after an I/O error on the last sync
-// of a commit its changes may well be there when the store is opened again. A *DamagedError in it was found beside the service.
+// CommitError means that the outcome of a commit is unknown, not that the commit was refused: after an I/O error on its last sync, its changes may well
+// be there when the store is opened again. It wraps a *DamagedError if a check that runs beside the service has found damage.
 type CommitError struct {
 	Err error
 }
@@ -22,8 +22,8 @@ func (e *CommitError) Error() string {
 
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// CorruptError means that a record is not what was written. There is no guess at what it was: the store has to be
-// restored from a backup, or the record to be looked at by a person.
+// CorruptError means that a record is not what was written. The program does not guess what it was: a person has to look at the record, or restore the
+// store from a backup.
 type CorruptError struct {
 	Keyspace Keyspace
 	Key      []byte
@@ -48,8 +48,8 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged or not a Lessor store: %s", e.Path, e.Problem)
 }
 
-// TornError means that not all of the newest commit is in the file, and all of the one before is: as a loss of power leaves it, in which case nobody was told of that commit. Whoever
-// opens the store to change it takes the commit back.
+// TornError means that the newest commit is in the file only in part, and the commit before it is whole. A loss of power leaves a file like that; then
+// nobody was told of the newest commit. Opening the store for writing takes that commit back.
 type TornError struct {
 	Path    string
 	Problem string // with the newest commit
@@ -59,8 +59,8 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("the last commit to %s is not whole: %s", e.Path, e.Problem)
 }
 
-// InUseError means that another process has the store open. What it says of that process is the process's own word and
-// zero where it left none.
+// InUseError means that another process has the store open. PID, Host and Since are what that process has written about itself; they are zero if it has
+// written nothing.
 type InUseError struct {
 	Dir   string
 	PID   int
@@ -75,20 +75,20 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
-// UnfinishedError means that a restore into the directory did not come to its end.
+// UnfinishedError means that a restore into the directory was interrupted.
 type UnfinishedError struct {
 	Dir  string
-	Name string // of what it left there
+	Name string // name of the file that it left there
 }
 
 func (e *UnfinishedError) Error() string {
 	return fmt.Sprintf("a restore into %s did not come to its end: it left %s there, and no store", e.Dir, e.Name)
 }
 
-// NotEmptyError means that a store was to be restored where there is something.
+// NotEmptyError refuses a restore into a directory that is not empty.
 type NotEmptyError struct {
 	Dir  string
-	Name string // of what is there, among others
+	Name string // name of one of the files there
 }
 
 func (e *NotEmptyError) Error() string {

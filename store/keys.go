@@ -22,8 +22,8 @@ const (
 
 func parseError(ks Keyspace, key []byte) error { return corrupt(ks, key, "the key has no such form") }
 
-// AppendTenantKey appends the key of something that a tenant has: of a workspace in Space, of an id in SigningKey and Token. Ids hold no
-// control characters, so that the separator is unmistakable and what is one tenant's lies side by side.
+// AppendTenantKey appends the key of something that belongs to a tenant: name is a workspace in Space, or an id in SigningKey and Token. Names hold no
+// control characters, so that the separator is unmistakable, and the keys of one tenant lie side by side.
 func AppendTenantKey(dst []byte, tenant, name string) []byte {
 	dst = append(dst, tenant...)
 	dst = append(dst, 0)
@@ -39,7 +39,7 @@ func ParseTenantKey(ks Keyspace, key []byte) (tenant, name string, err error) {
 	return string(t), string(n), nil
 }
 
-// AppendSpacePrefix appends what all keys of one space begin with, in every keyspace whose keys begin with the space.
+// AppendSpacePrefix appends the prefix of all keys of one space, in every keyspace whose keys begin with the space.
 func AppendSpacePrefix(dst []byte, space uint32) []byte {
 	return binary.BigEndian.AppendUint32(dst, space)
 }
@@ -57,8 +57,8 @@ func ParseNameKey(ks Keyspace, key []byte) (space uint32, name string, err error
 	return binary.BigEndian.Uint32(key), string(key[spaceSize:]), nil
 }
 
-// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint and Feedback. It is also what
-// the keys of the task's attempts begin with.
+// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint and Feedback. It is also the prefix of the keys of the task's
+// attempts.
 func AppendTaskKey(dst []byte, id lease.TaskID) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, id.Space), id.Seq)
 }
@@ -88,7 +88,7 @@ func ParseAttemptKey(ks Keyspace, key []byte) (id lease.TaskID, attempt uint32, 
 	return taskID(key), binary.BigEndian.Uint32(key[taskSize:]), nil
 }
 
-// AppendLinePrefix appends what the keys of the tasks in one line begin with in Ready.
+// AppendLinePrefix appends the prefix of the keys in Ready of the tasks of one line.
 func AppendLinePrefix(dst []byte, space uint32, line uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), line)
 }
@@ -103,7 +103,7 @@ type ReadyKey struct {
 	Seq      uint64 // of the task
 }
 
-// Task is the id of the task that waits there.
+// Task returns the id of the task that waits there.
 func (k ReadyKey) Task() lease.TaskID { return lease.TaskID{Space: k.Space, Seq: k.Seq} }
 
 // Append appends the key in Ready.
@@ -145,7 +145,7 @@ type ParkedKey struct {
 	ReadyKey
 }
 
-// AppendParkedPrefix appends what the keys of the tasks of one line under one concurrency key begin with in Parked.
+// AppendParkedPrefix appends the prefix of the keys in Parked of the tasks of one line under one concurrency key.
 func AppendParkedPrefix(dst []byte, space uint32, key, line uint64) []byte {
 	dst = binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), key)
 	return binary.BigEndian.AppendUint64(dst, line)
@@ -167,7 +167,7 @@ func ParseParkedKey(key []byte) (ParkedKey, error) {
 	}, nil
 }
 
-// AppendMountedPrefix appends what the keys of the tasks that are mounted on one host begin with in Mounted.
+// AppendMountedPrefix appends the prefix of the keys in Mounted of the tasks that are mounted on one host.
 func AppendMountedPrefix(dst []byte, space uint32, host uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), host)
 }
@@ -232,8 +232,8 @@ func ParseTimerKey(key []byte) (TimerKey, error) {
 	}, nil
 }
 
-// PrefixEnd returns the first key behind all keys that begin with prefix, for the end of a scan; nil, the end of the
-// keyspace, if there is none.
+// PrefixEnd returns the end of a scan over all keys with the prefix: the first key behind them, or nil, which is the end of the keyspace, if there is no
+// such key.
 func PrefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// AuditKey is the place of an entry in the audit of its tenant, which lies in the order of the wall clock. The serving clock never goes
-// back, so that no two entries share a key, whatever the wall clock does.
+// AuditKey is the key of an audit entry. The entries of a tenant are ordered by the wall clock. The serving clock never goes back, so no two entries share
+// a key, whatever the wall clock does.
 type AuditKey struct {
 	Tenant  string
 	At      lease.Wall

@@ -2,8 +2,7 @@ package store
 
 import "fmt"
 
-// Keyspace is one ordered range of keys. Its number is part of every seal and must not change; doc.go says what each one
-// holds.
+// Keyspace is one ordered range of keys. The package comment says what each one holds. Its number is part of every seal and must not change.
 type Keyspace uint8
 
 // The keyspaces.

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// SealSize is by how many bytes a sealed value is longer than its payload: the version byte and the checksum.
+// SealSize is how many bytes a sealed value has before its payload: the version byte and the checksum.
 const SealSize = 1 + 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -10,22 +10,23 @@ type Store interface {
 	// Commit applies all of b or nothing, and returns nil once it is durable: it survives a power cut from then on (A6).
 	// b may be reset and used again when Commit has returned.
 	//
-	// An error does not mean that b was not applied, but that nobody knows. The caller must give no verdict for what b
-	// decided, stop serving and exit; the truth is what the next start reads. A store that failed once refuses all
-	// further calls with the same *CommitError. The only other error is ErrClosed, and then nothing was applied.
+	// After an error nobody knows whether b was applied. The caller must give no verdict for what b decided, stop serving
+	// and exit; the truth is what the next start reads. A store that failed once refuses all further calls with the same
+	// *CommitError. The only other error is ErrClosed, and then nothing was applied.
 	//
-	// A store on a local disk does not give up a commit that ctx ends: it could not tell how far it had come.
+	// A store on a local disk goes on with a commit even if ctx ends: it could not tell how far the commit had come.
 	Commit(ctx context.Context, b *Batch) error
 
-	// Begin starts a commit of several batches, the first of which need not wait for the last: see Tx. It waits until the one before is written.
+	// Begin starts a commit of several batches, which are added one by one: see Tx. It waits until the commit before is written.
 	Begin(ctx context.Context) (Tx, error)
 
-	// View calls fn with one consistent state, the newest one, and returns fn's error. It may wait until what fn has seen is durable; before it returns, fn must let
-	// nothing of that out. fn must be short (a long one keeps dead pages alive, and can hold up a commit that grows the store) and must not call Commit.
+	// View calls fn with one consistent state, the newest one, and returns fn's error. That state may not be durable yet: View returns only once it is, and
+	// fn must not tell anybody before that what it has seen. fn must be short (a long one keeps dead pages alive, and can hold up a commit that grows the
+	// store) and must not call Commit.
 	View(fn func(Reader) error) error
 
 	// Snapshot writes a consistent copy of what is durable to w while commits go on, and returns its size in bytes. The copy
-	// holds the key that signs leases: who reads it can forge them (A11).
+	// holds the key that signs leases: whoever reads it can forge them (A11).
 	Snapshot(w io.Writer) (int64, error)
 
 	// Stats tells how large the store is.
@@ -35,19 +36,20 @@ type Store interface {
 	Close() error
 }
 
-// Tx is one commit, in steps: so that the next one is prepared while the disk is busy with this one. It is for one goroutine, and ends with Sync, with an error of
-// Write, or with Rollback.
+// Tx is one commit, made in steps so that the next commit can be prepared while the disk is busy with this one. Call Apply for each batch, then Write,
+// then Sync. A Tx is for one goroutine, and ends with Sync, with an error of Write, or with Rollback.
 type Tx interface {
-	// Apply adds the changes of b, which must stay as it is until Sync has returned. What is wrong with it is told by Write.
+	// Apply adds the changes of b, which must not change until Sync has returned. Write returns what is wrong with them.
 	Apply(b *Batch)
 
-	// Write hands all of it to the disk, once what was committed before is durable: no two commits can be lost together. From then on the next Begin returns.
+	// Write hands everything to the disk, once the commit before is durable, so that no two commits can be lost together. After that the next Begin can
+	// return.
 	Write() error
 
-	// Sync returns once all of it is durable. The errors of Write and Sync are those of Store.Commit, and mean the same.
+	// Sync returns once everything is durable. The errors of Write and Sync are those of Store.Commit, and mean the same.
 	Sync() error
 
-	// Rollback forgets all of it. It must not be called after Write.
+	// Rollback forgets everything. It must not be called after Write.
 	Rollback()
 }
 

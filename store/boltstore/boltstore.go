@@ -107,8 +107,7 @@ func look(tx *bbolt.Tx, fn func(store.Reader) error) error {
 	return fn(&reader{tx: tx})
 }
 
-// Snapshot implements store.Store. The pages that die while it runs are reused only after it, so that a slow w makes the
-// file grow.
+// Snapshot implements store.Store. Pages that are freed while it runs can be used again only after it has ended, so that a slow w makes the file grow.
 func (s *Store) Snapshot(w io.Writer) (int64, error) {
 	tx, err := s.beginDurable()
 	if err != nil {
@@ -159,8 +158,8 @@ func (s *Store) file() (os.FileInfo, error) {
 	return s.notes.Stat()
 }
 
-// Gone reports whether the file that is open is not at the path any more by which it was opened: it, or its directory, was moved or removed. Commits
-// still go into it, and the next Open of that path will not find them.
+// Gone reports whether the open file is no longer at the path at which it was opened, because the file or its directory was moved or removed. Commits
+// still go into the open file, and the next Open of the path will not find them.
 func (s *Store) Gone() bool {
 	named, err := os.Stat(s.path)
 	if err != nil {

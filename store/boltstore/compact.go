@@ -14,9 +14,9 @@ import (
 // compactTx is how many bytes of records one transaction of a copy takes: it holds them in memory.
 const compactTx = 16 << 20
 
-// Compact rewrites the store in dir without the pages that hold nothing, and returns the size of the file before and after. The copy is compared with
-// the store by its sums, and looked at by check; then it takes the store's name in one step. Until then the store is as it was, and what a crash leaves of the copy is
-// removed by the next Open. The format stays as it is.
+// Compact rewrites the store in dir without its free pages, and returns the size of the file before and after. It compares the sums of the copy with
+// those of the store and calls check with the copy; then the copy replaces the store in one step. Until that step the store does not change. If a crash
+// leaves a copy behind, the next Open removes it. The format stays the same.
 //
 // Errors are those of Open, and those of check.
 func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {

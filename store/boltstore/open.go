@@ -25,7 +25,7 @@ const (
 	markName      = fileName + ".checked"
 )
 
-// Options are the choices of who opens a store. The zero Options are right for most.
+// Options configure how a store is opened. The zero Options suit most callers.
 type Options struct {
 	// MaxBytes is how large the file may become; a commit beyond it fails. 0 is no limit.
 	MaxBytes int64
@@ -56,10 +56,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open opens the store in dir, and makes both if they are not there. The first time since the machine was started, and before an upgrade, it reads all pages, to check
-// them, from the disk: some 450 MB for a million tasks. Else it does so after Open has returned; what is found then fails all further calls.
+// Open opens the store in dir, and makes the directory and the store if they do not exist. The first time since the machine was booted, and before an
+// upgrade, Open checks all pages, which it reads from the disk: some 450 MB for a million tasks. Otherwise the check runs after Open has returned; if it
+// finds something wrong, all further calls fail.
 //
-// A newest commit of which not all is there is taken back, if the one before it is whole: the power went while it was under way, and nobody was told of it.
+// If the newest commit is in the file only in part, and the commit before it is whole, Open takes the newest one back: the power was lost while it was
+// under way, and nobody was told of it.
 //
 // The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError and *store.UnfinishedError;
 // others come from the operating system and name the directory or the file.

@@ -13,11 +13,11 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Restore makes a store in dir, which must be empty or missing, of a file that Snapshot wrote. It is checked as by Open and upgraded; then prepare
-// may look at it and change it. It gets its name once all of that is durable, in one step. Until then it lies in dir under a name that keeps Open from making
-// an empty store there; what an earlier Restore left is begun anew.
+// Restore makes a store in dir, which must be empty or missing, from a file that Snapshot wrote. It checks the store as Open does and upgrades it; then
+// prepare may look at it and change it. The store gets its name in one step, once all of that is durable. Until then it has another name in dir, which
+// keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew.
 //
-// Errors are those of Open, *store.NotEmptyError, and those of prepare. dir is left empty then.
+// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error dir is empty, unless it was not empty before.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
 	if err := makeDir(dir); err != nil {
 		return err

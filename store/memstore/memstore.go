@@ -43,8 +43,8 @@ func open(committed *state) *Store {
 	return s
 }
 
-// Reopen returns a store of what is committed, as a new process would find it after a crash; s is closed. It does not
-// wait for a commit that is under way: that one takes no effect any more. The new store has no hook.
+// Reopen closes s and returns a store of what is committed, as a new process would find it after a crash. It does not wait for a commit that is under way:
+// that commit has no effect any more. The new store has no hook.
 func (s *Store) Reopen() *Store {
 	committed := s.state.Swap(nil)
 	if committed == nil {

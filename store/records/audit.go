@@ -12,7 +12,7 @@ const Done = "OK"
 type Audit struct {
 	Tenant  string
 	At      lease.Wall
-	Serving lease.Instant // beside At in its key
+	Serving lease.Instant // the serving clock at that moment; part of the key, see store.AuditKey
 
 	Subject    string
 	Role       string
@@ -21,12 +21,12 @@ type Audit struct {
 
 	Action    string // name of the call
 	Workspace string
-	Object    string // id or name of what it was done to
+	Object    string // id or name of what the call acted on
 	Detail    string // the rest of the request in words
 	Corr      string // request_id
 	Outcome   string // Done, or a code
-	Tasks     uint64 // that were changed, where the call is about many
-	Times     uint64 // that the same was refused, in one entry
+	Tasks     uint64 // number of tasks that were changed, if the call is a bulk command
+	Times     uint64 // how often the same was refused, if the entry sums that up
 }
 
 func auditFields(c *codec, a *Audit) {
@@ -52,7 +52,7 @@ func (a *Audit) Key() store.AuditKey {
 // PutAudit keeps an entry.
 func PutAudit(b *store.Batch, a *Audit) { put(b, store.Audit, a.Key().Append(nil), a, auditFields) }
 
-// Audits calls fn with the entries of a tenant from a key on, the oldest first, until fn returns false.
+// Audits calls fn with the entries of the tenant of from, beginning at from, oldest first, until fn returns false.
 func Audits(r store.Reader, from store.AuditKey, fn func(*Audit) bool) error {
 	end := store.PrefixEnd(store.AppendTenantKey(nil, from.Tenant, ""))
 	return scan(r, store.Audit, from.Append(nil), end, func(key, value []byte) (bool, error) {
@@ -67,7 +67,7 @@ func Audits(r store.Reader, from store.AuditKey, fn func(*Audit) bool) error {
 	})
 }
 
-// OldAudits lists entries from before a time, at most limit. What is younger is passed over, not read.
+// OldAudits lists at most limit entries that are older than before. It skips younger entries without reading them.
 func OldAudits(r store.Reader, before lease.Wall, limit int) (old []store.AuditKey, err error) {
 	for from, more := []byte(nil), true; more && err == nil; {
 		more = false

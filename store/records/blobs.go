@@ -52,12 +52,12 @@ func chunkFields(c *codec, h *lease.Chunk) {
 	table(c, &h.Metadata, (*codec).str)
 }
 
-// PutFeedback adds to b what an attempt of a task has said in the end. It takes the place of an earlier one's.
+// PutFeedback adds to b the last feedback of an attempt, which replaces that of an earlier attempt of the task.
 func PutFeedback(b *store.Batch, id lease.TaskID, f *lease.Feedback) {
 	put(b, store.Feedback, store.AppendTaskKey(nil, id), f, feedbackFields)
 }
 
-// Feedback reads what the last attempt that said anything had said in the end; nil where none has.
+// Feedback reads the last feedback of the newest ended attempt that has sent any; nil if none has.
 func Feedback(r store.Reader, id lease.TaskID) (*lease.Feedback, error) {
 	return read(r, store.Feedback, store.AppendTaskKey(nil, id), feedbackFields)
 }

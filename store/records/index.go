@@ -27,8 +27,8 @@ func (e *Entry) Key() []byte { return e.key[:e.size] }
 // maxEntries is how many entries a task may have: its place in line, and its next timer on either clock.
 const maxEntries = 3
 
-// Index lists the entries of a task in the indexes of waiting tasks and of timers, computed from this version alone; none for nil. A leased
-// task has none: its timers move with every heartbeat, and are known from its lease.
+// Index lists the entries of a version of a task in the indexes of waiting tasks and of timers, computed from this version alone; nil has none. A leased
+// task has none either: its timers change with every heartbeat, and follow from its lease.
 func Index(t *lease.Task) []Entry { return index(nil, t) }
 
 // index appends to all.
@@ -80,8 +80,8 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 	}
 }
 
-// LineID names a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class, for ever. A name of a fixed length keeps
-// the keys short and the lines of a space apart.
+// LineID returns the name of a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class. It must never change. The fixed
+// length keeps the keys short, and keeps the keys of one line apart from those of others.
 func LineID(l lease.Line) uint64 {
 	n := namedLines.Get().(*namedLine)
 	if n.line != l {
@@ -119,13 +119,14 @@ func hashLine(l lease.Line) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// KeyID names a concurrency key in keys, as LineID names a line. Two keys with one name would share their parking place, and nothing more.
+// KeyID returns the name of a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same name, their parked tasks would lie
+// together, and nothing else would happen.
 func KeyID(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// WaitingLines calls fn with every line in which a task waits. It reads one key and one spec of each, however long they are.
+// WaitingLines calls fn with every line in which a task waits. It reads one key and one spec of each line, however long the line is.
 func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) error {
 	return leaders(r, store.Ready, func(key []byte) (lease.TaskID, []byte, error) {
 		k, err := store.ParseReadyKey(key)

@@ -5,8 +5,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Put adds to b all that c changes. A submit writes the spec, which is not written again, a renewal the lease alone, a grant the lease and the
-// index.
+// Put adds to b everything that c changes. A submit writes the spec, which is never written again. A renewal writes only the lease, and a grant the lease
+// and the index.
 func Put(b *store.Batch, c *lease.Change) {
 	id := idOf(c)
 	var space [16]byte

@@ -5,7 +5,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Task reads the newest committed version of a task, its payload left out; nil where there is none.
+// Task reads the newest committed version of a task, without its payload; nil if there is no such task.
 func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
@@ -23,7 +23,7 @@ func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error
 	return t, nil
 }
 
-// Resting is Task for one that is known to have no lease, so that none is looked for. It comes with its payload, if that is small.
+// Resting is Task for a task that the caller knows to have no lease: it does not look for one. A small payload is read as well (SmallPayload).
 func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
@@ -91,7 +91,7 @@ func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool
 	})
 }
 
-// TaskIDs is Tasks for those who need no more than the ids.
+// TaskIDs is Tasks for callers that need only the ids.
 func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) bool) error {
 	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
 	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Guard is a store that looks after its reserve before each commit.
+// Guard returns a store that calls Check of the reserve before each commit.
 func Guard(st store.Store, r *Reserve) store.Store { return guarded{st, r} }
 
 type guarded struct {

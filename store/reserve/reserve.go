@@ -1,7 +1,7 @@
-// Package reserve keeps room on the disk of a store for what must be committed although the disk is full: verdicts, cancels, expiries, and the
-// deletions that make room. There is a file that holds nothing but space. While the disk has less left than that file is large, the reserve says
-// that the disk is full, so that no new tasks are taken in; when next to nothing is left, the file is given up, and commits go on in its place. It
-// is made again once there is room.
+// Package reserve keeps room on the disk of a store for what must be committed even when the disk is full: verdicts, cancels, expiries, and the deletions
+// that make room. The room is a file that holds nothing. When the disk has less space left than the size of that file, the reserve says that the disk is
+// full, so that no new tasks are taken in. When hardly any space is left, the file is removed, and commits use its space. The file is made again once
+// there is room.
 package reserve
 
 import (
@@ -36,7 +36,8 @@ type Reserve struct {
 	checked time.Time
 }
 
-// Open makes the reserve of a data directory, which must exist and be locked by the caller. A disk that has no room for it is no error, but full.
+// Open makes the reserve of a data directory, which must exist and be locked by the caller. If the disk has no room for the reserve, that is no error: Full
+// then reports true.
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, free: diskFree}
 	if info, err := os.Stat(r.path); err == nil {

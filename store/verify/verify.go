@@ -17,7 +17,7 @@ type Finding struct {
 	Problem  string
 }
 
-// Task is what the finding is about, if its key begins with the id of a task.
+// Task returns the task that the finding is about, if its key begins with the id of a task.
 func (f Finding) Task() (id lease.TaskID, ok bool) {
 	switch f.Keyspace {
 	case store.Spec, store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint:
@@ -38,8 +38,8 @@ type Summary struct {
 	Leases  uint64
 }
 
-// Store looks through all that r shows and calls found with each thing that is wrong, in no certain order. An error is one of reading, and
-// says nothing of what was not read.
+// Store checks everything that r shows and calls found for each thing that is wrong, in no particular order. An error means that reading failed; then the
+// rest was not checked.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}}
 	for _, look := range []func() error{v.read, v.meta, v.loadSpaces, v.tasks, v.owned, v.indexes, v.keys, v.ledgers, v.counts} {
