@@ -14,31 +14,31 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// adminService answers operators.
+// adminService serves operators.
 type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
 	census  census
 	revoker revoker
 	open    *session.Registry
-	asks    bool        // for credentials
-	backup  atomic.Bool // one is under way
+	asks    bool        // callers need credentials
+	backup  atomic.Bool // a backup is under way
 	started lease.Wall
 }
 
-// census counts live leases.
+// census counts live leases and tasks.
 type census interface {
-	// LiveOf is how many a tenant has.
+	// LiveOf returns how many live leases a tenant has.
 	LiveOf(ctx context.Context, tenant string) (int, error)
-	// Unended is how many tasks a tenant has that have not ended.
+	// Unended returns how many tasks of a tenant have not ended.
 	Unended(ctx context.Context, tenant string) (uint64, error)
-	// Holdings is how many each session holds.
+	// Holdings returns how many leases each session holds.
 	Holdings(context.Context) (map[string]int, error)
-	// Holding is which tasks one session holds, oldest first.
+	// Holding returns the tasks that one session holds, oldest first.
 	Holding(ctx context.Context, session string) ([]lease.TaskID, error)
 }
 
-// ListWorkers shows the open sessions of the tenant by worker and session.
+// ListWorkers lists the open sessions of the tenant by worker and session.
 func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
 	f := s.fields()
 	queue := f.ID("queue", req.GetQueue())
@@ -67,14 +67,14 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	return res, nil
 }
 
-// workerKey orders sessions as the list does: by worker, then session. Names hold no control characters.
+// workerKey returns a key that sorts sessions in the order of the list: by worker, then session. Names hold no control characters.
 func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
 
 func takesFrom(w *lessorv1.Worker, queue string) bool {
 	return queue == "" || slices.Contains(w.GetQueues(), queue)
 }
 
-// GetStatus shows the coordinator itself.
+// GetStatus describes the coordinator itself.
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
 	who := gate.Identify(ctx)
 	tenant := who.Tenant
@@ -93,7 +93,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}, nil
 }
 
-// quotasProto shows limits; unended is how many tasks the tenant has.
+// quotasProto converts the use of limits; unended is how many tasks of the tenant have not ended.
 func quotasProto(all []quota.Use, unended uint64) []*lessorv1.Quota {
 	shown := make([]*lessorv1.Quota, len(all))
 	for i, u := range all {

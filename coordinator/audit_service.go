@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// ListAuditEvents shows the audit of the caller's tenant, oldest first (X4).
+// ListAuditEvents lists the audit of the caller's tenant, oldest first (X4).
 func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAuditEventsRequest) (*lessorv1.ListAuditEventsResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	want := &lessorv1.ListAuditEventsRequest{
@@ -49,11 +49,11 @@ type auditPage struct {
 
 	events  []*lessorv1.AuditEvent
 	scanned int
-	last    store.AuditKey // that was looked at
+	last    store.AuditKey // of the last entry that was scanned
 	more    bool
 }
 
-// take looks at the next entry and tells whether to go on. A page stops only before an entry that it did not take.
+// take scans an entry and returns whether to go on. A page ends only in front of an entry that it did not scan.
 func (p *auditPage) take(a *records.Audit) bool {
 	switch {
 	case p.until != 0 && a.At >= p.until:
@@ -75,14 +75,14 @@ func (p *auditPage) matches(a *records.Audit) bool {
 	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
 }
 
-// auditCursor is the length of a cursor: both times of the last entry that was looked at.
+// auditCursor is the length of a cursor: both times of the last entry that was scanned.
 const auditCursor = 8 + 8
 
 func auditCursorOf(k store.AuditKey) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(k.At)), uint64(k.Serving))
 }
 
-// afterAudit is the first key behind a cursor.
+// afterAudit returns the first key after a cursor.
 func afterAudit(tenant string, cursor []byte) store.AuditKey {
 	return store.AuditKey{
 		Tenant: tenant, At: lease.Wall(binary.BigEndian.Uint64(cursor)), Serving: lease.Instant(binary.BigEndian.Uint64(cursor[8:])).Add(1),

@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// authService issues credentials and takes them back.
+// authService issues and revokes credentials.
 type authService struct {
 	lessorv1.UnimplementedAuthServiceServer
 	*edge
@@ -28,10 +28,11 @@ var roleProtos = map[auth.Role]lessorv1.Role{
 	auth.Operator: lessorv1.Role_ROLE_OPERATOR, auth.Viewer: lessorv1.Role_ROLE_VIEWER,
 }
 
-// RoleProto is a role on the wire.
+// RoleProto returns a role as it is on the wire.
 func RoleProto(r auth.Role) lessorv1.Role { return roleProtos[r] }
 
-// IssueToken issues a token by a store that no coordinator has open: the first one. The audit tells of it.
+// IssueToken issues a token from a store that no coordinator has open; it is how the first token is made. It writes an entry into the
+// audit.
 func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
 	keyring, err := auth.Open(st, audience, keepAlone(st, r), func() {})
 	if err != nil {
@@ -44,7 +45,7 @@ func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Req
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
-// keeper writes with the commits of the engine, and tells the audit what the change is about.
+// keeper returns a Keeper that writes with the commits of the engine, and adds to the audit entry what the change is about.
 func keeper(e *engine.Engine) auth.Keeper {
 	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
 		if a := engine.EntryOf(ctx); a != nil {
@@ -54,7 +55,7 @@ func keeper(e *engine.Engine) auth.Keeper {
 	}
 }
 
-// keepAlone writes to a store that nobody else has open.
+// keepAlone returns a Keeper that writes to a store that nobody else has open.
 func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
 		a := &records.Audit{
@@ -75,7 +76,7 @@ func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	}
 }
 
-// parseRole reads a role; auth.Nobody, which the keyring refuses, for what is none.
+// parseRole reads a role. An unknown one is auth.Nobody, which the keyring refuses.
 func parseRole(m lessorv1.Role) auth.Role {
 	for r, p := range roleProtos {
 		if p == m {
@@ -106,7 +107,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
-// ListTokens shows the tokens of the caller's tenant.
+// ListTokens lists the tokens of the caller's tenant.
 func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRequest) (*lessorv1.ListTokensResponse, error) {
 	f, tenant := s.fields(), gate.Identify(ctx).Tenant
 	size := f.Items("page_size", req.GetPageSize(), defaultPage)
@@ -129,7 +130,7 @@ func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRe
 	return res, nil
 }
 
-// tokenKey orders tokens as the list does.
+// tokenKey returns a key that sorts tokens in the order of the list.
 func tokenKey(t records.Token) string { return fmt.Sprintf("%020d %s", t.IssuedAt, t.ID) }
 
 // RevokeToken ends a credential of the caller's tenant.
@@ -166,7 +167,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	return &lessorv1.RotateKeyResponse{Key: keyProto(key, 0)}, nil
 }
 
-// ListKeys shows the keys of the caller's tenant.
+// ListKeys lists the keys of the caller's tenant.
 func (s *authService) ListKeys(ctx context.Context, _ *lessorv1.ListKeysRequest) (*lessorv1.ListKeysResponse, error) {
 	tenant, now := gate.Identify(ctx).Tenant, lease.WallOf(time.Now())
 	signed := map[string]uint32{}
@@ -190,7 +191,7 @@ func tokenProto(t records.Token) *lessorv1.TokenInfo {
 	}
 }
 
-// keyProto leaves the secret out.
+// keyProto converts a key, without its secret.
 func keyProto(k records.SigningKey, tokens uint32) *lessorv1.SigningKey {
 	return &lessorv1.SigningKey{
 		KeyId: k.ID, CreatedAt: convert.Stamp(k.CreatedAt), Signing: k.RetiresAt == 0, RetiresAt: convert.Stamp(k.RetiresAt), Tokens: tokens,

@@ -17,14 +17,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Backup governs copies of the whole store. While one is taken the store keeps all pages that it is made of, so that the file grows with what is
-// written meanwhile: nobody may take one for ever.
+// Backup configures copies of the whole store. While a copy is taken the store keeps all pages of its snapshot, so that the file grows with what
+// is written meanwhile. So the time of a copy is bounded.
 type Backup struct {
-	// Tenant whose operators may take one. Empty: gate.DefaultTenant. The copy has what is every tenant's.
+	// Tenant is the one whose operators may take backups. Empty: gate.DefaultTenant. A backup has the data of all tenants.
 	Tenant string
-	// Timeout is how long one may take; 0 is an hour. At least a second.
+	// Timeout is how long a backup may take, at least a second; 0 is an hour.
 	Timeout time.Duration
-	// Stall is how long the reader may stand still; 0 is 30 s. At least a second.
+	// Stall is how long the reader of a backup may pause, at least a second; 0 is 30 s.
 	Stall time.Duration
 }
 
@@ -71,7 +71,7 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 	return refusal.Status(s.copyTo(out))
 }
 
-// copyTo sends all parts. The snapshot is let go when it returns, whatever becomes of the reader.
+// copyTo sends all parts. It releases the snapshot when it returns, whatever the reader does.
 func (s *adminService) copyTo(out *backupWriter) error {
 	begin := &lessorv1.BackupBegin{
 		Format: store.Current().Format(), Epoch: s.engine.Epoch(), TakenAt: convert.Stamp(s.engine.Now().Wall), StoreBytes: uint64(s.store.Stats().FileBytes),
@@ -90,7 +90,7 @@ func (s *adminService) copyTo(out *backupWriter) error {
 	return out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_End{End: end}})
 }
 
-// backupWriter makes responses of what is written to it. A send that does not end is left behind: it ends with the call.
+// backupWriter sends what is written to it as responses. It does not wait for a send that stalls; the send ends with the call.
 type backupWriter struct {
 	ctx   context.Context //nolint:containedctx // of the one call that it writes for
 	stall time.Duration
@@ -99,7 +99,7 @@ type backupWriter struct {
 	bytes uint64
 }
 
-// Write sends a copy of p, since a send that is left behind may still read it.
+// Write sends a copy of p, because a send that was not waited for may still read it.
 func (w *backupWriter) Write(p []byte) (int, error) {
 	_, _ = w.sum.Write(p) // never fails
 	w.bytes += uint64(len(p))

@@ -16,41 +16,41 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Config of a coordinator. The zero value runs.
+// Config configures a coordinator. The zero value is valid.
 type Config struct {
-	// Logger takes the log; nil: slog.Default. Payloads and lease ids never reach it.
+	// Logger is where the log goes; nil: slog.Default. Payloads and lease ids are never logged.
 	Logger *slog.Logger
-	// Limits of sizes (S7). A field that is 0 takes its default from lease.DefaultLimits.
+	// Limits holds the limits of sizes (S7). A field that is 0 takes its default from lease.DefaultLimits.
 	Limits lease.Limits
-	// Version of the software, told by GetStatus and to workers. Empty: "dev".
+	// Version is the version of the software, as GetStatus and workers are told. Empty: "dev".
 	Version string
-	// Sessions governs the streams of workers.
+	// Sessions configures the streams of workers.
 	Sessions session.Config
-	// Callbacks governs what workers without gRPC say over HTTP.
+	// Callbacks configures how workers without gRPC report over HTTP.
 	Callbacks Callbacks
-	// Recovery is what becomes of the leases of before the start; the zero value lets them live on (A9).
+	// Recovery says what happens to the leases from before the start. The zero value keeps them (A9).
 	Recovery engine.Recovery
-	// Backup governs AdminService.Backup.
+	// Backup configures AdminService.Backup.
 	Backup Backup
-	// Auth asks every caller for a credential. nil: everyone who reaches the listeners is gate.DefaultTenant and may do everything.
+	// Auth says which credentials callers need. nil: none; every caller is of the tenant gate.DefaultTenant and may do everything.
 	Auth *gate.Auth
-	// TLS is the transport of both listeners, client certificates included. nil: plain text.
+	// TLS is the TLS configuration of both listeners, client certificates included. nil: plain text.
 	TLS *tls.Config
-	// DiskFull reports whether the disk of the store is so full that no tasks should be taken in. nil: it never is.
+	// DiskFull reports whether the disk of the store is so full that no new tasks should be accepted. nil: it never is.
 	DiskFull func() bool
 	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: it never is.
 	StoreGone func() bool
 	// AuditRetention is how long entries of the audit are kept (X4); 0: audit.DefaultRetention, at least audit.MinRetention.
 	AuditRetention time.Duration
-	// Quotas say what tenants and their credentials may use (X5). The zero value never comes into the way of a single user.
+	// Quotas says what tenants and their credentials may use (X5). The zero value never gets in the way of a single user.
 	Quotas quota.Config
-	// Connections bounds what is open before anybody has said who calls (X5).
+	// Connections bounds the connections that may be open (X5).
 	Connections porch.Connections
-	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener; one of the processor is of at most 29 s.
+	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile may last at most 29 s.
 	Pprof bool
 }
 
-// fill sets what was left zero.
+// fill sets the fields that are zero to their defaults.
 func (c *Config) fill() {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -88,14 +88,14 @@ func (c *Config) fill() {
 	}
 }
 
-// Validate reports the first setting that is out of its range, with the range; New refuses what it refuses. Nothing but the settings
-// is looked at.
+// Validate returns an error about the first setting that is out of its range, with the range. New returns the same error. Validate looks at
+// nothing but the settings.
 func (c Config) Validate() error {
 	c.fill()
 	return c.validate()
 }
 
-// maxInline bounds payload and output, which lie in memory whole, several times over, while they pass.
+// maxInline is the greatest limit for payload and output, in bytes. A call holds them in memory as a whole, in several copies.
 const maxInline = 64 << 20
 
 func (c *Config) validate() error {
@@ -122,11 +122,11 @@ func (c *Config) validate() error {
 	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }
 
-// minMessage is the largest message where the limits ask for no larger one (S7).
+// minMessage is the largest message in bytes, if the limits do not need a larger one (S7).
 const minMessage = 4 << 20
 
-// maxMessage is the largest message that is read or sent. It leaves room for an output that is over its limit, which has to
-// arrive to be refused by name (V11), and for a task with all that is kept of it.
+// maxMessage is the largest message that is read or sent, in bytes. It leaves room for an output that is over its limit, which has to
+// arrive so that it can be refused by name (V11), and for a task with everything that is kept of it.
 func (c *Config) maxMessage() int {
 	const rest = 512 << 10 // history, error and the like
 	l := &c.Limits

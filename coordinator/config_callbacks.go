@@ -12,12 +12,13 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
 )
 
-// Callbacks is how workers without gRPC report over HTTP.
+// Callbacks configures how workers without gRPC report over HTTP.
 type Callbacks struct {
-	// TokenTTL is how long a task token is good, 1 s to 2 h; one is always good for ten minutes longer than its lease (H1). Default: 1 h.
+	// TokenTTL is how long a task token is good, 1 s to 2 h; every token is good for at least ten minutes after the end of its lease (H1).
+	// Default: 1 h.
 	TokenTTL time.Duration
-	// URL is where workers find the HTTP listener, without a path of its own: "https://lessor.example:7421". Empty: the address of
-	// the listener, by https if it has TLS, else http.
+	// URL is where workers reach the HTTP listener, without a path: "https://lessor.example:7421". Empty: the address of the listener, with
+	// https if it has TLS, else http.
 	URL string
 }
 
@@ -26,7 +27,7 @@ func (c *Callbacks) fill() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 }
 
-// maxCallbackURL bounds what goes into every assignment.
+// maxCallbackURL is the greatest length of the URL, in bytes: every assignment contains it.
 const maxCallbackURL = 256
 
 func (c *Callbacks) validate() error {
@@ -41,7 +42,7 @@ func (c *Callbacks) validate() error {
 	return nil
 }
 
-// at is where workers call back to what listens there by http or https; nowhere where nothing does.
+// at returns the URL for callbacks to a listener, or "" if there is no listener.
 func (c *Callbacks) at(lis net.Listener, scheme string) string {
 	switch {
 	case lis == nil:
@@ -54,7 +55,7 @@ func (c *Callbacks) at(lis net.Listener, scheme string) string {
 		return scheme + "://" + lis.Addr().String()
 	}
 	host := addr.IP.String()
-	if addr.IP.IsUnspecified() { // an address to listen on, and none to call
+	if addr.IP.IsUnspecified() { // good to listen on, but not to call
 		if name, err := os.Hostname(); err == nil {
 			host = name
 		}

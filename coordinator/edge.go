@@ -16,13 +16,13 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// edge is what the services share: handlers read a request, send one command to the engine, wait, and write the answer.
+// edge is what the services share. Their handlers read a request, send one command to the engine, wait, and write the answer.
 type edge struct {
 	engine   engine.Calls
 	store    store.Store
 	cfg      Config
 	assigner *convert.Assigner
-	// stopping ends when the coordinator begins to stop, so that streams end and unary requests that wait for work come back.
+	// stopping ends when the coordinator begins to stop: then streams end, and unary requests that wait for work return.
 	stopping context.Context
 	quotas   *quota.Book
 	rejects  quota.Rejects
@@ -30,7 +30,7 @@ type edge struct {
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }
 
-// view reads the store, of which each answer shows one state.
+// view reads the store; all that fn reads is of one state.
 func (e *edge) view(fn func(store.Reader) error) error {
 	err := e.store.View(fn)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
@@ -39,17 +39,17 @@ func (e *edge) view(fn func(store.Reader) error) error {
 	return err
 }
 
-// until is ctx, ended early when the coordinator stops.
+// until returns ctx, but one that ends early when the coordinator stops.
 func (e *edge) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(e.stopping, func() { cancel(engine.ErrStopped) })
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// note adds fields to the line that the call leaves in the log: sender, id, corr and what else tells calls apart.
+// note adds fields to the line that the call leaves in the log, such as sender, id and corr.
 func note(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
 
-// own reads a task of the tenant from the store; lease.ErrNotFound where there is none, or it is another's.
+// own reads a task from the store. It returns lease.ErrNotFound if there is none, or if it belongs to another tenant.
 func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 	t, err := records.Task(r, id)
 	if err != nil {
@@ -61,7 +61,7 @@ func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 	return t, nil
 }
 
-// assignments turns new leases into what their holders need.
+// assignments returns what the holders of new leases need.
 func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	var all []*lessorv1.Assignment
 	now := e.engine.Now()
@@ -72,7 +72,7 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	return all, err
 }
 
-// streams serves the streams of workers, which are told of in open while they last.
+// streams returns the server of the workers' streams. It lists the open ones in open.
 func (e *edge) streams(eng *engine.Engine, open *session.Registry) *session.Server {
 	return session.New(session.Deps{
 		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: eng, Quotas: e.quotas,

@@ -9,14 +9,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// frameBytes counts the bytes of sessions' frames, by their direction: grpc knows them, and nobody has to measure a frame again.
+// frameBytes counts the bytes of sessions' frames, by direction. grpc knows the sizes, so no frame has to be measured again.
 type frameBytes struct{ in, out prometheus.Counter }
 
 var _ stats.Handler = frameBytes{}
 
 type sessionCall struct{}
 
-// TagRPC marks the sessions among the calls.
+// TagRPC marks the calls that are sessions.
 func (frameBytes) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	if info.FullMethodName == lessorv1.WorkerService_Session_FullMethodName {
 		return context.WithValue(ctx, sessionCall{}, true)

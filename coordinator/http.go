@@ -17,8 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 )
 
-// newHTTPServer serves the handler with limits on how long it waits for requests, and for those who read the answers. A connection ends with the first
-// answer after maxConnectionAge, as one of gRPC does: its client has been looked at when it began.
+// newHTTPServer returns a server of the handler, with limits on how long it waits for requests and for readers of its answers. A connection ends with
+// the first answer after maxConnectionAge, as one of gRPC does, so that a client certificate is checked again.
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: aging(handler), ErrorLog: slog.NewLogLogger(quietly{log.Handler()}, slog.LevelWarn),
@@ -30,10 +30,10 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// bornKey is of the time when a connection began.
+// bornKey is the context key of the time when a connection began.
 type bornKey struct{}
 
-// aging closes old connections behind an answer.
+// aging closes a connection after an answer, if the connection is old.
 func aging(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if born, ok := r.Context().Value(bornKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
@@ -43,10 +43,10 @@ func aging(next http.Handler) http.Handler {
 	})
 }
 
-// quietly is a log for what the HTTP server says by itself: panics, and handshakes that fail, which anybody can have fail at any pace.
+// quietly filters the HTTP server's own log: panics, and failed handshakes, which anybody can cause at any rate.
 type quietly struct{ slog.Handler }
 
-// Handle puts a line about a handshake on the level of what is not told.
+// Handle lowers a line about a handshake to the level Debug.
 func (q quietly) Handle(ctx context.Context, line slog.Record) error {
 	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
 		if !q.Enabled(ctx, slog.LevelDebug) {
@@ -57,8 +57,8 @@ func (q quietly) Handle(ctx context.Context, line slog.Record) error {
 	return q.Handler.Handle(ctx, line)
 }
 
-// forOperators has /metrics, /healthz (the process lives) and /readyz (it takes requests); with profiles also /debug/pprof/. Numbers
-// and profiles are of all tenants together and name none; who asks whether the coordinator lives needs no credential.
+// forOperators serves /metrics, /healthz (the process lives) and /readyz (it takes requests), and with profiles /debug/pprof/ too. Metrics and
+// profiles cover all tenants together and name none. The health checks need no credential.
 func forOperators(registry *prometheus.Registry, ready readiness, d door, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
@@ -75,16 +75,16 @@ func forOperators(registry *prometheus.Registry, ready readiness, d door, profil
 	return mux
 }
 
-// stuckCommit is how long a commit may take before the coordinator counts as not ready: nothing is acknowledged meanwhile.
+// stuckCommit is how long a commit may take before the coordinator counts as not ready: nothing is acknowledged during a commit.
 const stuckCommit = 10 * time.Second
 
-// readiness is what /readyz tells.
+// readiness is what /readyz depends on.
 type readiness struct {
 	serving, storeGone, diskFull func() bool
 	commitPending                func() time.Duration
 }
 
-// tell has a code for machines and a text for people. With a full disk all but submits is served.
+// tell returns a status for machines and a text for people. With a full disk it is ready, because everything but submits is served.
 func (r readiness) tell() (code int, text string) {
 	slow := r.commitPending()
 	switch {

@@ -11,10 +11,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// newHTTP is the HTTP listener's server: the API in plain JSON, whose calls go to the services inside, and what operators read.
+// newHTTP returns the server of the HTTP listener: the API in plain JSON, which calls the services from within, and what operators read.
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	var host string
-	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // else it was refused
+	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // Validate refused any other
 		host = u.Hostname()
 	}
 	api := httpapi.New(httpapi.Config{
@@ -31,7 +31,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	return newHTTPServer(api, c.cfg.Logger)
 }
 
-// holder tells who holds a task by its token (H1); see gate.Deps.
+// holder returns the function that resolves task tokens (H1); see gate.Deps.
 func holder(eng *engine.Engine, tokens convert.Tokens) func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
 	return func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool) {
 		c, ok := tokens.Open(eng.Now(), token)

@@ -15,13 +15,13 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// door is that of what operators read over HTTP.
+// door guards what operators read over HTTP.
 type door struct {
 	gate *gate.Gate
 	log  *slog.Logger
 }
 
-// let is next for callers with a credential of one of the roles (X2).
+// let returns next for callers who have one of the roles (X2). Others get an error.
 func (d door) let(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)

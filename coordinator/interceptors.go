@@ -19,15 +19,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// chain is what a call passes on its way to its handler, outermost first.
+// chain holds the interceptors of every call, outermost first.
 type chain struct {
 	unary  []grpc.UnaryServerInterceptor
 	stream []grpc.StreamServerInterceptor
 }
 
-// newChain has the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the
-// error that the caller got; the gate is inside of it, so that it shows who was not let in. Calls of other services (health, reflection) leave
-// no line, and sessions write lines of their own.
+// newChain returns the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the error that
+// the caller got. The gate is inside of the log, so that refused callers are logged too. Calls of other services (health, reflection) leave no line, and
+// sessions write their own lines.
 func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
@@ -54,7 +54,7 @@ func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 	}
 }
 
-// callLogger writes to slog; the levels are the same numbers.
+// callLogger writes to slog; the two libraries number the levels alike.
 func callLogger(log *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
 		if toldOnce(fields) {
@@ -64,8 +64,8 @@ func callLogger(log *slog.Logger) logging.Logger {
 	})
 }
 
-// toldOnce reports whether a call was refused for what the log tells by itself: a quota that is used up (newQuotas), a full disk (store/reserve), or the end of the
-// coordinator (Serve). A flood of such calls would fill the log, and with it the disk.
+// toldOnce reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk (store/reserve),
+// or the stop of the coordinator (Serve). A flood of such calls would fill the log, and with it the disk.
 func toldOnce(fields []any) bool {
 	i := slices.Index(fields, any("code"))
 	if i < 0 || i+1 == len(fields) {
@@ -75,8 +75,8 @@ func toldOnce(fields []any) bool {
 	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
 }
 
-// callLogOptions give every call one line, with its tenant, type and code; handlers add theirs with note. Payloads
-// are never in it: no handler adds one, and errors name fields, not what is in them.
+// callLogOptions gives every call one line, with its tenant, type and code; handlers add fields with note. Payloads are never in it: no handler adds one,
+// and errors name fields, not what is in them.
 func callLogOptions() []logging.Option {
 	return []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
@@ -90,7 +90,7 @@ func callLogOptions() []logging.Option {
 	}
 }
 
-// levelOf keeps the log quiet while all is well and the fault is the caller's own.
+// levelOf returns the level of a call's line. The log stays quiet while all is well, and when the fault is the caller's own.
 func levelOf(c codes.Code) logging.Level {
 	switch c {
 	case codes.OK, codes.Canceled:

@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// local connects to the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as one that
-// comes in over gRPC, so that nothing is judged twice or differently; only nothing is encoded.
+// local calls the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as one that comes in over gRPC, so
+// it is judged in the same way. Only the encoding is left out.
 type local struct {
 	through chain
 	methods map[string]localMethod // by full name
@@ -46,7 +46,7 @@ func (l *local) RegisterService(desc *grpc.ServiceDesc, server any) {
 	}
 }
 
-// Invoke makes a unary call. The metadata and the peer of ctx are those of a call that comes in; see grpc.ClientConnInterface.
+// Invoke makes a unary call. The metadata and peer of ctx are those of an incoming call; see grpc.ClientConnInterface.
 func (l *local) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
 	m, ok := l.methods[method]
 	if !ok {
@@ -64,8 +64,8 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 	return nil
 }
 
-// misread makes a call of which the request could not be read; see httpapi.Config. It is refused, and by the interceptors first. What was wrong is for the
-// caller alone: the log has nothing of what is in a request.
+// misread makes a call whose request could not be read; see httpapi.Config. The interceptors may refuse it first; else it is refused as unreadable. What
+// was wrong is told only to the caller: the log has nothing of the content of a request.
 func (l *local) misread(ctx context.Context, method string, request proto.Message, code string) error {
 	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
 	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {
@@ -74,7 +74,7 @@ func (l *local) misread(ctx context.Context, method string, request proto.Messag
 	return asStatus(err)
 }
 
-// NewStream makes a call whose answers are a stream; see grpc.ClientConnInterface.
+// NewStream makes a call with a stream of answers; see grpc.ClientConnInterface.
 func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, ok := l.streams[method]
 	if !ok {
@@ -90,7 +90,7 @@ func unimplemented(method string) error {
 	return status.Errorf(codes.Unimplemented, "%s cannot be called from within", strings.TrimPrefix(method, "/"))
 }
 
-// asStatus is err as it would arrive.
+// asStatus returns err as the caller of a gRPC call would get it.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -98,7 +98,7 @@ func asStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// callUnary passes a call through the chain.
+// callUnary runs a call through the interceptors of the chain.
 func (c chain) callUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	for i := len(c.unary) - 1; i >= 0; i-- {
 		next, link := handle, c.unary[i]

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pipe carries the answers of a local stream. The handler has a goroutine of its own from CloseSend on; it ends with its context at the latest.
+// pipe carries the answers of a local stream. From CloseSend on the handler has its own goroutine, which ends with ctx at the latest.
 type pipe struct {
 	ctx     context.Context //nolint:containedctx // a stream has one
 	handle  func(grpc.ServerStream) error
 	request proto.Message
-	answers chan proto.Message // not buffered: the handler is as fast as who listens
+	answers chan proto.Message // not buffered, so that the handler is no faster than the caller
 	ended   chan struct{}
 	err     error // of the handler, once ended is closed
 }
@@ -23,22 +23,22 @@ func newPipe(ctx context.Context, handle func(grpc.ServerStream) error) *callerE
 	return &callerEnd{&pipe{ctx: ctx, handle: handle, answers: make(chan proto.Message), ended: make(chan struct{})}}
 }
 
-// callerEnd is the stream of the caller; handlerEnd that of the handler.
+// callerEnd is the caller's side of the pipe, handlerEnd that of the handler.
 type (
 	callerEnd  struct{ *pipe }
 	handlerEnd struct{ *pipe }
 )
 
-// Context is that of the call, on either end.
+// Context returns the context of the call, on either side.
 func (p *pipe) Context() context.Context { return p.ctx }
 
-// SendMsg takes the one request.
+// SendMsg takes the request; there is only one.
 func (e *callerEnd) SendMsg(m any) error {
 	e.request = m.(proto.Message)
 	return nil
 }
 
-// CloseSend lets the handler begin.
+// CloseSend starts the handler.
 func (e *callerEnd) CloseSend() error {
 	go func() {
 		defer close(e.ended)
@@ -47,7 +47,7 @@ func (e *callerEnd) CloseSend() error {
 	return nil
 }
 
-// RecvMsg waits for the next answer, for io.EOF after the last, or for the error of the call.
+// RecvMsg waits for the next answer. After the last it returns the error of the call, or io.EOF.
 func (e *callerEnd) RecvMsg(m any) error {
 	select {
 	case answer := <-e.answers:
@@ -67,7 +67,7 @@ func (e *callerEnd) Header() (metadata.MD, error) { return nil, nil }
 // Trailer is empty.
 func (e *callerEnd) Trailer() metadata.MD { return nil }
 
-// SendMsg hands an answer over.
+// SendMsg hands an answer to the caller.
 func (e handlerEnd) SendMsg(m any) error {
 	select {
 	case e.answers <- m.(proto.Message):
@@ -77,7 +77,7 @@ func (e handlerEnd) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg returns the one request.
+// RecvMsg returns the request.
 func (e handlerEnd) RecvMsg(m any) error {
 	proto.Merge(m.(proto.Message), e.request)
 	return nil

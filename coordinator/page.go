@@ -12,27 +12,27 @@ import (
 // Sizes of pages.
 const (
 	defaultPage = 100
-	// maxPageBytes ends a page early, so that it fits into a message whatever its items carry.
+	// maxPageBytes ends a page early, so that it fits into a message whatever its items contain.
 	maxPageBytes = 1 << 20
 )
 
-// listing is what a page token belongs to: a token of another tenant, list or filter is refused, since its cursor would mean
-// nothing there. The checksum guards against mix-ups; a forged cursor shows its caller nothing that the first page would not.
+// listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor would
+// mean nothing. The checksum guards against mix-ups; a forged cursor shows its caller nothing that the first page would not.
 type listing [sha256.Size]byte
 
-// newListing describes a list; request holds all that selects its items, and nothing of the page.
+// newListing returns the listing of a list. request holds everything that selects its items, and nothing about the page.
 func newListing(kind, tenant string, request proto.Message) listing {
 	return convert.Fingerprint(request, kind, tenant)
 }
 
 const checkLen = 8
 
-// token returns the token of the page that begins after cursor.
+// token returns the page token of the page after cursor.
 func (l listing) token(cursor []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(l.check(cursor), cursor...))
 }
 
-// cursor reads a token; none is the first page. The error names page_token.
+// cursor reads a page token; no token is the first page. The error names page_token.
 func (l listing) cursor(f *convert.Fields, token string) []byte {
 	if token == "" {
 		return nil

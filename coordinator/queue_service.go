@@ -14,7 +14,7 @@ import (
 
 // The calls of AdminService that are about queues (T13).
 
-// ListQueues shows the queues of a workspace by name.
+// ListQueues lists the queues of a workspace by name.
 func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
 	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
@@ -39,7 +39,7 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	return res, nil
 }
 
-// GetQueue shows one queue.
+// GetQueue returns one queue.
 func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueRequest) (*lessorv1.GetQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
@@ -56,7 +56,7 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	return &lessorv1.GetQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
 
-// queueName reads which queue a request is about.
+// queueName reads which queue a request names.
 func queueName(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkspaceId() string
 	GetName() string
@@ -66,7 +66,7 @@ func queueName(ctx context.Context, f *convert.Fields, req interface {
 	return space, f.Required("name", req.GetName())
 }
 
-// UpdateQueue sets what governs the grants of a queue.
+// UpdateQueue changes the settings of a queue.
 func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueueRequest) (*lessorv1.UpdateQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
@@ -81,7 +81,7 @@ func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueu
 	return &lessorv1.UpdateQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
 
-// update sets what the request has and leaves the rest.
+// update changes the settings that the request has, and no others.
 func update(s *lease.Settings, req *lessorv1.UpdateQueueRequest, policy lease.RetryPolicy) {
 	if req.Paused != nil {
 		s.Paused = req.GetPaused()
@@ -103,7 +103,7 @@ func update(s *lease.Settings, req *lessorv1.UpdateQueueRequest, policy lease.Re
 	}
 }
 
-// weights is a new map; a weight of 0 takes a key out.
+// weights returns a new map with the changes; a weight of 0 removes a key.
 func weights(have, changes map[string]float64) map[string]float64 {
 	all := maps.Clone(have)
 	if all == nil {
@@ -117,7 +117,7 @@ func weights(have, changes map[string]float64) map[string]float64 {
 	return all
 }
 
-// PurgeQueue deletes what waits in a queue.
+// PurgeQueue deletes the tasks of a queue that wait.
 func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueRequest) (*lessorv1.PurgeQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// ifFull names the quota of tasks where it is what the engine refuses.
+// ifFull replaces the engine's refusal of a task too many by that of the quota of tasks. It returns any other error as it is.
 func (e *edge) ifFull(who gate.Identity, err error) error {
 	if errors.Is(err, engine.ErrFull) {
 		return e.quotas.Refuse(who.Caller(), quota.Tasks)
@@ -19,7 +19,8 @@ func (e *edge) ifFull(who gate.Identity, err error) error {
 	return err
 }
 
-// newQuotas makes the book of a coordinator. Of refusals there is a number, and a line in the log once a minute: a flood must not fill it.
+// newQuotas returns the book of quotas, and a metric of the refusals. A limit that refuses is logged once a minute at most, so that a flood
+// does not fill the log.
 func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
 	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_quota_refusals_total", Help: "What was refused since a quota was used up, by the limit and by whose it was.",

@@ -35,21 +35,21 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Settings of the gRPC server. Its defaults are unsafe for a server of long streams.
+// Settings of the gRPC server. The defaults of gRPC are unsafe for a server of long streams.
 const (
-	maxStreams       = 1024     // of one connection; a worker's waiting Lease must not hold up its heartbeats
+	maxStreams       = 1024     // calls of one connection at once; a worker's waiting Lease must not hold up its heartbeats
 	maxHeaderBytes   = 16 << 10 // of a request
 	connectTimeout   = 10 * time.Second
-	pingAfter        = 20 * time.Second // of silence
+	pingAfter        = 20 * time.Second // without traffic
 	pingTimeout      = 10 * time.Second
-	minPingInterval  = 10 * time.Second // of a client; a session may be silent for longer
+	minPingInterval  = 10 * time.Second // between pings of a client; a session may be silent for longer
 	maxConnectionAge = time.Hour
 	connectionGrace  = 2 * time.Minute // longer than any unary call waits
 	streamWindow     = 64 << 10
 	connectionWindow = 256 << 10
 	connectionBuffer = 4 << 10
 	gracefulStop     = 10 * time.Second
-	lastWords        = 500 * time.Millisecond // for what the last call wrote to reach the client
+	lastWords        = 500 * time.Millisecond // for the last answer to reach its client
 )
 
 // Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
@@ -68,7 +68,7 @@ type Coordinator struct {
 	stopAll context.CancelFunc // ends streams and waits
 }
 
-// New reads the store and makes a coordinator over it. The store stays the caller's to close, after Serve has returned.
+// New returns a coordinator over a store, whose state it reads. The caller closes the store, after Serve has returned.
 func New(st store.Store, cfg Config) (*Coordinator, error) {
 	cfg.fill()
 	if err := cfg.validate(); err != nil {
@@ -115,7 +115,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// register adds the services to the server. Their handlers are wrapped, see guarded.
+// register adds the services to the servers for gRPC and for calls from within. The handlers for gRPC are wrapped, see guarded.
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
@@ -155,7 +155,7 @@ func serverOptions(cfg *Config, through chain, doors *porch.Doorkeeper) []grpc.S
 	}
 }
 
-// transport is that of the listener; plain text without a configuration of TLS.
+// transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
 func transport(cfg *tls.Config, doors *porch.Doorkeeper) credentials.TransportCredentials {
 	if cfg == nil {
 		return insecure.NewCredentials()
@@ -163,7 +163,7 @@ func transport(cfg *tls.Config, doors *porch.Doorkeeper) credentials.TransportCr
 	return doors.Handshakes(credentials.NewTLS(speaking(cfg, "h2")))
 }
 
-// speaking is cfg for a protocol above TLS; one configuration serves both listeners.
+// speaking returns cfg for one protocol above TLS. Both listeners share one configuration otherwise.
 func speaking(cfg *tls.Config, protocol string) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{protocol}
@@ -179,17 +179,17 @@ func speaking(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec is that of grpc, made tolerant of bad frames and clear about bad strings.
+// codec is the codec of grpc, except that a bad frame does not fail the stream, and a bad string is reported with its field.
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
 	return codec{session.Codec{CodecV2: readingCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}
 }
 
-// Marshal writes what is sent, see encode.
+// Marshal encodes a message, see encode.
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
 
-// worthASpan leaves out the streams: a span that lasts as long as a session tells nothing.
+// worthASpan excludes the streams from tracing: a span that lasts as long as a session tells nothing.
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
@@ -199,9 +199,10 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 	return true
 }
 
-// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends, and then stops in order: no new calls, streams are told, calls
-// under way are answered, everything taken is durable. It returns nil then. An error that wraps engine.ErrStore means that the store
-// failed: the process must exit, since only a fresh look at the disk tells what was committed. Serve may be called once.
+// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it takes no new calls, tells the streams,
+// answers the calls under way, and makes durable everything it has accepted. It then returns nil. An error that wraps engine.ErrStore means
+// that the store failed: the process must exit, because only a new start, which reads the disk, can tell what was committed. Serve may be
+// called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	if c.gate.Open() {
 		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+gate.DefaultTenant,
@@ -237,7 +238,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	var errs []error
 	select {
 	case <-ctx.Done():
-	case err := <-ended: // a part that ends by itself has failed
+	case err := <-ended: // a part that ends before ctx has failed
 		errs = append(errs, err)
 	}
 	c.cfg.Logger.Info("stopping: no new calls are taken, those under way are answered")
@@ -275,7 +276,7 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 	return nil
 }
 
-// stopServers lets calls under way end, for a while.
+// stopServers waits for the calls under way, but only for a while.
 func (c *Coordinator) stopServers() {
 	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
 	defer hurry.Stop()
@@ -284,7 +285,7 @@ func (c *Coordinator) stopServers() {
 	select {
 	case <-stopped:
 	case <-c.calls.none():
-		hurry.Reset(lastWords) // what is still open is no call of ours
+		hurry.Reset(lastWords) // only calls of health and reflection are still open
 		<-stopped
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gracefulStop)

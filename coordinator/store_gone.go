@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// storeGone is what is wrong while StoreGone says so. What is acknowledged goes into a file that a start would not find; one that was removed ends with the process.
+// storeGone is the message while Config.StoreGone returns true. What is acknowledged then goes into a file that the next start does not find; a removed file
+// ends with the process.
 const storeGone = "the file of the store was moved or removed; what is acknowledged now, a start would not find: take a backup, then stop the coordinator"
 
-// placeEvery is how often the file of the store is looked for.
+// placeEvery is how often StoreGone is called.
 const placeEvery = time.Second
 
-// watchPlace tells in the log when the file of the store is not in its place any more, and when it is there again. stop ends that.
+// watchPlace logs when the file of the store is no longer in its place, and when it is there again, until stop is called.
 func (c *Coordinator) watchPlace() (stop func()) {
 	if c.cfg.StoreGone == nil {
 		return func() {}

@@ -15,7 +15,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitWindow is how many frames of a stream may wait for their answers. A producer that sends more is not read until one is answered.
+// submitWindow is how many frames of a stream may wait for their answers. No more are read until one is answered.
 const submitWindow = 8
 
 // SubmitStream makes tasks frame by frame. Frames are read and stepped while earlier ones are being committed; answers keep their order.
@@ -42,7 +42,7 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 	}
 }
 
-// nextAnswer waits for the answer whose turn it is; io.EOF when no more frames come.
+// nextAnswer waits for the next answer in order; io.EOF means that no more frames come.
 func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
 	select {
 	case answer, ok := <-answers:
@@ -59,13 +59,13 @@ func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv
 	return nil, context.Cause(ctx)
 }
 
-// submitAnswer is an answer on its way, or the error that ends the stream.
+// submitAnswer is the answer to a frame, or the error that ends the stream.
 type submitAnswer struct {
 	response *lessorv1.SubmitStreamResponse
 	err      error
 }
 
-// readSubmits takes frames until the producer has no more, and puts the place of each answer into answers.
+// readSubmits reads frames until the producer sends no more. For each it puts a channel into answers, on which the answer will come.
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	answers chan<- chan submitAnswer,
 ) error {
@@ -87,7 +87,7 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 	}
 }
 
-// submitFrame has the good specs of a frame made. What is wrong with the frame as a whole ends the stream.
+// submitFrame submits the good specs of a frame. An error of the frame as a whole ends the stream.
 func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
 	f := s.fields()
 	f.Err = convert.UnknownItself(req)
@@ -121,7 +121,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 }
 
-// submissions reads the specs of a frame; at tells which of the frame each is. The bad ones have their results at once.
+// submissions reads the specs of a frame. at has the index in the frame of each that is good; the bad ones get their results at once.
 func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
 	tenant, trace := gate.Identify(ctx).Tenant, traceparent(ctx)
 	for i, m := range req.GetTasks() {

@@ -13,7 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The bulk verbs of TaskService (T9). What is selected is decided on each task's newest version, by the same command that does it to one.
+// The bulk verbs of TaskService (T9). Each task is selected by its newest version, and changed by the same command that changes a single
+// task.
 
 // BatchCancelTasks asks the tasks that a filter selects to end.
 func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
@@ -32,7 +33,7 @@ func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchC
 	return &lessorv1.BatchCancelTasksResponse{Result: result}, nil
 }
 
-// BatchRetryTasks opens new rounds.
+// BatchRetryTasks opens new rounds of the tasks that a filter selects.
 func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRetryTasksRequest) (*lessorv1.BatchRetryTasksResponse, error) {
 	f := s.fields()
 	deadline := f.Wall("deadline", req.GetDeadline())
@@ -43,13 +44,13 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
-	if err != nil { // what was changed before a quota was used up stays so
+	if err != nil { // tasks that were changed before the quota was used up stay changed
 		return nil, refusal.Status(s.ifFull(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
 }
 
-// BatchDeleteTasks removes tasks.
+// BatchDeleteTasks removes the tasks that a filter selects.
 func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchDeleteTasksRequest) (*lessorv1.BatchDeleteTasksResponse, error) {
 	tenant := gate.Identify(ctx).Tenant
 	result, err := s.bulk(ctx, s.fields(), "delete", req, func(t *lease.Task) lease.Command {
@@ -61,7 +62,7 @@ func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchD
 	return &lessorv1.BatchDeleteTasksResponse{Result: result}, nil
 }
 
-// bulkRequest is what the requests have in common.
+// bulkRequest is what the requests of the bulk verbs have in common.
 type bulkRequest interface {
 	GetFilter() *lessorv1.TaskFilter
 	GetAll() bool
@@ -69,7 +70,7 @@ type bulkRequest interface {
 	GetRequestId() string
 }
 
-// bulk does a command to the tasks that a request selects. A nil command skips the task. f has read the other fields.
+// bulk runs a command on each task that a request selects; a nil command skips the task. f has read the other fields.
 func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
 	corr(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())
@@ -93,7 +94,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	return s.sweep(ctx, list, sw)
 }
 
-// sweep runs one call's part of a sweep.
+// sweep runs the part of a sweep that fits into one call.
 func (e *edge) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lessorv1.BatchResult, error) {
 	done, err := e.engine.Sweep(ctx, sw)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxScan is how many tasks one call looks at. A page that found too few by then ends there, with a token to go on.
+// maxScan is how many items of a list one call looks at. If it has found too few by then, the page ends, with a token to go on.
 const maxScan = 10_000
 
-// ListTasks shows the tasks of a workspace that a filter selects, oldest first.
+// ListTasks lists the tasks of a workspace that a filter selects, oldest first.
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {
 	f := s.fields()
 	want := convert.ParseFilter(f, req.GetFilter())
@@ -50,7 +50,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	return res, nil
 }
 
-// seqCursor reads the sequence that a page begins after.
+// seqCursor reads the sequence after which a page begins.
 func seqCursor(cursor []byte) uint64 {
 	if len(cursor) != 8 {
 		return 0
@@ -61,7 +61,7 @@ func seqCursor(cursor []byte) uint64 {
 // taskPage collects a page from a scan.
 type taskPage struct {
 	r    store.Reader
-	err  error // why the scan ended early
+	err  error // ended the scan early
 	want *convert.Filter
 	size int
 	now  lease.Now
@@ -69,11 +69,11 @@ type taskPage struct {
 	tasks   []*lessorv1.Task
 	bytes   int
 	scanned int
-	last    uint64 // sequence of the last task that was looked at
+	last    uint64 // sequence of the last task that was scanned
 	more    bool   // the scan stopped before the end
 }
 
-// take looks at the next task and tells whether to go on. A page stops only before a task that it did not take.
+// take scans a task and returns whether to go on. A page ends only in front of a task that it did not scan.
 func (p *taskPage) take(t *lease.Task) bool {
 	if len(p.tasks) >= p.size || p.bytes >= maxPageBytes || p.scanned >= maxScan {
 		p.more = true

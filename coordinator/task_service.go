@@ -15,13 +15,13 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// taskService answers producers and operators.
+// taskService serves producers and operators.
 type taskService struct {
 	lessorv1.UnimplementedTaskServiceServer
 	*edge
 }
 
-// SubmitTask makes a task.
+// SubmitTask submits a task.
 func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
@@ -39,7 +39,7 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
 }
 
-// BatchSubmitTasks makes many tasks, all or none.
+// BatchSubmitTasks submits many tasks, all or none.
 func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest) (*lessorv1.BatchSubmitTasksResponse, error) {
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
@@ -81,14 +81,14 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	return done, nil
 }
 
-// corr reads a request_id, which goes into the log and nowhere else.
+// corr reads a request_id, which only goes into the log.
 func corr(ctx context.Context, f *convert.Fields, requestID string) {
 	if f.ID("request_id", requestID); f.Err == nil && requestID != "" {
 		note(ctx, "corr", requestID)
 	}
 }
 
-// GetTask shows a task whole.
+// GetTask returns a task with all its details.
 func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
 	id, err := named(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
@@ -123,7 +123,7 @@ func named(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, e
 	return id, nil
 }
 
-// addDetails adds what lists leave out.
+// addDetails adds what lists leave out of a task.
 func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	var err error
 	if m.Spec.Payload, err = records.Payload(r, t.ID); err != nil {
@@ -158,7 +158,7 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return addFailure(m, r, t)
 }
 
-// addLastWords adds the last words of an attempt that has ended.
+// addLastWords adds the progress and output that was kept of the last attempt.
 func addLastWords(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	said, err := records.Feedback(r, t.ID)
 	if err == nil {
@@ -176,7 +176,7 @@ func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return err
 }
 
-// addFailure adds all that the last Fail carried. Its gauges give way to those of a result.
+// addFailure adds everything that the last Fail carried. If the task is COMPLETED, the metrics of the result stay.
 func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	f, err := lastFailure(r, t)
 	if f == nil {
@@ -196,14 +196,14 @@ func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
 	return records.Failure(r, t.ID)
 }
 
-// addVolatile adds what a live attempt has said so far, in place of an earlier one's last words.
+// addVolatile adds the progress and output of a live attempt, in place of those of an earlier one.
 func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
 	if m.GetLease() != nil {
 		addFeedback(m, s.engine.Volatile(id))
 	}
 }
 
-// addFeedback shows what an attempt has said; nil is nothing.
+// addFeedback adds progress and output to a task; a nil f adds nothing.
 func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
 	if f != nil {
 		m.Progress, m.Feedback = convert.ProgressProto(f), convert.ChunksProto(f.Chunks)
@@ -227,7 +227,7 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	return &lessorv1.CancelTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
-// RetryTask opens a new round.
+// RetryTask opens a new round of a task.
 func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())

@@ -13,17 +13,17 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// A handler has done its work when its answer lies with grpc, which keeps it until the caller makes room for it (X5). A caller that never does could ask a
-// thousand times on each connection and have the coordinator keep as many answers. So a connection has some places for answers that can be large: a
-// call that only reads takes one before it does, a Lease when it has something, and gives it back once all of the answer was sent.
+// A handler is done once gRPC has its answer, and gRPC keeps the answer until the caller makes room for it (X5). A caller that never reads could make a
+// thousand calls on each connection, and have the coordinator keep all the answers. So a connection has a number of places for answers that can be large.
+// A call that only reads takes a place before it reads, a Lease takes one when it has something; the place is free again once the whole answer was sent.
 
-// mostUnread is how many large answers of one connection are made, or wait to be sent, at once.
+// mostUnread is how many large answers of one connection may be under way: being made, or waiting to be sent.
 const mostUnread = 16
 
 // unread are the places of one connection.
 type unread chan struct{}
 
-// take waits for a place. free may be called again.
+// take waits for a place. free may be called more than once.
 func (u unread) take(ctx context.Context) (free func(), err error) {
 	select {
 	case u <- struct{}{}:
@@ -48,13 +48,13 @@ var reads = map[string]bool{
 	lessorv1.AuthService_ListKeys_FullMethodName:         true,
 }
 
-// largeAnswer is the answer of a call that holds a place.
+// largeAnswer is an answer that holds a place.
 type largeAnswer struct {
 	proto.Message
 	sent func() // gives the place back
 }
 
-// inItsPlace holds a call back while answers of its connection wait to be sent. Calls from within have no connection of their own.
+// inItsPlace delays a call while too many answers of its connection wait to be sent. Calls from within have no connection and pass.
 func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	places, _ := ctx.Value(unreadKey{}).(unread)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
@@ -65,7 +65,7 @@ func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 	if err != nil {
 		return nil, err
 	}
-	if leases { // who does not read gets none; who waits for work takes no place meanwhile
+	if leases { // a caller that does not read gets no work; a Lease holds no place while it waits for work
 		free()
 	}
 	handed := false
@@ -96,7 +96,7 @@ type withPlaces struct{}
 
 var _ stats.Handler = withPlaces{}
 
-// TagConn is called for each connection.
+// TagConn makes the places of a new connection.
 func (withPlaces) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, unreadKey{}, make(unread, mostUnread))
 }
@@ -110,7 +110,7 @@ func (withPlaces) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 // HandleRPC does nothing.
 func (withPlaces) HandleRPC(context.Context, stats.RPCStats) {}
 
-// sentFrom is a pool that is told when what was taken from it has been sent.
+// sentFrom is a buffer pool that calls sent when a buffer comes back, which is when it was sent.
 type sentFrom struct {
 	mem.BufferPool
 	sent func()
@@ -122,7 +122,7 @@ func (p sentFrom) Put(b *[]byte) {
 	p.sent()
 }
 
-// encode writes a message into a buffer that lives until it was sent.
+// encode writes a message into a buffer. For a largeAnswer it gives the place back when the buffer was sent.
 func encode(v any) (mem.BufferSlice, error) {
 	m, pool, sent := v, wire.Buffers, func() {}
 	if large, ok := v.(*largeAnswer); ok {
@@ -132,7 +132,7 @@ func encode(v any) (mem.BufferSlice, error) {
 	message := m.(proto.Message)
 	size := wire.Size(message)
 	if mem.IsBelowBufferPoolingThreshold(size) {
-		defer sent() // too little to count
+		defer sent() // too small for the pool, and to count
 	}
 	return wire.Encode(message, size, pool)
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Protobuf refuses invalid UTF-8 while it reads a message, before any handler sees it and without naming the field, and grpc-go answers
-// INTERNAL at once, as if it were our fault. It is the caller's. So the handlers of the services are wrapped and have requests read
-// without an error of grpc's: one that cannot be read is INVALID_ARGUMENT with the field's path, and a report, Start or Heartbeat gets
-// the verdict that the rules have for a bad field (V1).
+// While protobuf reads a message it refuses invalid UTF-8, before any handler sees the message and without naming the field, and grpc-go answers INTERNAL, as
+// if it were our fault. But it is the caller's. So the handlers of the services are wrapped, and grpc gets no error from reading a request. A request that
+// cannot be read is INVALID_ARGUMENT with the path of the field; a report, Start or Heartbeat gets the verdict that the rules have for a bad field (V1).
 
-// reading is a request that is read, or the reason why it cannot be.
+// reading is a request that was read, or the reason why it cannot be.
 type reading struct {
 	into any
 	asks asking
 	bad  *lease.FieldError
 }
 
-// asking tells requests of who asks for something from what a worker says. In the former a field that the coordinator does not know is refused: its part of the
-// matter would not be done. In the latter it is passed over, for a refusal would cost the worker its work (docs/decisions/0022-unknown-fields.md).
+// asking distinguishes requests that ask for something (true) from reports of workers (false). In the former an unknown field is refused, because the
+// coordinator would not do its part of the request. In the latter it is ignored, because a refusal would cost the worker its work
+// (docs/decisions/0022-unknown-fields.md).
 type asking bool
 
-// readingCodec is a codec that never fails on a reading.
+// readingCodec is a codec that returns no error for a reading; it keeps the error in it.
 type readingCodec struct{ convert.Codec }
 
 func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -47,15 +47,15 @@ func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// malformed answers a request that could not be read: with a response, or a status.
+// malformed answers a request that could not be read, with a response or a status.
 type malformed func(ctx context.Context, err *lease.FieldError) (any, error)
 
-// refuseMalformed is malformed for everything but reports.
+// refuseMalformed is the malformed of all methods but reports: it returns a status.
 func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
 	return nil, refusal.Status(err)
 }
 
-// guarded returns desc with every unary handler wrapped; answers has the methods whose answer is not an error.
+// guarded returns desc with every unary handler wrapped. answers has the methods that answer a malformed request with a response.
 func guarded(desc *grpc.ServiceDesc, asks asking, answers map[string]malformed) *grpc.ServiceDesc {
 	out := *desc
 	out.Methods = make([]grpc.MethodDesc, len(desc.Methods))
@@ -76,7 +76,7 @@ func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHa
 			r.into = request
 			return decode(&r)
 		}
-		// Who may not come in is not told what is wrong with the request: the interceptors come first.
+		// The interceptors come first: a caller who may not make the call is not told what is wrong with the request.
 		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			if r.bad != nil {
 				handle = func(ctx context.Context, _ any) (any, error) { return answer(ctx, r.bad) }

@@ -16,9 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// WatchTask streams the events of a task or run (S5). It subscribes first, then tells what the store holds, then follows the news;
-// what lies in both has a sequence that was told already and is left out. Send blocks while the reader is slow; the engine never
-// waits for that, it counts what did not fit.
+// WatchTask streams the events of a task or run (S5). It subscribes first, then sends what the store holds, then the news. An event that is in both
+// has a sequence that was sent already, and is left out. Send blocks while the reader is slow; the engine never waits for it, but counts what did not
+// fit.
 func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
 	ctx, cancel := s.until(stream.Context())
 	defer cancel()
@@ -32,17 +32,17 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 	return refusal.Status(watch(ctx, w, sub.C))
 }
 
-// watcher tells the events of one watch.
+// watcher sends the events of one watch.
 type watcher interface {
-	// catchUp tells what the store holds and was not told yet.
+	// catchUp sends what the store holds and was not sent yet.
 	catchUp() error
-	// tell tells what the news has and was not told yet.
+	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped tells that so many news were lost to a slow reader; catchUp follows.
+	// skipped sends that n news were lost because the reader was slow; catchUp is called next.
 	skipped(n int) error
 }
 
-// errWatchOver ends a watch: its task is final or gone, and that was told.
+// errWatchOver ends a watch: its task is final or gone, and the reader was told.
 var errWatchOver = errors.New("the watch is over")
 
 func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
@@ -83,7 +83,7 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	if req.GetRunId() == "" {
 		id, err := named(ctx, f, req.GetTaskId())
 		if err == nil && req.GetAfterSequence() != 0 {
-			err = s.view(func(r store.Reader) error { // that there is no such task comes first, as where it is another's (X2)
+			err = s.view(func(r store.Reader) error { // a missing task is refused first, just like that of another tenant (X2)
 				_, err := own(r, tenant, id)
 				return err
 			})
@@ -113,8 +113,8 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	return w, engine.Watching{Space: number, Run: run}, nil
 }
 
-// resumable refuses a sequence that no event has had yet, from another coordinator or a future that a restore has lost: what comes next would be taken
-// for told.
+// resumable refuses a sequence that no event has had yet: it is from another coordinator, or from a future that a restore has lost. The next events
+// would be taken for ones that were sent already.
 func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
 	after := req.GetAfterSequence()
 	if after == 0 {
@@ -142,7 +142,7 @@ func (w *taskWatcher) catchUp() error {
 		t, err = own(r, w.tenant, w.id)
 		return err
 	})
-	if errors.Is(err, lease.ErrNotFound) && w.found { // deleted while we were not looking
+	if errors.Is(err, lease.ErrNotFound) && w.found { // deleted between two looks
 		return w.gone()
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (w *taskWatcher) catchUp() error {
 	if err := w.version(t); err != nil {
 		return err
 	}
-	if t.State().Final() { // whatever sequence the caller asked to go on from
+	if t.State().Final() { // whatever sequence the caller resumes after
 		return errWatchOver
 	}
 	return nil
@@ -180,7 +180,7 @@ func (w *taskWatcher) gone() error {
 
 func (w *taskWatcher) skipped(n int) error { return w.missedVolatile(w.id.String(), n) }
 
-// version tells what is new in a version of the task. One may come that is older than what was told; then nothing is.
+// version sends what is new in a version of the task. A version may be older than what was sent; then nothing is new.
 func (w *taskWatcher) version(t *lease.Task) error {
 	for _, e := range untold(t, w.sequence) {
 		w.sequence = e.seq

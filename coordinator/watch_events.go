@@ -7,16 +7,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// durableEvent is an event with a sequence: one of a task's history, or a note that some of it is no longer kept.
+// durableEvent is an event with a sequence: one of a task's history, or a note that events are no longer kept.
 type durableEvent struct {
 	task   lease.TaskID
 	seq    uint64
 	event  lease.Event
-	missed uint32 // events that are no longer kept; then there is no event
+	missed uint32 // how many events are no longer kept; if not 0, event is not set
 }
 
-// untold returns the events of a task after a sequence, led by how many in between are no longer kept. Which of those had been told
-// before is not known, so their number is the most that it can be.
+// untold returns the events of a task after a sequence, preceded by how many events in between are no longer kept. It is not known which of
+// those were sent before, so their number is an upper bound.
 func untold(t *lease.Task, after uint64) []durableEvent {
 	events := t.Events()
 	var all []durableEvent
@@ -34,11 +34,11 @@ func untold(t *lease.Task, after uint64) []durableEvent {
 // teller sends the events of a watch.
 type teller struct {
 	send     func(*lessorv1.WatchTaskResponse) error
-	sequence uint64 // after which the caller may resume
-	sub      uint64 // events without a sequence since the last one with
+	sequence uint64 // the caller may resume after it
+	sub      uint64 // number of events without a sequence since the last one that has one
 }
 
-// durable sends an event with a sequence; the sequence of the teller is set before.
+// durable sends an event that has a sequence, which the caller has put into the teller.
 func (t *teller) durable(e *durableEvent) error {
 	t.sub = 0
 	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: t.sequence}
@@ -64,7 +64,7 @@ func (t *teller) deleted(id lease.TaskID) error {
 	})
 }
 
-// missedVolatile tells of news that did not fit. The durable ones among them follow from the store.
+// missedVolatile sends that n news did not fit. The durable ones among them are sent from the store.
 func (t *teller) missedVolatile(taskID string, n int) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Volatile: uint64(n)}},

@@ -12,26 +12,26 @@ import (
 
 // Bounds of a watched run.
 const (
-	watchStep  = 10_000  // events that one look at the store brings
-	watchTasks = 100_000 // tasks of which a watcher remembers what it told
+	watchStep  = 10_000  // events that one look at the store returns at most
+	watchTasks = 100_000 // tasks for which a watcher remembers what it has sent
 )
 
 // runWatcher watches the tasks of a run until the caller leaves.
 //
-// Sequences rise with every commit, so that what the store holds can be told in their order. Within one commit the news come task by
-// task, in the order in which the commit first touched them, so that sequences of two tasks may interleave.
+// Sequences rise with every commit, so what the store holds can be sent in the order of sequences. Within one commit the news come task by task, in
+// the order in which the commit first touched the tasks, so the sequences of two tasks may interleave.
 type runWatcher struct {
 	*edge
 	*teller
 	space uint32
 	run   string
 
-	told   uint64                  // every event up to here was told
-	toldOf map[lease.TaskID]uint64 // and of these tasks up to here, by news
+	told   uint64                  // every event up to this sequence was sent
+	toldOf map[lease.TaskID]uint64 // and for these tasks every event up to this one, from news
 }
 
-// catchUp looks at the store in steps, since the history of a run may be long. What the news have told is in there, too, and not told again; in the
-// end nothing up to there is left to tell.
+// catchUp reads the store in steps, because the history of a run may be long. It finds there what came with the news too, and does not send that
+// again. At the end nothing up to the greatest sequence that was sent is missing.
 func (w *runWatcher) catchUp() error {
 	for {
 		events, more, err := w.look()
@@ -55,7 +55,7 @@ func (w *runWatcher) catchUp() error {
 	return nil
 }
 
-// look returns the first events of the run that were not told yet, in the order of their sequences.
+// look returns the first events of the run that were not sent yet, in the order of their sequences, and whether there are more.
 func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
@@ -98,8 +98,8 @@ func (w *runWatcher) tell(n *engine.News) error {
 	return nil
 }
 
-// version tells what is new in a version of a task. Other tasks of the same commit may follow with sequences between those of this
-// one, though none below its first: that is what the caller may resume after.
+// version sends what is new in a version of a task. Other tasks of the same commit may follow with sequences between those of this one, but none
+// below its first. So the caller may resume after its first.
 func (w *runWatcher) version(t *lease.Task) error {
 	fresh := untold(t, max(w.told, w.toldOf[t.ID]))
 	for i := range fresh {

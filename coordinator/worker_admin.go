@@ -13,16 +13,16 @@ import (
 
 // The calls of AdminService that are about one worker (W10).
 
-// Waits of a worker that was thrown out.
+// How long a kicked worker has to stay away: the default, and at most.
 const (
 	kickedFor    = 5 * time.Second
 	kickedAtMost = 24 * time.Hour
 )
 
-// maxShownTasks is how many tasks of a session are shown.
+// maxShownTasks is how many tasks of a session GetWorker shows.
 const maxShownTasks = 1000
 
-// GetWorker shows the sessions of a worker.
+// GetWorker returns the sessions of a worker.
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
 	found, err := s.named(ctx, s.fields(), req)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	return res, nil
 }
 
-// DrainWorker asks a worker to end in order, or takes that back.
+// DrainWorker asks a worker to finish its tasks and leave, or takes that back.
 func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorkerRequest) (*lessorv1.DrainWorkerResponse, error) {
 	f := s.fields()
 	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
@@ -95,7 +95,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	return res, nil
 }
 
-// kick ends one session. Its leases end before, so that nothing that the worker still says can come in between.
+// kick ends one session. With requeue its leases end first, so that no report of the worker can come in between.
 func (s *adminService) kick(ctx context.Context, ss *session.Session, reason string, away time.Duration, requeue bool) error {
 	if requeue {
 		why := "an operator took the worker's leases back"
@@ -110,7 +110,7 @@ func (s *adminService) kick(ctx context.Context, ss *session.Session, reason str
 	return nil
 }
 
-// named finds the sessions that a request is about. f has read the other fields.
+// named returns the sessions that a request names. f has read the other fields.
 func (s *adminService) named(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkerId() string
 	GetSessionId() string
@@ -131,7 +131,7 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 	return nil, refusal.ErrNoWorker
 }
 
-// countLeases adds how many leases each of the workers holds. The error is a status.
+// countLeases sets how many leases each of the workers holds. The error is a status.
 func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
 	held, err := s.census.Holdings(ctx)
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workerService answers workers.
+// workerService serves workers.
 type workerService struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	*edge
 	streams *session.Server
 }
 
-// Session is one worker's stream.
+// Session serves one worker's stream.
 func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	return s.streams.Serve(stream, opener(stream.Context()))
 }
 
-// opener is who opens a stream, with what it has shown.
+// opener returns who opens a stream, and with which credentials.
 func opener(ctx context.Context) session.Caller {
 	token, certified := gate.Credentials(ctx)
 	return session.Caller{Identity: gate.Identify(ctx).Identity, Token: token, Certified: certified}
@@ -53,15 +53,15 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
 }
 
-// intake is of the one report that a call carries.
+// intake returns an intake for the one report of a call.
 func (s *workerService) intake() *convert.Intake { return convert.NewIntake(s.cfg.Limits, 0, 0) }
 
-// Start tells that execution begins.
+// Start reports that execution begins.
 func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (*lessorv1.StartResponse, error) {
 	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.assigner.Tokens.StartResponse)
 }
 
-// Heartbeat renews a lease. Who is answered can read the progress that it told.
+// Heartbeat renews a lease. Once it is answered, the progress in it can be read.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
 	res, err := judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
@@ -70,8 +70,8 @@ func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRe
 	return res, err
 }
 
-// feedProgress passes the progress that a heartbeat carries to whoever watches, and waits until it can be seen, or will not be. Only the renewal beside
-// it is durable.
+// feedProgress passes the progress in a heartbeat to watchers, and waits until it is visible, or will never be. The progress is not durable, unlike the
+// renewal.
 func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.HeartbeatRequest) {
 	feed, ok := convert.HeartbeatFeed(req)
 	if !ok {
@@ -100,7 +100,7 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 	return judged(ctx, s.edge, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
-// judged has one report judged and writes the verdict, which is a normal answer. An error is no verdict: the worker may repeat its report.
+// judged has one report judged and returns the verdict as a normal answer. An error is no verdict: the worker may repeat its report.
 func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
 	noteReport(ctx, r)
 	answers, err := e.engine.Say(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
@@ -115,7 +115,7 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	return form(e.engine.Now(), a), nil
 }
 
-// noteReport puts who reports on what into the log, as far as it has the form.
+// noteReport adds to the log which worker reports on which task, as far as these fields have the right form.
 func noteReport(ctx context.Context, r *lease.Report) {
 	if _, ok := lease.ParseTaskID(r.TaskID); ok {
 		note(ctx, "id", r.TaskID)
@@ -125,10 +125,11 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	}
 }
 
-// mostWrong is how much is kept of what is bad about a report, in bytes: names of fields are the worker's own.
+// mostWrong is how much is kept of what is wrong with a report, in bytes: the worker chooses the names of fields.
 const mostWrong = 256
 
-// malformedOverHTTP has a report judged of which no request could be made: it is REJECTED, and the lease is known by the task token.
+// malformedOverHTTP has a report over HTTP judged whose body cannot be made a request. The verdict is REJECTED, under the lease of the task token, and
+// gets into the history of the task.
 func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
 	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, mostWrong), Problem: convert.Clip(wrong.Problem, mostWrong)}
@@ -140,7 +141,7 @@ func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said le
 	return nil
 }
 
-// malformedReports are the verdicts on reports that cannot be read.
+// malformedReports returns, by method, how a report that cannot be read is answered.
 func malformedReports(e *edge) map[string]malformed {
 	return map[string]malformed{
 		"Start":     rejecting(e, convert.StartResponse),
@@ -151,7 +152,7 @@ func malformedReports(e *edge) map[string]malformed {
 	}
 }
 
-// rejecting is V1, which comes before anything that the engine knows.
+// rejecting answers a report by V1, which needs nothing that the engine knows.
 func rejecting[Res any](e *edge, form func(lease.Now, *lease.Answer) *Res) malformed {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
 		e.rejects.Answer(ctx, gate.Identify(ctx).Caller())
