@@ -6,8 +6,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000, where 0 takes no new work. Handlers that run beyond
-// it go on. An error says that n is out of range, and changes nothing.
+// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no new work. If more handlers run
+// than n, they go on. An error says that n is out of range; then nothing has changed.
 func (w *Worker) SetConcurrency(n int) error {
 	if err := checkRange("Concurrency", n, 0, maxParallel); err != nil {
 		return err
@@ -20,8 +20,8 @@ func (w *Worker) SetConcurrency(n int) error {
 	return nil
 }
 
-// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. Handlers that run
-// beyond them go on. An error says what is out of range, and changes nothing.
+// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. If more handlers of a type
+// run than its limit, they go on. An error says what is out of range; then nothing has changed.
 func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	if err := checkTypeLimits(limits); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 // chunkOverhead is what a chunk costs beside its data, in bytes: many tiny ones are bounded as well.
 const chunkOverhead = 64
 
-// MetadataDropped is the metadata of a chunk that says how many bytes of its channel were dropped right before it, because
-// the stream was slow.
+// MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were dropped right before it because the
+// stream was slow.
 const MetadataDropped = "dropped_bytes"
 
 // Chunk is a piece of output that is passed on as it is: a frame of a picture, a token of a language model.
@@ -24,8 +24,8 @@ type Chunk struct {
 	MIMEType string
 	// Data is the piece; at most 64 KiB, and no more than Config.OutputBuffer.
 	Data []byte
-	// Metadata is free text; at most 63 entries of at most 256 bytes each. What is over is cut off; spaces stand for control
-	// characters, in Channel and MIMEType as well.
+	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Whatever exceeds this is cut off. Control
+	// characters become spaces, in Channel and MIMEType as well.
 	Metadata map[string]string
 }
 

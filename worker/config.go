@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// Config is everything about a worker that has a good default. The zero Config runs. Names have no control characters.
+// Config holds everything about a worker that has a good default. The zero Config is usable. Names must not contain control characters.
 type Config struct {
 	// Name is the worker's stable name, the same after a restart; it is shown in listings and in the history of tasks.
 	// Default: the name of the machine. At most 256 bytes.
@@ -29,19 +29,20 @@ type Config struct {
 	// Concurrency is how many handlers run at once, 1 to 10,000. Default: the number of CPUs that Go may use.
 	Concurrency int
 
-	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type without one is
-	// limited by Concurrency alone. The coordinator heeds it; at most 1,000 types.
+	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type without a limit is
+	// limited by Concurrency alone. The coordinator enforces the limits. At most 1,000 types.
 	PerTypeLimits map[string]int
-	// SingleFlight: at most one task of each concurrency key at a time in this worker, even where more may run elsewhere.
-	// One that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).
+	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere.
+	// A task that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).
 	SingleFlight bool
-	// MaxBytes is how many bytes of payloads and checkpoints the tasks in this worker may have together; a task that is
-	// larger comes alone. 0: no limit.
+	// MaxBytes is how many bytes of payloads and checkpoints the tasks in this worker may have together; a larger task
+	// comes only while there is no other. 0: no limit.
 	MaxBytes int64
 
-	// Runtimes, Features, Labels and Resources are what tasks may require of a worker (W12): a task that requires one that
-	// is not here goes elsewhere. At most 256 of each, names and values at most 256 bytes. Resources are amounts in units
-	// of their own, such as "vram_gb": 80; they are compared and not used up.
+	// Runtimes, Features, Labels and Resources are what this worker has and tasks may require (W12): a task that requires
+	// something that is not here goes to another worker. At most 256 of each; names and values have at most 256 bytes.
+	// Resources are amounts in units of your choice, such as "vram_gb": 80. They are compared with what a task requires, and
+	// not used up by running tasks.
 	Runtimes, Features []string
 	Labels             map[string]string
 	Resources          map[string]float64
@@ -49,7 +50,7 @@ type Config struct {
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
 	// ErrDraining. Default 30 s.
 	DrainTimeout time.Duration
-	// StopTimeout is how long handlers may then take to return, and reports to be answered, before Run gives them up.
+	// StopTimeout is how long Run then waits for handlers to return and for reports to be answered, before it gives them up.
 	// Default 5 s.
 	StopTimeout time.Duration
 
@@ -58,8 +59,8 @@ type Config struct {
 	MinBackoff time.Duration
 	// MaxBackoff is the longest wait before connecting again. At least MinBackoff. Default 10 s.
 	MaxBackoff time.Duration
-	// ReportTries is how often a report is sent when it gets no verdict: a broken stream or an overloaded coordinator
-	// (K5). A verdict is never asked for twice. Default 8.
+	// ReportTries is how often a report is sent at most while it gets no verdict, because a stream broke or the coordinator is
+	// overloaded (K5). A report that has its verdict is never sent again. Default 8.
 	ReportTries int
 
 	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow; beyond, the oldest are
@@ -69,17 +70,17 @@ type Config struct {
 	// not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
 	MaxMessageBytes int
 
-	// Disk is a path on the disk whose filling is measured for heartbeats; where it is nearly full, no new work comes (W9).
-	// Default: the working directory.
+	// Disk is a path on the disk that heartbeats report on: when that disk is nearly full, no new work comes (W9). Default:
+	// the working directory.
 	Disk string
-	// Metrics changes the gauges that each heartbeat of the worker carries: it gets what was measured of the machine, mem_pct,
-	// disk_pct and cpu_pct from 0 to 100 and inflight, and returns what to send, at most 64. It is called by one goroutine
-	// and must return soon. Default: they are sent as they are.
+	// Metrics changes the gauges that each heartbeat of the worker carries. It gets the measured ones (mem_pct, disk_pct and
+	// cpu_pct, from 0 to 100, and inflight) and returns those to send, at most 64. Only one goroutine calls it, and it must
+	// return soon. Default: the measured gauges are sent as they are.
 	Metrics func(measured map[string]float64) map[string]float64
 
-	// Logger gets the worker's own words; payloads and lease ids are never among them. Default: slog.Default().
+	// Logger gets the worker's own messages; they never contain payloads or lease ids. Default: slog.Default().
 	Logger *slog.Logger
-	// Hooks observe. Default: none.
+	// Hooks are called when something happens. Default: none.
 	Hooks Hooks
 }
 

@@ -31,9 +31,9 @@ var connectParams = grpc.ConnectParams{
 
 // Dial makes a connection with settings that suit a worker: keepalive, short waits before connecting again, and TLS with
 // the system's certificates unless the target is on this machine. For other certificates, or TLS on this machine, give
-// grpc.WithTransportCredentials. Unary calls that are refused with a wait, since a quota is used up, are made again after it,
-// at most ten times and as long as their context allows. Options given here win. Like grpc.NewClient it does not connect yet;
-// the caller closes the connection after Run.
+// grpc.WithTransportCredentials. A unary call that the coordinator refuses because a quota is used up is made again after the wait
+// that the coordinator asks for, at most ten times and as long as its context allows. The given opts override these settings. Like
+// grpc.NewClient, Dial does not connect yet. The caller closes the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {

@@ -8,8 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Why a handler's context ended: errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The cause itself is a
-// *StopError, which names the coordinator's reason.
+// Reasons why a handler's context has ended. Test for them with errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The
+// cause itself is a *StopError, which names the coordinator's reason.
 var (
 	// ErrLeaseLost: the attempt has lost its authority. Whatever the handler returns is discarded and never reported, so
 	// it must stop at once and have no further effect on the outside (K2).
@@ -18,17 +18,17 @@ var (
 	// returns by then is still reported (K6, T7).
 	ErrCancelled = errors.New("task cancelled")
 	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within
-	// Config.StopTimeout is still reported; an error gives the task back unharmed.
+	// Config.StopTimeout is still reported. If it returns an error, the task is given back and counts no failure.
 	//
-	// Run returns an error of this kind when an operator drained the worker. That is no failure, and the process should
-	// not end like one, or be started again for it: the drain ends with the process. What was left behind is in the same
-	// error as ErrStuck and ErrUndelivered.
+	// Run returns an error of this kind when an operator drained the worker. That is no failure: the process should exit
+	// normally, and not be restarted, because the drain ends with the process. If something was left behind, the same error
+	// also wraps ErrStuck or ErrUndelivered.
 	ErrDraining = errors.New("worker is draining")
 )
 
-// Answers of Task.Confirm and Task.SaveCheckpoint, beside the three above.
+// Errors of Task.Confirm and Task.SaveCheckpoint, in addition to the three above.
 var (
-	// ErrLeaseShort: the lease is live, but has less time left than was asked for.
+	// ErrLeaseShort: the lease is live, but has less time left than Confirm asked for.
 	ErrLeaseShort = errors.New("lease too short")
 	// ErrFinished: the handler has returned already.
 	ErrFinished = errors.New("attempt finished")
@@ -38,12 +38,12 @@ var (
 var (
 	// ErrAlreadyRun: Run was called twice on one Worker.
 	ErrAlreadyRun = errors.New("worker has run already")
-	// ErrNoConnection: no connection to the coordinator came about in some time. The worker goes on trying.
+	// ErrNoConnection: connecting to the coordinator has not succeeded for some time. The worker goes on trying.
 	ErrNoConnection = errors.New("no connection to the coordinator")
 	// ErrStuck: a handler was still running Config.StopTimeout after its context had ended.
 	ErrStuck = errors.New("handler did not stop")
-	// ErrUndelivered: a report got no verdict in Config.ReportTries tries, or before the worker had to stop. Its lease
-	// runs out by itself.
+	// ErrUndelivered: a report got no verdict within Config.ReportTries tries, or before the worker had to stop. Its lease
+	// will expire.
 	ErrUndelivered = errors.New("report undelivered")
 )
 
@@ -51,9 +51,9 @@ var (
 type StopError struct {
 	// Err is ErrLeaseLost, ErrCancelled or ErrDraining.
 	Err error
-	// Reason is the coordinator's word for it; REASON_UNSPECIFIED where the worker noticed by itself.
+	// Reason is the coordinator's reason; REASON_UNSPECIFIED if the worker noticed by itself.
 	Reason lessorv1.Reason
-	// Detail is for people.
+	// Detail says more, for people.
 	Detail string
 }
 
@@ -67,7 +67,7 @@ func (e *StopError) Unwrap() error { return e.Err }
 
 // RejectedError is a REJECTED verdict: what the worker said was wrong. It is never retried (K3).
 type RejectedError struct {
-	// Reason is the coordinator's word for it.
+	// Reason is the coordinator's reason.
 	Reason lessorv1.Reason
 	// Detail names the field or the cause.
 	Detail string
@@ -78,12 +78,12 @@ func (e *RejectedError) Error() string {
 	return joinReason("rejected", e.Reason, e.Detail)
 }
 
-// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help. What a proxy or the
-// source of credentials refuses counts as well, as long as no coordinator has accepted the worker.
+// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help. Until a coordinator has
+// accepted the worker for the first time, a refusal by a proxy or by the source of credentials counts as well.
 type RefusedError struct {
 	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
 	Code string
-	// Message is the coordinator's.
+	// Message is the message of the refusal.
 	Message string
 	// Remediation says what to do about it; may be empty.
 	Remediation string

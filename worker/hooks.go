@@ -9,7 +9,8 @@ import (
 type Hooks struct {
 	// OnState is called when the worker's state changes.
 	OnState func(State)
-	// OnStart is called before a handler runs, in its goroutine. One that calls runtime.Goexit fails the attempt as the handler would.
+	// OnStart is called before a handler runs, in the handler's goroutine. If the hook calls runtime.Goexit, the attempt fails, as if the handler
+	// had called it.
 	OnStart func(*Task)
 	// OnVerdict is called for each verdict on an outcome: COMMITTED, CANCELLED (the result was discarded) or REJECTED
 	// (what was reported was wrong).
@@ -17,10 +18,11 @@ type Hooks struct {
 	// OnStop is called when a handler's context ends early, and again when a cancelled or draining attempt then loses
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
-	// OnNoNewWork is called when the coordinator begins to give no new work, and says why: memory or disk of the machine are nearly full (W9). When
-	// it gives new work again, why is empty.
+	// OnNoNewWork is called when the coordinator stops giving new work to the worker; why is the reason, for example that the memory or the disk of
+	// the machine is nearly full (W9). When the coordinator gives new work again, it is called with an empty why.
 	OnNoNewWork func(why string)
-	// OnError is called for what concerns the operator: a session that broke or did not come about, such as ErrNoConnection
-	// (the worker connects again by itself; that the coordinator closes a connection of an hour is not told), an error that the coordinator reported, ErrUndelivered, ErrStuck.
+	// OnError is called for errors that concern the operator of the worker: a session that broke or could not be opened, such as ErrNoConnection (the
+	// worker connects again by itself), an error that the coordinator reported, ErrUndelivered and ErrStuck. It is not called when the coordinator
+	// closes a connection because of its age, once an hour.
 	OnError func(error)
 }

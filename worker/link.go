@@ -37,13 +37,13 @@ type link struct {
 	next uint64
 	// kept are our frames that were not acknowledged, oldest first, without a gap in their seq.
 	kept []keptFrame
-	// oldest is when the first of kept goes out again.
+	// oldest says when the first of kept goes out again.
 	oldest retry
-	// from is the seq from which on the coordinator wants everything again; 0: nothing.
+	// from is the seq from which on the coordinator wants all frames again; 0: it wants none.
 	from uint64
 
-	// taken is the seq of the newest frame that was taken from the coordinator, newest its id. told: that id went out
-	// as an acknowledgement. asked: it has to, even if nothing else is to be said.
+	// taken is the seq of the newest frame that was taken from the coordinator, and newest is its id. told: newest was
+	// acknowledged. asked: it must be acknowledged even if there is nothing else to send.
 	taken  uint64
 	newest string
 	told   bool
@@ -103,8 +103,8 @@ func (l *link) keep(f *lessorv1.SessionRequest, now time.Time) {
 	l.kept = append(l.kept, keptFrame{frame: f, at: now})
 }
 
-// acknowledged forgets the frame of the given id and all before it: the other side takes frames in order only.
-// It reports whether the resends have to be set anew.
+// acknowledged forgets the frame with the given id and all frames before it, because the coordinator takes frames only in order. It
+// reports whether the timer for resends must be set anew.
 func (l *link) acknowledged(id string) (changed bool) {
 	if id == "" {
 		return false
@@ -127,7 +127,7 @@ func (l *link) forget(n int) (changed bool) {
 	return changed
 }
 
-// wanted takes in that the coordinator misses the frame of the given seq, and thus has those before it.
+// wanted notes that the coordinator misses the frame with the given seq, and thus has all frames before it.
 func (l *link) wanted(seq uint64) {
 	if len(l.kept) == 0 || seq < l.kept[0].frame.GetSeq() || seq >= l.next {
 		return // an old word: what it asks for was acknowledged since
@@ -213,8 +213,8 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	return frames, nil
 }
 
-// asks is the error that asks for a frame that is missing, at once or once more; nil while it is not due. It is made when it
-// goes out: the frame may have come meanwhile.
+// asks returns the error frame that asks the coordinator for a missing frame, for the first time or once more; nil if that is not due.
+// It is made right before it is sent, because the missing frame may have come meanwhile.
 func (l *link) asks(now time.Time) (*lessorv1.SessionRequest, error) {
 	switch {
 	case !l.gap.open, !l.gap.tell && now.Before(l.gap.repeat.due):
@@ -233,16 +233,16 @@ func (l *link) asks(now time.Time) (*lessorv1.SessionRequest, error) {
 	}}}, nil
 }
 
-// empty takes out of a frame of ours what is not true any more: that a frame is missing which has come since. Its seq still
-// has to be filled.
+// empty removes the payload of a frame of ours that says that a frame is missing, if that frame has come since. The frame itself is
+// still sent, because its seq must be filled.
 func (l *link) empty(f *lessorv1.SessionRequest) {
 	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.taken {
 		f.Payload = nil
 	}
 }
 
-// acknowledge puts what is to be acknowledged on the first of the frames, or on one of its own where the coordinator waits
-// for it. The acknowledged frame stands for all before it.
+// acknowledge puts the acknowledgement that is due on the first of the frames, or on a frame of its own if the coordinator waits for it.
+// It stands for all frames before the acknowledged one, too.
 func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
 	if l.newest == "" || l.told || (len(frames) == 0 && !l.asked) {
 		return frames

@@ -99,8 +99,9 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// checkEnvelope looks at the envelope before anything else: one that disagrees with the session ends it. The sender is
-// bound by the first frame that names one. Where already that one is of another tenant, no repeat helps: the credentials are.
+// checkEnvelope checks the envelope of a frame before anything else: if it disagrees with the session, the session ends. The first
+// frame that names a sender binds the session to it. If that frame is of another tenant already, the worker's credentials belong to
+// that tenant, and trying again would not help.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	if t := f.GetTenant(); t != "" && t != s.w.cfg.Tenant {
 		if s.peer == nil {
@@ -188,7 +189,8 @@ func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
 	return nil
 }
 
-// holdFeedback sends none for as long as the coordinator asks: there are no frames left for it (X5). It waits where it is kept, the newest of it.
+// holdFeedback sends no feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt keeps its
+// newest feedback.
 func (s *session) holdFeedback(e *lessorv1.Error) {
 	w, wait := s.w, e.GetRetryAfter().AsDuration()
 	w.log.Warn("feedback is held back", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
@@ -217,8 +219,8 @@ func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	}
 }
 
-// hearWhy tells, once, what keeps new work away: a worker that nobody gives anything looks like one for which there is none. A session that
-// begins anew changes nothing of it.
+// hearWhy logs, once, why the coordinator gives no new work, and calls the hook: otherwise a worker that is kept from work looks like one for which
+// there is none. The state lasts beyond the session.
 func (w *Worker) hearWhy(noNewWork string) {
 	kept := noNewWork != ""
 	if kept == w.kept {
@@ -253,7 +255,7 @@ func (s *session) heartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 	}
 }
 
-// answeredLocked takes the frame that is answered off those that wait; an empty one where there is none.
+// answeredLocked removes the frame that is answered from those that wait, and returns it; if there is none it returns an empty one.
 func (s *session) answeredLocked(corr string) *sentFrame {
 	if f := s.sent[corr]; f != nil {
 		delete(s.sent, corr)

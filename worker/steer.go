@@ -38,7 +38,7 @@ type steerError struct {
 // Unwrap returns the error that was steered.
 func (e *steerError) Unwrap() error { return e.error }
 
-// Permanent marks err as one that another attempt cannot cure: the task fails for good. Permanent(nil) is nil.
+// Permanent marks err as an error that another attempt cannot cure: the task fails for good. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -57,9 +57,9 @@ func RetryAfter(d time.Duration, err error) error {
 	return &steerError{error: err, retryable: &retryable, retryAfter: max(d, 0)}
 }
 
-// WithCategory says what kind of failure err is; one that is none of the categories above counts as UserCode. It goes
-// together with Permanent and RetryAfter; where two of them disagree the outer one wins, and the first of those that
-// errors.Join put together. WithCategory(c, nil) is nil.
+// WithCategory says what kind of failure err is; an unknown category counts as UserCode. It can be combined with Permanent and
+// RetryAfter. If two of these disagree, the outer one wins, and of errors joined by errors.Join the first. WithCategory(c, nil)
+// is nil.
 func WithCategory(c Category, err error) error {
 	if err == nil {
 		return nil
@@ -88,9 +88,9 @@ type releaseError struct {
 // Error names the reason.
 func (e *releaseError) Error() string { return "released: " + e.reason }
 
-// Release is returned by a handler that cannot do the task here and now: the task goes back unharmed, counts no
-// failure, and is granted again after delay (0: at once; at most 24 h). Of the reason at most 1 KiB is reported. From the third
-// release in a row the coordinator adds a wait of its own (T5).
+// Release returns an error with which a handler gives the task back because it cannot do it here and now. That counts as no
+// failure, and the task is granted again after delay (0: at once; at most 24 h). The reason is cut to 1 KiB. From the third
+// release in a row, the coordinator adds a wait of its own (T5).
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }

@@ -19,8 +19,8 @@ type Task struct {
 	Attempt uint32
 	// AttemptID names this attempt in logs.
 	AttemptID string
-	// FencingToken rises with every grant of the task, for ever. Hand it to outside systems, so that they can refuse a
-	// holder that is older than one they have seen (A2).
+	// FencingToken rises with every grant of the task, for ever. Pass it to outside systems, so that they can refuse a request
+	// with an older token than one they have seen (A2).
 	FencingToken uint64
 
 	// Workspace, Queue and Type say where the task came from and what it is.
@@ -29,7 +29,8 @@ type Task struct {
 	Payload []byte
 	// Labels are the producer's.
 	Labels map[string]string
-	// RunID, Key and AssetID are the producer's names for the run, the task in it, and what it makes; may be empty.
+	// RunID, Key and AssetID are the producer's names for the run, for the task within it, and for what the task makes; each may
+	// be empty.
 	RunID, Key, AssetID string
 	// ConcurrencyKey is the key that limits how many tasks run at once (T11); may be empty.
 	ConcurrencyKey string
@@ -57,7 +58,7 @@ type ResourceRef struct {
 	WorkerID string
 	// Type is what it is; may be empty.
 	Type string
-	// Scope is for how much it is good, for example "run"; may be empty.
+	// Scope says for what the resource may be used, for example "run"; may be empty.
 	Scope string
 	// ExpiresAt is the wall time after which it may be gone; zero: not stated.
 	ExpiresAt time.Time
@@ -114,9 +115,9 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 	}
 }
 
-// Progress tells how far the work has come: fraction from 0 to 1, a message for people, and the phase, for example
-// "uploading". It is cheap to call often: only the newest is sent, and it may be lost. Long texts are cut, message to 1 KiB and
-// stage to 256 bytes, and spaces stand for the control characters of stage.
+// Progress tells how far the work has come: fraction is from 0 to 1, message is for people, and stage names the phase, for
+// example "uploading". It is cheap to call often: only the newest progress is sent, and it may be lost. message is cut to 1 KiB
+// and stage to 256 bytes; control characters in stage become spaces.
 func (t *Task) Progress(fraction float64, message, stage string) {
 	if !(fraction > 0) { // also NaN
 		fraction = 0
@@ -136,17 +137,17 @@ func (t *Task) Message(message string) {
 	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Message = clip(message, maxProgressText) })
 }
 
-// SetMetric sets a gauge of the attempt, for example "loss". Watchers see the newest value soon, and the outcome carries
-// the last one. At most 64 names of at most 256 bytes, without control characters; others and values that are not finite are
-// ignored.
+// SetMetric sets a gauge of the attempt, for example "loss". Watchers see the newest value soon, and the outcome carries the
+// last one. An attempt may have at most 64 names, of at most 256 bytes, without control characters. Other names are ignored, and
+// so are values that are not finite.
 func (t *Task) SetMetric(name string, value float64) {
 	if checkName("metric", name) == nil && isFinite(value) {
 		t.a.feedback.setMetric(name, value)
 	}
 }
 
-// Emit passes a chunk of output on, in order with what is written to Output. It never blocks: when the stream is slow the
-// oldest output is dropped, and the next chunk of the channel says how much (MetadataDropped); a chunk that is too
+// Emit sends a chunk of output to watchers, in order with what is written to Output. It never blocks: when the stream is slow
+// the oldest output is dropped, and the next chunk of the channel says how much was lost (MetadataDropped). A chunk that is too
 // large is dropped at once.
 func (t *Task) Emit(c Chunk) { t.a.feedback.add(c.own()) }
 
@@ -157,9 +158,10 @@ func (t *Task) Output(channel string) io.Writer {
 	return outputWriter{feedback: &t.a.feedback, channel: clipID(channel)}
 }
 
-// SaveCheckpoint saves data durably with the coordinator and hands it to later attempts as Task.Checkpoint. It waits for
-// the answer: nil means that a crash of either side cannot undo it (A6). At most 64 KiB, and not empty. Errors: ctx's
-// cause, with which it may be saved or not; a *StopError where the lease is lost; a *RejectedError where data is too large; ErrFinished.
+// SaveCheckpoint saves data durably with the coordinator, for later attempts to find in Task.Checkpoint. It waits for the
+// answer: nil means that a crash of either side cannot undo it (A6). data must not be empty, and may have at most 64 KiB.
+// Errors: ctx's cause, and then nobody knows whether data was saved; a *StopError if the lease is lost; a *RejectedError if data
+// is too large; ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 	if room := t.a.w.cfg.MaxMessageBytes - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{
@@ -175,8 +177,8 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // granted the task, unless a person revokes the lease. Finish the effect within d, and pass FencingToken along where the
 // other side can check it.
 //
-// Errors: ctx's cause; a *StopError where the lease is lost or a cancel was asked; ErrLeaseShort where the lease has
-// less than d left, which is always so for d longer than the task's heartbeat_timeout; ErrFinished.
+// Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d
+// left, which is always so if d is longer than the task's heartbeat_timeout; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	if err := t.a.w.beatNow(ctx, t.a, nil); err != nil {
 		return err
@@ -184,10 +186,10 @@ func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	return t.a.w.confirmed(t.a, d)
 }
 
-// TaskToken is the newest task token of the attempt, and the wall time until which it is good; empty where the coordinator
-// issues none. Its bearer can report this attempt over HTTP, at CallbackURL, and do nothing else (H1): a handler may hand it
-// to a process of its own that heartbeats, saves checkpoints and learns of a cancel. The outcome stays the handler's to
-// return: one that was reported by the token is the outcome, and the handler's is refused.
+// TaskToken returns the newest task token of the attempt, and the wall time until which it is valid; it is empty if the coordinator
+// issues none. Whoever has the token can report on this attempt over HTTP, at CallbackURL, and do nothing else (H1). A handler
+// may pass it to a process that it starts, for heartbeats and checkpoints, and to learn of a cancel. The handler should still
+// return the outcome itself: if the outcome was reported with the token, that one counts, and what the handler returns is refused.
 func (t *Task) TaskToken() (token string, expires time.Time) {
 	w := t.a.w
 	w.lock()
@@ -195,7 +197,7 @@ func (t *Task) TaskToken() (token string, expires time.Time) {
 	return t.a.token.text, t.a.token.expires
 }
 
-// CancelReason is why the task was cancelled, in the words of whoever did it; empty while it was not.
+// CancelReason returns the reason that was given for the cancel of the task; empty if the task is not cancelled.
 func (t *Task) CancelReason() string {
 	w := t.a.w
 	w.lock()
@@ -203,9 +205,9 @@ func (t *Task) CancelReason() string {
 	return t.a.cancelReason
 }
 
-// Lost is closed when the attempt has lost its authority: from then on its outcome is discarded. Where the context ended
-// with ErrCancelled or ErrDraining this is the second stage, the end of the grace; with ErrLeaseLost both end together. It
-// stays open when the handler returns in time.
+// Lost returns a channel that is closed when the attempt has lost its lease: from then on its outcome is discarded. If the context
+// ended with ErrCancelled or ErrDraining, this is the second stage, the end of the grace; with ErrLeaseLost both happen together.
+// The channel stays open if the handler returns in time.
 func (t *Task) Lost() <-chan struct{} {
 	w := t.a.w
 	w.lock()
@@ -213,8 +215,8 @@ func (t *Task) Lost() <-chan struct{} {
 	return t.a.lostLocked()
 }
 
-// AddArtifact adds a result that lies elsewhere to the outcome; it is reported only if the handler returns no error. At
-// most 64 are allowed; an attempt with more, or with one that is over a limit of its own, fails for good with category USER_CODE.
+// AddArtifact adds a result that lies elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
+// attempt with more than 64 artifacts, or with one that exceeds a limit of Artifact, fails for good with category USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
 	w := t.a.w
 	w.lock()

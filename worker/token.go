@@ -16,13 +16,14 @@ import (
 
 var _ credentials.PerRPCCredentials = (*Token)(nil)
 
-// Token is a bearer token that goes with every call, for workers and producers alike:
+// Token sends a bearer token with every call, for workers and producers alike:
 //
 //	conn, err := worker.Dial(target, grpc.WithPerRPCCredentials(worker.TokenFile("/run/secrets/lessor")))
 //
 // Make one with TokenFile or StaticToken, or use a source of your own: any credentials.PerRPCCredentials. It is safe for concurrent use.
 type Token struct {
-	// PlainText sends the token over connections without TLS, too, where everyone on the way can read it: for coordinators on this machine.
+	// PlainText allows to send the token over connections without TLS as well, where everyone on the way can read it. It is for coordinators on this
+	// machine.
 	PlainText bool
 
 	file string // empty: it never changes
@@ -36,8 +37,8 @@ type Token struct {
 // StaticToken is a token that never changes.
 func StaticToken(token string) *Token { return &Token{token: token} }
 
-// TokenFile is a token in a file, white space around it ignored. The file is looked at with each call and read again when it has changed, so
-// that a new token needs no restart. While it cannot be read, the last token stays in use.
+// TokenFile is a token in a file; white space around it is ignored. Each call looks whether the file has changed, and then reads it again, so that a new
+// token needs no restart. While the file cannot be read, the last token stays in use.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
 // GetRequestMetadata is for gRPC. The error is UNAUTHENTICATED where there was never a token in the file.

@@ -27,11 +27,11 @@ import (
 //   - a panic or runtime.Goexit: Fail with its stack;
 //   - anything after ErrLeaseLost: nothing, it is discarded.
 //
-// The coordinator alone decides whether there is another attempt. The output may be sent several times, unchanged: it must
-// not be used again for something else.
+// The coordinator alone decides whether there is another attempt. The output may be sent several times: the handler must not
+// change its bytes after it has returned them.
 //
-// One goroutine may run several handlers, one after the other: what a handler changes of its goroutine, such as
-// runtime.LockOSThread or the labels of profiles, it changes back.
+// One goroutine may run several handlers, one after the other. A handler that changes something about its goroutine, such as by
+// runtime.LockOSThread or with profiler labels, must change it back.
 type Handler func(ctx context.Context, t *Task) (output []byte, err error)
 
 // Worker takes tasks from queues and runs their handlers. Make it with New, give it handlers, call Run once.
@@ -91,9 +91,9 @@ type Worker struct {
 	}
 }
 
-// New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn, which stays the caller's to close. Dial makes a
-// good one: by its own defaults a connection may wait for two minutes after an outage, longer than leases live. The worker
-// connects when it runs. An error says which field of cfg is wrong.
+// New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn. The caller closes conn. Make conn with Dial: with
+// the defaults of gRPC a connection may wait for two minutes after an outage, which is longer than leases live. The worker
+// connects when Run is called. An error says which field of cfg is wrong.
 func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -121,7 +121,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	return w, nil
 }
 
-// Handle lets h do the tasks of the given type. It panics when the type has a handler already or the worker has run:
+// Handle registers h as the handler for tasks of the given type. It panics if the type has a handler already, or Run was called:
 // both are mistakes in the program.
 func (w *Worker) Handle(taskType string, h Handler) {
 	w.lock()
@@ -133,7 +133,7 @@ func (w *Worker) Handle(taskType string, h Handler) {
 	w.handlers[taskType] = h
 }
 
-// HandleDefault lets h do the tasks of every type that has no handler of its own. It panics as Handle does.
+// HandleDefault registers h as the handler for tasks of all types that have no handler of their own. It panics as Handle does.
 func (w *Worker) HandleDefault(h Handler) {
 	w.lock()
 	defer w.unlock()

@@ -47,7 +47,8 @@ type call struct {
 	reply chan reply      // holds one
 }
 
-// answer ends a call. What refuses the repeat of one that was lost with its stream says nothing of the first, unless it is about the spec.
+// answer ends a call. If the call was sent before on a stream that was lost, a refusal of the repeat does not tell whether the first one made the task,
+// unless the refusal is about the spec.
 func (c *call) answer(r reply) {
 	if code := status.Code(r.err); c.doubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
 		r.err = unknown(r.err)
@@ -60,7 +61,7 @@ type reply struct {
 	err    error
 }
 
-// New makes a client on a connection, which stays the caller's to close, after the client.
+// New makes a client on a connection. The caller closes the connection, after the client.
 func New(conn grpc.ClientConnInterface) *Client {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Client{tasks: lessorv1.NewTaskServiceClient(conn), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
@@ -68,10 +69,9 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return c
 }
 
-// Submit makes one task and returns when it is durable. created of the result is false where its idempotency_key had made it before. The
-// error is a status, with the code and field that SubmitTask would have given; see the package comment for which of them mean that the
-// outcome is unknown. The spec must not be changed until Submit has returned. It has at most 4 MiB less 1 KiB: larger ones, where the coordinator
-// takes them, are for SubmitTask.
+// Submit makes one task and returns when the task is durable. The result's created is false if the idempotency_key made the task before. An error is
+// a status with the code and field that SubmitTask would have given; the package comment says which codes mean that the outcome is unknown. The spec
+// must not be changed until Submit has returned. It may have at most 4 MiB less 1 KiB; if the coordinator takes larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
 	raw, err := encode(spec)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	}
 }
 
-// givenUp is what Submit returns once ctx has ended. Where there is no stream, or none yet, it says why: what is sent again by itself has no error of its own.
+// givenUp returns the error of a Submit whose ctx has ended. If there is no stream it says why: a call that is only sent again has no error of its own.
 func (c *Client) givenUp(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,14 +106,14 @@ func (c *Client) givenUp(ctx context.Context) error {
 	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.trouble).Message())
 }
 
-// inTrouble says why there is no stream; nil: there is one again.
+// inTrouble notes why there is no stream; nil: there is one again.
 func (c *Client) inTrouble(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = err
 }
 
-// nowOpening says whether a stream is being opened.
+// nowOpening notes whether a stream is being opened.
 func (c *Client) nowOpening(is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,8 @@ func (c *Client) makeRoomLocked(n int) {
 	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // as many as there are, so that this is not done at every call
 }
 
-// later sends a call again, after the wait, that was refused since a quota is used up; false: it is not worth it (X5).
+// later sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns false if that would be
+// once too often, or too late for the call.
 func (c *Client) later(one *call, err error) bool {
 	wait, ok := again.Wait(err, one.again)
 	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {

@@ -10,10 +10,11 @@
 // # What a result means
 //
 // When Submit returns a result, the task is durable. When it returns an error with the code UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, nobody
-// knows whether the task was made: the stream may have broken after the commit. A spec with an idempotency_key is sent again by itself, since
-// a repeat finds the first task (T1), until ctx ends: give it a deadline. The error then says what was in the way. Any other code is a refusal,
-// and nothing was made. A spec that is refused with a wait, since a quota is used up, is sent again after it, at most ten times and as long as ctx
-// allows.
+// knows whether the task was made: the stream may have broken after the commit. Any other code is a refusal, and no task was made.
+//
+// The client sends a spec with an idempotency_key again by itself after its stream was lost, because a repeat finds the first task (T1). It does so
+// until ctx ends, so give ctx a deadline; the error then says what was in the way. A spec that is refused because a quota is used up is sent again
+// after the wait that the coordinator asks for, at most ten times and as long as ctx allows.
 //
 // # Goroutines
 //

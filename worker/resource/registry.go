@@ -20,12 +20,12 @@ var (
 	ErrClosed = errors.New("the registry is closed")
 )
 
-// Config is what has a good default. The zero Config works.
+// Config holds what has a good default. The zero Config is usable.
 type Config struct {
-	// Now and AfterFunc are the clock; AfterFunc's answer stops what it began. Default: that of the package time.
+	// Now and AfterFunc are the clock. AfterFunc returns a function that stops the timer. Default: the functions of package time.
 	Now       func() time.Time
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
-	// OnError gets the errors of closers that nobody waits for. It must not call the registry. Default: they are ignored.
+	// OnError gets the errors of Resource.Close when no caller waits for it. It must not call the registry. Default: they are ignored.
 	OnError func(id string, err error)
 }
 

@@ -38,7 +38,7 @@ import (
 // pipeBuffer is how much the in-memory connection holds in each direction, in bytes.
 const pipeBuffer = 1 << 20
 
-// TB is what is needed of a testing.TB; other test frameworks have it as well.
+// TB is the part of testing.TB that this package needs; other test frameworks have it as well.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -48,7 +48,7 @@ type TB interface {
 	Output() io.Writer
 }
 
-// Coordinator is a coordinator for one test, which it ends with.
+// Coordinator is a coordinator for one test. It stops when the test ends.
 type Coordinator struct {
 	tb    TB
 	conn  *grpc.ClientConn
@@ -128,10 +128,10 @@ func (c *Coordinator) Restart() {
 	c.serve()
 }
 
-// Conn is a connection to the coordinator, for any of its services. The test's end closes it.
+// Conn returns a connection to the coordinator, for any of its services. It is closed when the test ends.
 func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 
-// Worker makes a worker of the queue; give it handlers, and to Run. A cfg without a Logger logs with the test.
+// Worker makes a worker of the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test.
 func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	c.tb.Helper()
 	if cfg.Logger == nil {
@@ -144,9 +144,9 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	return w
 }
 
-// Run runs w in the background. stop drains it, and fails the test if it left something behind; the test's end does the
-// same. That somebody else drained it before is no failure. A worker that ends with another error before, such as one without
-// a handler, fails who waits for a task.
+// Run runs w in the background. stop drains w, and fails the test if w left something behind; the end of the test does the same. It
+// is no failure if somebody else has drained w before. If w ends by itself with another error, for example because it has no handler,
+// every call that waits for a task fails.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
