@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// capture takes in the standard output of one attempt: in memory up to limit bytes, beyond in a file of the spool.
+// capture collects the standard output of one attempt: in memory up to limit bytes, and all of it in a file of the spool beyond that.
 type capture struct {
 	spool Spool
 	name  string
@@ -17,7 +17,7 @@ type capture struct {
 	size   int64
 }
 
-// Write fails when the spool does; the attempt cannot succeed then.
+// Write fails if the spool does; then the attempt cannot succeed.
 func (c *capture) Write(p []byte) (int, error) {
 	c.size += int64(len(p))
 	if c.file == nil && c.memory.Len()+len(p) <= c.limit {
@@ -49,7 +49,7 @@ func (c *capture) spill() error {
 // inline reports whether memory holds all of the output.
 func (c *capture) inline() bool { return c.file == nil }
 
-// keep makes the file durable, and is the end of the capture.
+// keep makes the file durable. The capture must not be used after that.
 func (c *capture) keep() error {
 	if err := c.spill(); err != nil {
 		return err

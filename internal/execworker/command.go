@@ -27,8 +27,7 @@ func (c Command) Check() error {
 	return nil
 }
 
-// Fill returns the command for one payload: every {} is replaced by it; where there is none, it becomes the last
-// argument, as with xargs.
+// Fill returns the command for one payload: the payload replaces every {}. Without any {} it becomes the last argument, as with xargs.
 func (c Command) Fill(payload string) Command {
 	filled := make(Command, len(c), len(c)+1)
 	found := false

@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// environment is the worker's own with the task in it. Variables that have nothing to say are empty, so that a worker
-// that is itself a task hands none of its own on. The worker's credential is its own: a command that needs one gets it otherwise.
+// environment returns the worker's own environment with the task in it. Variables for which the task has no value are set empty, so that a
+// worker that is itself a task does not pass on its own. So are the worker's credentials: a command that needs some must get them in
+// another way.
 func environment(t *worker.Task) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {

@@ -18,12 +18,11 @@ const (
 	DefaultInlineLimit = 1 << 20
 	// lostGrace is how long a command may take to stop once its task is somebody else's (K2).
 	lostGrace = 500 * time.Millisecond
-	// maxMargin is the longest time that a cancelled command is killed before its grace ends, so that its end can still
-	// be reported.
+	// maxMargin bounds how long before the end of the grace a cancelled command is killed, which leaves time to report its end.
 	maxMargin = time.Second
 )
 
-// Config is how commands are run.
+// Config says how commands are run.
 type Config struct {
 	// Command to run. Required.
 	Command Command
@@ -36,8 +35,8 @@ type Config struct {
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
-	// Stderr gets the standard error of all commands, line by line, beside the coordinator. It must take concurrent
-	// writes. Nil: nobody else gets it.
+	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
+	// only the coordinator gets it.
 	Stderr io.Writer
 	// StopTimeout is how long commands may take to stop when the worker has to; it must be shorter than the worker's
 	// own. Default 4 s.
@@ -77,8 +76,8 @@ func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	return nil, c.attach(t, out)
 }
 
-// run runs the command. Once it was told to stop, even a success is a failure: many programs end a SIGTERM with code 0,
-// their work half done.
+// run runs the command. Once the command was told to stop, even a success counts as a failure: many programs end with code 0 after a
+// SIGTERM, with their work half done.
 func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
 	last := &tail{}
 	sinks := []io.Writer{last, t.Output("stderr")}
@@ -140,7 +139,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	}
 	signal(syscall.SIGTERM)
 	cause := context.Cause(ctx)
-	var lost <-chan struct{} // of a lease that outlives the end of ctx
+	var lost <-chan struct{} // if the lease lives on, closed when it is lost
 	if !errors.Is(cause, worker.ErrLeaseLost) {
 		lost = t.Lost()
 	}
@@ -156,7 +155,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	signal(syscall.SIGKILL)
 }
 
-// untilKill is the longest time between SIGTERM and SIGKILL.
+// untilKill returns how long to wait between SIGTERM and SIGKILL.
 func (c Config) untilKill(cause error, grace time.Duration) time.Duration {
 	switch {
 	case errors.Is(cause, worker.ErrCancelled):
@@ -181,7 +180,7 @@ func (c Config) attach(t *worker.Task, out *capture) error {
 	return nil
 }
 
-// keepFailed keeps the output of a failed attempt; the failure stays the same whether that works or not.
+// keepFailed keeps the output of a failed attempt. If that fails too, the error says so; the failure stays the same.
 func (c Config) keepFailed(failure error, out *capture) error {
 	if err := out.keep(); err != nil {
 		return fmt.Errorf("%w (its output was lost: %w)", failure, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// categoryOfExit is the category of a failure by its exit code: sysexits.h, and the codes of shells, env and timeout.
-// Others are USER_CODE.
+// categoryOfExit has the category of a failure by exit code: those of sysexits.h, and those of shells, env and timeout. Any other code is
+// USER_CODE.
 var categoryOfExit = map[int]worker.Category{
 	64:  worker.Configuration,  // EX_USAGE: the command line is wrong
 	65:  worker.DataQuality,    // EX_DATAERR: the input is wrong
@@ -34,7 +34,7 @@ var categoryOfExit = map[int]worker.Category{
 	127: worker.Configuration,  // not found
 }
 
-// ownFaults are the signals that a program draws upon itself; others come from outside, as from the OOM killer.
+// ownFaults are the signals that a program causes itself; others come from outside, for example from the OOM killer.
 var ownFaults = map[syscall.Signal]bool{
 	syscall.SIGILL: true, syscall.SIGTRAP: true, syscall.SIGABRT: true, syscall.SIGBUS: true,
 	syscall.SIGFPE: true, syscall.SIGSEGV: true, syscall.SIGPIPE: true, syscall.SIGSYS: true,
@@ -43,8 +43,8 @@ var ownFaults = map[syscall.Signal]bool{
 // shellSignal is what shells add to the number of the signal that killed a command.
 const shellSignal = 128
 
-// exitFailure is the error of a command that ended with state, nil if it succeeded. The last line that it printed on
-// standard error tells people more than the code; the rest may help to find the cause.
+// exitFailure returns the error of a command that ended with state, or nil if it succeeded. Its message has the last line of standard
+// error, which tells people more than the code; its stack has the rest, which may help to find the cause.
 func exitFailure(state *os.ProcessState, stderr *tail) error {
 	if state.Success() {
 		return nil

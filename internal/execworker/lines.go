@@ -8,7 +8,7 @@ import (
 // maxLine is the longest line that is held back until it is complete, in bytes.
 const maxLine = 64 << 10
 
-// lineWriter hands whole lines on, so that the lines of commands that run side by side do not mix.
+// lineWriter passes on whole lines, so that the lines of commands that run at the same time do not mix.
 type lineWriter struct {
 	to  io.Writer
 	buf []byte
@@ -35,7 +35,7 @@ func (l *lineWriter) flush() {
 	}
 }
 
-// write hands the first n bytes on. What the command says matters less than that it runs: an error is not its failure.
+// write passes on the first n bytes. An error is ignored: that the command runs matters more than what it prints here.
 func (l *lineWriter) write(n int) {
 	_, _ = l.to.Write(l.buf[:n])
 	l.buf = append(l.buf[:0], l.buf[n:]...)

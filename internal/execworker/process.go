@@ -21,14 +21,14 @@ type process struct {
 	stdin  []byte // empty: nothing
 	stdout io.Writer
 	stderr io.Writer
-	// pipeDelay is how long the end of the output is waited for when a process that left the group still holds it open.
+	// pipeDelay is how long to wait for the end of the output if a process that left the group still holds the pipe open.
 	pipeDelay time.Duration
-	// stops tells when to stop. It is asked in a goroutine of its own, which ends with exited.
+	// stops watches the command and signals it when it has to stop. It runs in its own goroutine, and must return once exited is closed.
 	stops func(exited <-chan struct{}, signal func(syscall.Signal))
 }
 
-// run starts the command and waits for its end. The error is one of starting or of taking in the output; how the
-// command ended is the state, nil where it did not start.
+// run starts the command and waits for its end. The error is about the start, or about reading the output; how the command ended is in the
+// state, which is nil if it did not start.
 func (p *process) run() (*os.ProcessState, error) {
 	// The kernel sends the signal of Pdeathsig when the thread that started the command ends, not when the process does.
 	runtime.LockOSThread()
@@ -44,28 +44,28 @@ func (p *process) run() (*os.ProcessState, error) {
 	err = cmd.Start()
 	pipes.started()
 	if err != nil {
-		_ = pipes.wait(p.pipeDelay) // the start says what went wrong
+		_ = pipes.wait(p.pipeDelay) // the error of the start is the one that counts
 		return nil, startFailure(p.args[0], err)
 	}
 	p.await(cmd)
 	return cmd.ProcessState, pipes.wait(p.pipeDelay)
 }
 
-// await waits for the end of the command, stops it when asked to, and then ends what it left in its group.
+// await waits for the end of the command, lets stops signal it, and kills what it left behind in its group.
 func (p *process) await(cmd *exec.Cmd) {
 	group := cmd.Process.Pid
 	signal := func(s syscall.Signal) { _ = syscall.Kill(-group, s) } // ESRCH: it has just ended
 	exited := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() { p.stops(exited, signal) })
-	_ = cmd.Wait() // the state tells it, too
+	_ = cmd.Wait() // the error is in the state, too
 	close(exited)
 	watching.Wait()
 	signal(syscall.SIGKILL)
 }
 
-// connect makes the pipes of the command. Files, not writers, are given to it, so that cmd.Wait does not wait for
-// whatever inherited them.
+// connect makes the pipes of the command. It gives the command files, not writers, so that cmd.Wait does not wait for other processes that
+// inherited them.
 func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
 	pl := &plumbing{}
 	if len(p.stdin) > 0 {
@@ -98,7 +98,7 @@ type plumbing struct {
 	}
 }
 
-// feed makes a pipe that data comes out of. A command need not read its input.
+// feed makes a pipe from which data can be read. The command need not read it.
 func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -112,7 +112,7 @@ func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	return r, nil
 }
 
-// drain makes a pipe whose contents go to sink. When the sink fails, the pipe is closed, and the command with it.
+// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the command's writes fail.
 func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -19,18 +19,18 @@ type Spool struct {
 // partial marks a file that is being written.
 const partial = ".part"
 
-// NewSpool names a directory; it is made by Check, or with the first file.
+// NewSpool returns the spool in dir. Check, or the first file, makes the directory.
 func NewSpool(dir string) Spool { return Spool{dir: dir} }
 
-// Path returns where the file of that name lies.
+// Path returns the path of the file of that name.
 func (s Spool) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// SpoolName is the name of the file for one attempt.
+// SpoolName returns the name of the file for one attempt.
 func SpoolName(taskID string, attempt uint32) string {
 	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
 }
 
-// Check makes the directory and tries to write there, so that a worker does not learn with its first large output that it
+// Check makes the directory and writes a file there as a test, so that the worker does not find out with its first large output that it
 // cannot.
 func (s Spool) Check() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -51,7 +51,7 @@ func (s Spool) Remove(name string) error {
 	return nil
 }
 
-// Clean removes what was being written when its worker died. Nobody else may be using the spool.
+// Clean removes the files that were being written when their worker died. Nobody else may be using the spool.
 func (s Spool) Clean() error {
 	left, err := filepath.Glob(filepath.Join(s.dir, "*"+partial))
 	if err != nil {
@@ -73,7 +73,7 @@ func (s Spool) create(name string) (*os.File, error) {
 	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// keep finishes f, begun by create, and makes it durable, name included: the report that follows says that it is there.
+// keep finishes a file that create began, and makes it and its name durable: the report that follows says that it is there.
 func (s Spool) keep(f *os.File, name string) error {
 	return durable.Keep(f, s.Path(name))
 }

@@ -20,7 +20,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastLine returns the last line that is not blank; empty where there is none.
+// lastLine returns the last line that is not blank, or "" if there is none.
 func (t *tail) lastLine() string {
 	text := bytes.TrimSpace(t.buf)
 	return strings.ToValidUTF8(string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])), "\uFFFD")

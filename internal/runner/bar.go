@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// barText is the progress bar in at most width columns:
+// barText returns the progress bar in at most width columns:
 //
 //	[#########           ] 45 %  450/1000 done, 2 failed, 5 retried, 12.3/s, 45s left
 func barText(lines int64, c counts, rate float64, width int) string {
@@ -34,7 +34,7 @@ func rateText(rate float64) string {
 	return fmt.Sprintf("%.0f", rate)
 }
 
-// spanText is a span without more digits than anybody believes.
+// spanText returns a duration, rounded to what an estimate can mean.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -12,12 +12,12 @@ import (
 // cancelReason is told to workers, and shown with the tasks.
 const cancelReason = "the run was given up"
 
-// Cancel asks every task of the run that has not ended to end, for a run that nobody will resume.
+// Cancel cancels every task of the run that has not ended. It is for a run that nobody will resume.
 func (j *Job) Cancel(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
 	return j.manifest.cancel(ctx, tasks)
 }
 
-// CancelReplaced does the same to the run that this one was forced to take the place of, if the same coordinator has it.
+// CancelReplaced does the same to the run that this one replaced by force, if that run was on the same coordinator.
 func (j *Job) CancelReplaced(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
 	if j.replaced == nil || j.replaced.Options.Addr != j.manifest.Options.Addr {
 		return nil

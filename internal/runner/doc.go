@@ -10,9 +10,9 @@
 //	socket/    where the embedded coordinator listens
 //	lock       held by the process that works on the run
 //
-// Every line is one task. Its idempotency key is made of the run and the line's number, so that submitting again what
-// may have been submitted before a crash makes nothing twice, and equal lines stay separate tasks. Which lines are done
-// is known by the coordinator alone; the data directory only says which run to ask for.
+// Every line is one task. Its idempotency key is made of the run and the line's number: so submitting a line again after a crash makes no
+// second task, and equal lines are separate tasks. Only the coordinator knows which lines are done; the data directory only says which run
+// to ask for.
 //
-// Memory does not grow with the input but for one bit per line.
+// Memory does not grow with the input, except for one bit per line.
 package runner

@@ -22,9 +22,9 @@ type follower struct {
 
 // asTheyEnd prints the lines in the order in which they end.
 //
-// Events tell which. Where an earlier process began the run, and where events may be missing, a look at all tasks takes
-// their place. What it finds neither printed nor open has no task any more, since somebody deleted it; that can be said
-// only once every line was submitted.
+// The events tell which. If an earlier process began the run, or events may be missing, it looks at all tasks instead. A line that is then
+// neither printed nor open has no task any more: somebody deleted it. But that is certain only if every line had been submitted before the
+// look.
 func (f *follower) asTheyEnd(ctx context.Context) error {
 	sweep, submitted := f.job.Resumed, f.submitted
 	early, gone := false, int64(0)
@@ -68,7 +68,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// sweep prints every task that has ended and returns the number of those that have not.
+// sweep prints every task that has ended, and returns how many have not.
 func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	err = f.each(ctx, func(task *lessorv1.Task) error {
 		if !final(task.GetState()) {
@@ -84,11 +84,11 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// errTurn ends the last look of a run in order: the next line has not ended.
+// errTurn ends finish in order: the next line has not ended.
 var errTurn = errors.New("the next line has not ended")
 
-// finish prints what has ended and was not printed; in order, only as far as the lines before have ended. That it cannot look is no
-// error of its own: the run ends for another reason.
+// finish prints what has ended and was not printed yet; in order, only as far as all lines before have ended. It returns no error if it
+// cannot ask the coordinator: the run already ends for another reason.
 func (f *follower) finish(ctx context.Context, inOrder bool) error {
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
@@ -149,7 +149,7 @@ func (f *follower) settle(ctx context.Context, taskID string) error {
 	}
 }
 
-// await returns when a task has ended or is gone, or the stream has.
+// await returns when a task has ended or is gone, or when the stream ends.
 func (f *follower) await(ctx context.Context, taskID string) error {
 	opened := time.Now()
 	stream, err := f.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})

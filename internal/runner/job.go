@@ -21,7 +21,7 @@ type Job struct {
 	dir      string
 	lock     *os.File
 	manifest *manifest
-	// replaced is the run that force threw away; nil without one.
+	// replaced is the run that force threw away; nil if there was none.
 	replaced *manifest
 	// Resumed: an earlier process worked on the run.
 	Resumed bool
@@ -37,17 +37,17 @@ func (e *ChangedError) Error() string {
 	return fmt.Sprintf("data directory %s holds another run; %s", e.Dir, strings.Join(e.Changes, "; "))
 }
 
-// ForeignError means that the data directory has something in the place of what a run keeps there, and no run left it.
+// ForeignError means that the data directory contains a file with a name that a run uses, but no run put it there.
 type ForeignError struct{ Dir, Name string }
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("data directory %s is not that of a run, and has its own %q", e.Dir, e.Name)
 }
 
-// Open takes the data directory dir for a run with these options over the lines of input, which is read to its end. A
-// run that is there already is resumed if it is the same; else the error is a *ChangedError, or, with force, it is thrown
-// away. Nothing is thrown away that no run left there. Other errors are *ForeignError, *InUseError, *ManifestError,
-// *LineTooLongError, *InputError, ctx's cause and those of the file system.
+// Open takes the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same
+// run already, that is resumed. If it holds another run, the error is a *ChangedError, or, with force, that run is thrown away. Files that
+// no run left there are never removed. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's
+// cause and those of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -67,11 +67,11 @@ func Open(ctx context.Context, dir string, opts Options, input io.Reader, force 
 	return j, nil
 }
 
-// replaceable is what begin removes: all that a run leaves but its input, the manifest first.
+// replaceable lists what begin removes: everything that a run leaves except its input, the manifest first.
 var replaceable = []string{"run.json", "cursor", "store", "spool", "socket"}
 
-// checkOurs refuses a directory with somebody's own files in the places of a run's. The lock is looked at last, and an empty one is no
-// such file: another process may just have made it, and makes it before all others.
+// checkOurs refuses a directory in which somebody's own files have the names of a run's files. It looks at the lock last. An empty lock
+// alone is no reason to refuse: another process may have just made it, and makes it before all other files.
 func (j *Job) checkOurs() error {
 	found := ""
 	for _, name := range append(slices.Clone(replaceable), "input", "input.arrived", "lock") {
@@ -118,7 +118,7 @@ func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force 
 	return j.begin(opts, in, arrived)
 }
 
-// awaitInput runs read, but does not wait for it when ctx ends: nothing can interrupt a read from a terminal or pipe.
+// awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe cannot be interrupted.
 func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
 	type result struct {
 		in  Input
@@ -137,7 +137,7 @@ func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) 
 	}
 }
 
-// begin makes a new run. The manifest goes first and comes last, so that a crash in between leaves no run.
+// begin makes a new run. It removes the manifest first and writes it last, so that a crash in between leaves no run.
 func (j *Job) begin(opts Options, in Input, arrived string) error {
 	for _, name := range replaceable {
 		if err := os.RemoveAll(j.path(name)); err != nil {
@@ -179,8 +179,7 @@ func (j *Job) submitted() error {
 	return j.manifest.write(j.path("run.json"))
 }
 
-// cursor is the sequence of an event before which a later process need not watch, since it looks at all tasks anyway; 0
-// where none was noted.
+// cursor returns the sequence after which a later process needs to watch, because it looks at all tasks anyway; 0 if none was noted.
 func (j *Job) cursor() uint64 {
 	data, err := os.ReadFile(j.path("cursor"))
 	if err != nil {
@@ -193,13 +192,13 @@ func (j *Job) cursor() uint64 {
 	return sequence
 }
 
-// noteCursor saves time only: what is lost of it costs nothing but that.
+// noteCursor notes the cursor. It only saves time, so errors are ignored.
 func (j *Job) noteCursor(sequence uint64) {
 	_ = os.WriteFile(j.path("cursor"), []byte(strconv.FormatUint(sequence, 10)+"\n"), 0o600)
 }
 
-// Close lets the data directory go.
+// Close releases the data directory.
 func (j *Job) Close() error { return j.lock.Close() }
 
-// Remove lets the data directory go and removes it with all that is in it.
+// Remove releases the data directory and removes it with everything in it.
 func (j *Job) Remove() error { return errors.Join(os.RemoveAll(j.dir), j.Close()) }

@@ -22,10 +22,10 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by pid %s", e.Dir, e.PID)
 }
 
-// mark begins the lock file of a run, and tells its data directory from any other that has files of the same names.
+// mark is how the lock file of a run begins. It tells the data directory of a run from other directories with files of the same names.
 const mark = "lessor run, pid "
 
-// lockDir holds the file at path locked until it is closed; the lock also ends with the process.
+// lockDir opens the file at path and locks it until it is closed; the lock also ends with the process.
 func lockDir(dir, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -44,7 +44,7 @@ func lockDir(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes the mark over what an earlier process wrote, and cuts off the rest only then: a crash never takes the mark away.
+// sign writes the mark over the line of an earlier process, and only then cuts off the rest, so that a crash never removes the mark.
 func sign(f *os.File) error {
 	line := mark + strconv.Itoa(os.Getpid()) + "\n"
 	if _, err := f.WriteString(line); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// Options are what makes two runs the same run, beside the input.
+// Options and the input make two runs the same run.
 type Options struct {
 	// Command is the command line, quoted; see QuoteCommand.
 	Command string `json:"command"`
@@ -30,7 +30,7 @@ type Options struct {
 	Workspace string `json:"workspace,omitempty"`
 }
 
-// QuoteCommand writes a command line so that different ones read differently.
+// QuoteCommand returns a command line as text. Different command lines have different texts.
 func QuoteCommand(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -60,7 +60,7 @@ func (e *ManifestError) Error() string { return e.Path + " " + e.Problem }
 // manifestVersion is the only one so far.
 const manifestVersion = 1
 
-// readManifest returns the manifest at path, nil where there is none.
+// readManifest returns the manifest at path, or nil if there is none.
 func readManifest(path string) (*manifest, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func (m *manifest) write(path string) error {
 	return durable.WriteFile(path, append(data, '\n'))
 }
 
-// changes tells people how the run that is there differs from the one that is asked for; none where it is the same.
+// changes says in words how the run that is there differs from the one that was asked for. It is empty if they are the same.
 func (m *manifest) changes(opts Options, in Input) []string {
 	var list []string
 	differ := func(what string, before, now any) {
@@ -110,7 +110,7 @@ func (m *manifest) changes(opts Options, in Input) []string {
 	return list
 }
 
-// String is short: enough to see that two inputs differ.
+// String returns a short text, enough to see that two inputs differ.
 func (in Input) String() string {
 	const shown = 12
 	return fmt.Sprintf("%s (sha256 %s…)", CountLines(in.Lines), in.SHA256[:min(shown, len(in.SHA256))])

@@ -17,7 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
-// printer prints every line that has ended, once.
+// printer prints every line that has ended, each once.
 type printer struct {
 	job    *Job
 	tasks  lessorv1.TaskServiceClient
@@ -46,8 +46,8 @@ func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error
 	return answer.GetTask(), err
 }
 
-// print prints a task that has ended, unless it was printed before. Its state decides, not the event that led here: by
-// now somebody may have opened a new round.
+// print prints a task that has ended, unless it was printed before. It goes by the task's state, not by the event that led here, because
+// somebody may have opened a new round since.
 func (p *printer) print(task *lessorv1.Task) error {
 	if !final(task.GetState()) || !p.printed.mark(lineOf(task)) {
 		return nil
@@ -76,7 +76,7 @@ func (p *printer) forget(task *lessorv1.Task) error {
 	return nil
 }
 
-// lineOf is the number of a task's line; 0 for a task that is none of ours.
+// lineOf returns the number of a task's line, or 0 if the task is not of this run.
 func lineOf(task *lessorv1.Task) int64 {
 	line, err := strconv.ParseInt(task.GetSpec().GetTaskKey(), 10, 64)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 	})
 }
 
-// failure prints what the last attempt printed, as any shell would have, and why it failed.
+// failure prints the output of the last attempt, as a shell would have done, and why it failed.
 func (p *printer) failure(task *lessorv1.Task) error {
 	err := p.file(execworker.SpoolName(task.GetTaskId(), task.GetAttempt()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ type Summary struct {
 	Failed    int64 `json:"failed"`    // cancelled ones included
 	Retried   int64 `json:"retried"`   // attempts beyond the first of each line
 	Missing   int64 `json:"missing"`   // lines whose tasks somebody deleted
-	Unprinted int64 `json:"unprinted"` // done, but their outputs lie with another worker
+	Unprinted int64 `json:"unprinted"` // done, but their outputs are on another worker
 }
 
 func (s *Summary) add(task *lessorv1.Task) {
@@ -161,7 +161,7 @@ func (s *Summary) add(task *lessorv1.Task) {
 // OK reports whether every line is done and printed.
 func (s Summary) OK() bool { return s.Done == s.Lines && s.Unprinted == 0 }
 
-// CountLines is a number of lines for people.
+// CountLines returns a number of lines in words.
 func CountLines(n int64) string {
 	if n == 1 {
 		return "1 line"

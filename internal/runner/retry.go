@@ -15,8 +15,8 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// persist makes a call until it is answered, with growing pauses, for as long as the coordinator may be away. Only calls
-// that may be repeated are made like this.
+// persist repeats a call with growing pauses until it is answered, for as long as the coordinator may be away. Only calls that may be
+// repeated may be made like this.
 func persist(ctx context.Context, call func() error) error {
 	var since time.Time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -38,12 +38,11 @@ func persist(ctx context.Context, call func() error) error {
 	}
 }
 
-// steady is how long a stream must have lived to show that the coordinator was there, although it had nothing to tell.
-// Coordinators end old connections, and a line may run for hours.
+// steady is how long a stream must have lived to show that the coordinator was there although it sent nothing. Coordinators end old
+// connections, and a line may run for hours.
 const steady = time.Minute
 
-// unlessSteady is the error of a stream that was opened at a time, nil where it broke after it had shown that the
-// coordinator was there.
+// unlessSteady returns the error of a broken stream, or nil if the stream had shown before that the coordinator was there.
 func unlessSteady(err error, opened time.Time, told bool) error {
 	if transient(err) && (told || time.Since(opened) > steady) {
 		return nil

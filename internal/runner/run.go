@@ -13,29 +13,28 @@ import (
 // barInterval is how often the progress bar is drawn.
 const barInterval = 200 * time.Millisecond
 
-// lastLook bounds the look for what has ended when a run ends early; the coordinator may be what failed.
+// lastLook bounds the last look for lines that have ended, when a run ends early: the coordinator may be what failed.
 const lastLook = 5 * time.Second
 
-// Config is how a run is followed.
+// Config says how a run is followed.
 type Config struct {
 	// Tasks is the coordinator. Required.
 	Tasks lessorv1.TaskServiceClient
 	// Screen to write to. Required.
 	Screen *Screen
-	// KeepOrder prints the lines in the order of the input, not in that of their ends.
+	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
 	KeepOrder bool
 	// Record, where not nil, writes a task that has ended in place of its output.
 	Record func(io.Writer, *lessorv1.Task) error
-	// BarWidth returns the columns that the progress bar may have. Nil: no bar.
+	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
 }
 
-// errOver ends what goes on beside the printing.
+// errOver ends the goroutines beside the printing when the run is over.
 var errOver = errors.New("the run is over")
 
-// Run submits the lines and prints each when it has ended, all of them in every process: also those that were done
-// before it. It returns when nothing is left to print, with ctx's cause when that ends first. Workers are the
-// caller's affair.
+// Run submits the lines and prints each when it has ended. It prints all of them in every process, also those that were done before. It
+// returns when nothing is left to print, or with ctx's cause when ctx ends first. The caller has to run the workers.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errOver)
@@ -68,7 +67,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	return summary, err
 }
 
-// run is what works on a job at once.
+// run is the parts that work on a job at the same time.
 type run struct {
 	submit *submitter
 	watch  *watcher
@@ -107,7 +106,7 @@ func (r *run) showBar(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			r.drawBar() // as it ended, not as it was a moment before
+			r.drawBar() // shows how the run ended
 			return nil
 		}
 	}

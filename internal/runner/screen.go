@@ -24,7 +24,7 @@ func NewScreen(out, err io.Writer, outShown bool) *Screen {
 	return &Screen{out: out, err: err, outShown: outShown}
 }
 
-// output lets write write to Out.
+// output calls write with Out.
 func (s *Screen) output(write func(io.Writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,10 +85,10 @@ func (s *Screen) showLocked() {
 	}
 }
 
-// drawLocked writes to Err. That nobody sees it is no reason to fail.
+// drawLocked writes to Err and ignores errors.
 func (s *Screen) drawLocked(text string) { _, _ = io.WriteString(s.err, text) }
 
-// lastByte remembers how what was written ended.
+// lastByte remembers the last byte that was written.
 type lastByte struct {
 	to   io.Writer
 	any  bool

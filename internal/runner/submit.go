@@ -22,8 +22,8 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// How long the tasks of a run are kept after their end: a run is resumed on the word of the coordinator alone. The store
-// of an embedded coordinator holds nothing else.
+// How long the tasks of a run are kept after their end: only the coordinator knows what is done when a run is resumed. The store of an
+// embedded coordinator holds nothing else.
 const (
 	embeddedRetention = 10 * 365 * 24 * time.Hour
 	sharedRetention   = 30 * 24 * time.Hour
@@ -41,8 +41,8 @@ type submitter struct {
 	job   *Job
 	tasks lessorv1.TaskServiceClient
 
-	begun chan struct{} // closed when the coordinator has the first task
-	done  chan struct{} // closed when it has all
+	begun chan struct{} // closed when the coordinator has the first tasks
+	done  chan struct{} // closed when it has all tasks
 
 	batch []*lessorv1.TaskSpec
 	bytes int
@@ -57,7 +57,7 @@ func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient) *submitter {
 	return s
 }
 
-// run submits every line that may not have been submitted before, in order.
+// run submits, in order, every line that may not have been submitted before.
 func (s *submitter) run(ctx context.Context) error {
 	if s.job.manifest.Submitted {
 		return nil
@@ -120,7 +120,7 @@ func (s *submitter) flush(ctx context.Context) error {
 	return err
 }
 
-// spec is the task of one line. It must come out the same in every process that works on the run.
+// spec returns the task of one line. It must be the same in every process that works on the run.
 func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 	m, key := j.manifest, strconv.FormatInt(number, 10)
 	spec := &lessorv1.TaskSpec{

@@ -10,15 +10,14 @@ import (
 // rateWindow is the time over which the rate is taken.
 const rateWindow = 20 * time.Second
 
-// tally counts what becomes of the lines, for the progress bar. Events may be missed or told twice, so that it is no
-// more than that; the Summary is exact.
+// tally counts what becomes of the lines, for the progress bar only: events may be missed or come twice. The Summary is exact.
 type tally struct {
 	lines int64
 
 	mu struct {
 		sync.Mutex
-		heard   counts // by events
-		printed counts // by what was printed
+		heard   counts // counted from events
+		printed counts // counted from printed lines
 		samples []sample
 	}
 }
@@ -34,7 +33,7 @@ type sample struct {
 	ended int64
 }
 
-// event takes in an event of a task.
+// event counts an event of a task.
 func (t *tally) event(e *lessorv1.HistoryEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +54,7 @@ func attemptEnded(e lessorv1.HistoryEventType) bool {
 	return e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED || e == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED
 }
 
-// print takes in a line that was printed.
+// print counts a line that was printed.
 func (t *tally) print(task *lessorv1.Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +71,7 @@ func (c *counts) add(task *lessorv1.Task) {
 	c.retried += int64(max(task.GetAttempt(), 1) - 1)
 }
 
-// now returns the counts so far and the number of lines that end per second, 0 where it is not known.
+// now returns the counts so far, and how many lines end per second, or 0 if that is not known.
 func (t *tally) now(at time.Time) (c counts, rate float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,21 +18,21 @@ type watcher struct {
 	tasks lessorv1.TaskServiceClient
 	// begun is closed when the run has its first task; before, there is nothing to watch.
 	begun <-chan struct{}
-	// ended gets the tasks that reached a final state; nil where nobody wants to know. A slow reader slows the stream.
+	// ended gets the tasks that reached a final state; nil if nobody wants to know. A slow reader slows the stream.
 	ended chan<- string
 	// doubt is signalled when events may be missing.
 	doubt chan<- struct{}
 	// tally counts for the progress bar.
 	tally *tally
 
-	sequence uint64    // of the last durable event
-	saved    time.Time // when it was noted last
+	sequence uint64    // sequence of the last durable event
+	saved    time.Time // when the sequence was noted last
 }
 
-// noteInterval is how often the place in the stream is noted for a later process.
+// noteInterval is how often the sequence is noted for a later process.
 const noteInterval = time.Second
 
-// run follows the stream, and opens it again where it broke, until ctx ends or the coordinator stays away.
+// run follows the stream, and opens it again when it breaks, until ctx ends or the coordinator stays away.
 func (w *watcher) run(ctx context.Context) error {
 	select {
 	case <-w.begun:
@@ -47,7 +47,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes in one stream.
+// follow reads one stream to its end.
 func (w *watcher) follow(ctx context.Context) error {
 	opened := time.Now()
 	stream, err := w.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{
