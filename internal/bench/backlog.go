@@ -11,7 +11,7 @@ import (
 )
 
 // backlog measures what n waiting tasks cost: memory before and after a restart, the time from the start of the process to its first
-// answer, and the drain of the first of them. The process before it was killed.
+// answer, and the drain of the first tasks. The restart kills the process.
 func backlog(n int) func(context.Context, *rig) (samples, error) {
 	return func(ctx context.Context, r *rig) (samples, error) {
 		if _, err := submitBulk(ctx, r, n); err != nil {
@@ -46,7 +46,7 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 	}
 }
 
-// rest is after how long without work a coordinator has given back the memory that only work needs.
+// rest is how long a coordinator must be without work until it has given back the memory that only work needs.
 const rest = 3 * time.Second
 
 // settle waits until the coordinator is at rest.
@@ -59,7 +59,7 @@ func (r *rig) settle(ctx context.Context) error {
 	}
 }
 
-// held is the coordinator's memory now, under two names; nothing where it is not known.
+// held returns the coordinator's memory now, under two names, or nothing if it is not known.
 func (r *rig) held(anonymous, mapped string) samples {
 	m, ok := r.server.memory()
 	if !ok {
@@ -82,7 +82,7 @@ func (r *rig) restart(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// reconnect follows a coordinator that was restarted to its new port.
+// reconnect connects to the new port of a coordinator that was restarted.
 func (r *rig) reconnect() error {
 	conn, err := r.server.connect()
 	if err != nil {

@@ -8,41 +8,41 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config is what to measure, and with how much load. Validate gives the ranges.
+// Config says what to measure, and with how much load. Validate has the ranges.
 type Config struct {
-	// Command starts a coordinator, without the arguments that say where: the program, then "serve".
+	// Command starts a coordinator: the program, then "serve". The benchmark adds the arguments for the directory and the addresses.
 	Command []string
-	// Dir is where temporary directories are made, which decides the disk that is measured. Empty: the system's directory for them.
+	// Dir is where temporary directories are made; so it decides which disk is measured. Empty: the system's directory for temporary files.
 	Dir string
-	// Addr is a coordinator that runs already, as HOST:PORT. Empty: each phase starts one by Command. What needs the process is left out
-	// then: its processor time, memory and restart.
+	// Addr is a coordinator that runs already, as HOST:PORT. Empty: each phase starts one with Command. With Addr, what needs the process is
+	// not measured: its processor time, memory and restart.
 	Addr string
-	// Options of connections to Addr: TLS and credentials.
+	// Options are for connections to Addr: TLS and credentials.
 	Options []grpc.DialOption
-	// Tenant of the credentials, for the workers. Empty: "default".
+	// Tenant is the tenant of the credentials, which workers need. Empty: "default".
 	Tenant string
 
-	Producers []int // numbers of goroutines that submit single tasks, one after the other
+	Producers []int // numbers of goroutines that submit single tasks; each number is measured in turn
 	Workers   int   // workers, each with a connection of its own
 	Slots     int   // handlers that a worker runs at once
-	Payload   int   // bytes of a task
+	Payload   int   // payload of a task, in bytes
 	Tasks     int   // tasks of a phase
-	// Backlogs are numbers of waiting tasks with which memory and restart are measured, one after the other. 0 adds nothing.
+	// Backlogs are numbers of waiting tasks with which memory and restart are measured; each number in turn. 0 is ignored.
 	Backlogs []int
 	Repeat   int // repetitions
 	// LimitSpan is how long each limit of the machine is measured in a repetition, 1 ms to 1 min.
 	LimitSpan time.Duration
 
-	// Profile is a directory for profiles of a run that does not count, three for each phase: CPU and heap of the coordinator, and CPU of the
-	// load. Empty: none.
+	// Profile is a directory for profiles, of an additional run that is not measured. There are three for each phase: CPU and heap of the
+	// coordinator, and CPU of the load. Empty: none.
 	Profile string
-	// Version of the program, for the report.
+	// Version is the version of the program, for the report.
 	Version string
-	// Progress is told what begins; nil: nobody.
+	// Progress is called with what begins; it may be nil.
 	Progress func(string)
 }
 
-// RangeError refuses a field of Config by the name of its flag. The values are ints, or time.Durations.
+// RangeError says that a field of Config is out of its range; it names the field's flag. The values are ints, or time.Durations.
 type RangeError struct {
 	Flag               string
 	Value, Least, Most any
@@ -79,7 +79,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// inOrder returns each of the numbers once, rising and without 0: two phases of one name would mix their figures.
+// inOrder returns the numbers sorted, each once and without 0: two phases of the same name would mix their figures.
 func inOrder(numbers []int) []int {
 	sorted := slices.Compact(slices.Sorted(slices.Values(numbers)))
 	return slices.DeleteFunc(sorted, func(n int) bool { return n == 0 })

@@ -20,25 +20,25 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// coordinator is the one that a phase measures: a child process, or one that runs elsewhere.
+// coordinator is what a phase measures: a child process, or a coordinator that runs elsewhere.
 type coordinator struct {
 	grpc, http string // where it listens; http is empty where there is none
 	options    []grpc.DialOption
 	cmd        *exec.Cmd // nil for one that runs elsewhere
 	dir        string
 	disk       flushCounter  // of dir
-	log        *bytes.Buffer // what it said to standard error
+	log        *bytes.Buffer // what it wrote to standard error
 }
 
-// elsewhere is the coordinator at Addr, the only one that may want TLS or a credential.
+// elsewhere returns the coordinator at Addr, the only kind that may need TLS or a credential.
 func (c *Config) elsewhere() *coordinator { return &coordinator{grpc: c.Addr, options: c.Options} }
 
-// connect is worker.Dial, without TLS unless the options have it.
+// connect calls worker.Dial, without TLS unless the options have it.
 func (s *coordinator) connect() (*grpc.ClientConn, error) {
 	return worker.Dial(s.grpc, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, s.options...)...)
 }
 
-// start returns a coordinator on the data in dir. ctx kills it.
+// start starts a coordinator on the data in dir, which is killed when ctx ends; with Addr it returns that one.
 func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordinator, error) {
 	if c.Addr != "" {
 		return c.elsewhere(), nil
@@ -62,7 +62,7 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 	return s, nil
 }
 
-// withoutSettings keeps the coordinator at its defaults, whatever the environment says to other ones.
+// withoutSettings removes the variables that would configure the coordinator, so that it runs with its defaults.
 func withoutSettings(env []string) (kept []string) {
 	for _, variable := range env {
 		if !strings.HasPrefix(variable, "LESSOR_") {
@@ -101,7 +101,7 @@ func (s *coordinator) again(ctx context.Context, c *Config) error {
 	return err
 }
 
-// stop ends the process in order. An error means that it had failed.
+// stop stops the process gracefully. An error means that the process had failed.
 func (s *coordinator) stop() error {
 	if s.cmd == nil {
 		return nil
@@ -113,7 +113,7 @@ func (s *coordinator) stop() error {
 	return nil
 }
 
-// cpu is the processor time used so far, 0 for a coordinator elsewhere.
+// cpu returns the processor time that the coordinator has used so far, 0 for one elsewhere.
 func (s *coordinator) cpu() time.Duration {
 	if s.cmd == nil {
 		return 0
@@ -121,7 +121,7 @@ func (s *coordinator) cpu() time.Duration {
 	return cpuTime(s.cmd.Process.Pid)
 }
 
-// memory is what the process holds now.
+// memory returns what the process holds now.
 func (s *coordinator) memory() (m memory, ok bool) {
 	if s.cmd == nil {
 		return memory{}, false

@@ -24,7 +24,7 @@ type crew struct {
 	ready     sync.WaitGroup
 	stop      context.CancelFunc
 	ended     <-chan struct{} // closed when all workers have ended
-	err       error           // of what ended them too early; valid once ended is closed
+	err       error           // why they ended too early; valid once ended is closed
 
 	// onStart and onVerdict may be nil.
 	onStart, onVerdict func()
@@ -84,7 +84,7 @@ func (c *crew) work(ctx context.Context, name string) error {
 	return nil
 }
 
-// neverFull leaves out how full memory and disk of the machine are: from some point on they would keep the work away.
+// neverFull removes how full memory and disk of the machine are from what a worker reports: above a threshold it would get no work.
 func neverFull(measured map[string]float64) map[string]float64 {
 	delete(measured, "mem_pct")
 	delete(measured, "disk_pct")
@@ -97,7 +97,8 @@ func call(f func()) {
 	}
 }
 
-// count takes a verdict. Any but COMMITTED fails the run. A task that came when the worker was about to end went back, and does not count.
+// count counts a verdict. Any verdict but COMMITTED fails the run. A task that came when the worker was about to end was given back, and
+// does not count.
 func (c *crew) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.CancelCauseFunc) {
 	if v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		fail(fmt.Errorf("the completion of task %s was answered %s, %s", t.ID, v.GetVerdict(), v.GetReason()))
@@ -114,7 +115,7 @@ func (c *crew) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.Can
 
 var errNoWorker = errors.New("no worker is left")
 
-// wait returns when the target is reached, or with the reason why it will not be.
+// wait returns nil when the target is reached, or the reason why it will not be.
 func (c *crew) wait(ctx context.Context) error {
 	select {
 	case <-c.finished:

@@ -10,8 +10,8 @@ import (
 // flush makes the data of a file durable, as bbolt does.
 func flush(file *os.File) error { return unix.Fdatasync(int(file.Fd())) }
 
-// flushCounterOf finds the counter of the disk that a directory is on. There is none for a file system without a disk of its own: tmpfs, overlay,
-// one in a network, or one on several disks.
+// flushCounterOf finds the counter of the disk that a directory is on. There is none for a file system that has not exactly one disk: tmpfs,
+// overlay, one over a network, or one on several disks.
 func flushCounterOf(dir string) flushCounter {
 	var at unix.Stat_t
 	if err := unix.Stat(dir, &at); err != nil {
@@ -20,7 +20,7 @@ func flushCounterOf(dir string) flushCounter {
 	device := fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(at.Dev), unix.Minor(at.Dev))
 	stat := device + "/stat"
 	if _, err := os.Stat(device + "/partition"); err == nil {
-		stat = device + "/../stat" // a partition counts none, its disk does
+		stat = device + "/../stat" // the flushes of a partition are counted for its disk
 	}
 	if _, ok := flushCounter(stat).read(); !ok {
 		return ""

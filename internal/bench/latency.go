@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// maxLatencyTasks bounds the tasks that go one at a time.
+// maxLatencyTasks bounds how many tasks are sent one at a time.
 const maxLatencyTasks = 500
 
 // idleLatency sends one task after the other through an idle coordinator, with one worker that waits.
@@ -30,7 +30,7 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	end := r.server.begin()
 	for range n {
 		if err := l.one(ctx, r, client); err != nil {
-			_ = c.dismiss() // err came first
+			_ = c.dismiss() // err is the first error
 			return nil, err
 		}
 	}
@@ -39,18 +39,18 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 		return nil, err
 	}
 	found := l.samples()
-	maps.Copy(found, r.ran.costs("latency_verdict_p50", n)) // the costs of whole lives
+	maps.Copy(found, r.ran.costs("latency_verdict_p50", n)) // of the whole life of a task
 	return found, r.checkCompleted(ctx, n, int(c.committed.Load()))
 }
 
-// latencies are counted from the submit of each task, in milliseconds.
+// latencies are measured from the submit of each task, in milliseconds.
 type latencies struct {
 	started, judged     <-chan time.Time
-	ended               <-chan struct{} // no worker is left
+	ended               <-chan struct{} // closed when no worker is left
 	ack, start, verdict []float64
 }
 
-// one takes a task through its life.
+// one measures one task from its submit to its verdict.
 func (l *latencies) one(ctx context.Context, r *rig, client *producer.Client) error {
 	spec := r.spec()
 	begin := time.Now()

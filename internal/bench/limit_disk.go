@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// during calls one until span is over, at least once, and returns how often in a second.
+// during calls one until span is over, at least once, and returns the calls per second.
 func during(ctx context.Context, span time.Duration, one func() error) (float64, error) {
 	begin, count := time.Now(), 0
 	for time.Since(begin) < span || count == 0 {

@@ -12,26 +12,26 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// The store by itself: commits of the records that a coordinator writes, by their keys and about in their sizes, and nothing else: no rules, no
-// encoding, no wire, one goroutine.
+// The store by itself: commits of records with the keys, and about the sizes, that a coordinator writes, and nothing else: no rules, no encoding,
+// no wire, one goroutine.
 
 // Sizes of the records of a task without its payload, in bytes.
 const (
-	specBytes = 120 // with the state at first
+	specBytes = 120 // with the first state
 	rowBytes  = 60
 )
 
 // rawTasks writes the records of tasks one after the other.
 type rawTasks struct {
 	store *boltstore.Store
-	span  time.Duration // of each rate
+	span  time.Duration // how long each rate is measured
 	batch store.Batch
 	spec  []byte // with the payload
 	row   [rowBytes]byte
 	key   []byte
 }
 
-// step is a part of the life of one task.
+// step writes a part of the life of one task.
 type step func(t *rawTasks, id lease.TaskID)
 
 func (t *rawTasks) submit(id lease.TaskID) {
@@ -46,7 +46,7 @@ func (t *rawTasks) grant(id lease.TaskID) {
 	t.batch.Delete(store.Ready, t.readyKey(id))
 }
 
-// assign is a submit with the grant in it, as it is made where a worker waits: the task never gets into the line.
+// assign is a submit that is granted at once, because a worker waits: the task is never put into the line.
 func (t *rawTasks) assign(id lease.TaskID) {
 	t.key = store.AppendTaskKey(t.key[:0], id)
 	t.batch.PutSealed(store.Spec, t.key, 1, t.spec)
@@ -68,7 +68,7 @@ func (t *rawTasks) readyKey(id lease.TaskID) []byte {
 	return t.key
 }
 
-// commit does a step for size tasks from first on, in one transaction.
+// commit does a step for size tasks, from the task first on, in one transaction.
 func (t *rawTasks) commit(ctx context.Context, first, size int, do step) error {
 	t.batch.Reset()
 	for i := range size {
@@ -77,8 +77,8 @@ func (t *rawTasks) commit(ctx context.Context, first, size int, do step) error {
 	return t.store.Commit(ctx, &t.batch)
 }
 
-// rate commits steps for the tasks from first on, size at a time, until span is over or end is reached. It returns tasks per second, and the
-// task behind the last one.
+// rate commits steps for the tasks from first on, size at a time, until span is over or end is reached. It returns tasks per second, and the first
+// task that was not reached.
 func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step) (perSecond float64, next int, err error) {
 	begin := time.Now()
 	for next = first; next < end && (next == first || time.Since(begin) < t.span); next += size {
@@ -97,7 +97,7 @@ func (t *rawTasks) rate(ctx context.Context, size, first, end int, steps ...step
 // storeRates are tasks per second.
 type storeRates struct{ submits, drains, lives float64 }
 
-// storeLimit measures with so many tasks in a commit: their submits; their grants and completions, in two commits; and whole lives, in two as well.
+// storeLimit measures commits of size tasks: their submits; their grants and completions, in two commits; and whole lives, in two as well.
 func (c *Config) storeLimit(ctx context.Context, size int) (found storeRates, err error) {
 	dir, err := os.MkdirTemp(c.Dir, "lessor-bench-")
 	if err != nil {
@@ -127,13 +127,13 @@ func (c *Config) commitLimit(ctx context.Context) (samples, error) {
 	return samples{"store_commit_1": 1000 / found.submits}, err
 }
 
-// smallCommits measures what single submits that wait for each other's commit can share: at most one of each producer.
+// smallCommits measures commits of one task of each producer: more cannot share a commit if each producer waits for its single submits.
 func (c *Config) smallCommits(ctx context.Context, producers int) (samples, error) {
 	found, err := c.storeLimit(ctx, producers)
 	return samples{forProducers("store_submit", producers): found.submits, forProducers("store_life", producers): found.lives}, err
 }
 
-// largeCommits measures commits of a frame.
+// largeCommits measures commits of a whole frame of tasks.
 func (c *Config) largeCommits(ctx context.Context) (samples, error) {
 	found, err := c.storeLimit(ctx, frameSize)
 	return samples{"store_submit_500": found.submits, "store_drain_500": found.drains, "store_life_500": found.lives}, err

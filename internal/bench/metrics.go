@@ -13,12 +13,12 @@ const (
 // metric is a line of the report.
 type metric struct {
 	name, unit, text string
-	// limits bound it, by their names; see boundOf. A name that is there twice is a step that is taken twice; one may be a result, of which
-	// this one should not fall short. None: there is no such limit.
+	// limits are the names of the metrics that bound this one; see boundOf. A name that is there twice is a step that is taken twice. A
+	// name may be that of a result, which this one should reach. Empty: there is no such limit.
 	limits []string
 }
 
-// limitMetrics are what the machine can do, without a coordinator.
+// limitMetrics returns the metrics of what the machine can do without a coordinator.
 func (c *Config) limitMetrics() []metric {
 	all := []metric{
 		{"disk_flush", unitFlush, "disk: 4 KiB appended, fdatasync", nil},
@@ -39,7 +39,7 @@ func (c *Config) limitMetrics() []metric {
 	return all
 }
 
-// resultMetrics are what the coordinator did.
+// resultMetrics returns the metrics of what the coordinator did.
 func (c *Config) resultMetrics() []metric {
 	all := []metric{{"enqueue_bulk", unitRate, "enqueue, frames of 500", []string{"store_submit_500", "wire_frames"}}}
 	for _, n := range c.Producers {
@@ -94,10 +94,10 @@ var (
 	twoCommits = append(oneCommit, oneCommit...)
 )
 
-// forProducers is the name of a figure with n producers. The p keeps it apart from one with n tasks in a commit.
+// forProducers returns the name of a figure with n producers. The p distinguishes it from one with n tasks in a commit.
 func forProducers(name string, n int) string { return fmt.Sprintf("%s_p%d", name, n) }
 
-// forBacklog is the name of a figure with n tasks waiting.
+// forBacklog returns the name of a figure with n waiting tasks.
 func forBacklog(name string, n int) string { return fmt.Sprintf("%s_b%d", name, n) }
 
 func producers(n int) string {
@@ -107,6 +107,6 @@ func producers(n int) string {
 	return fmt.Sprintf("%d producers", n)
 }
 
-// What a metric cost is under these names in the samples: the coordinator's processor time, and flushes of the disk.
+// The costs of a metric are under these names in the samples: the coordinator's processor time, and flushes of the disk.
 func cpuOf(name string) string     { return "cpu/" + name }
 func flushesOf(name string) string { return "flushes/" + name }

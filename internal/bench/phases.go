@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// samples are what one run of a phase or limit measured, by the name of the metric.
+// samples are the results of one run of a phase or limit, by the name of the metric.
 type samples map[string]float64
 
 // phase is a measurement on a coordinator of its own.
@@ -14,7 +14,8 @@ type phase struct {
 	run  func(context.Context, *rig) (samples, error)
 }
 
-// phases returns those that the configuration asks for. The backlog restarts its coordinator, so that it is not for one that runs elsewhere.
+// phases returns the phases that the configuration asks for. Those with a backlog restart the coordinator, so one that runs elsewhere gets
+// none.
 func (c *Config) phases() []phase {
 	all := []phase{
 		enqueue("enqueue_bulk", c.Tasks, submitBulk),
@@ -39,10 +40,10 @@ func (c *Config) phases() []phase {
 	return all
 }
 
-// tasksOfProducer bounds what one producer submits that waits for each task: alone he is a hundred times slower than frames.
+// tasksOfProducer bounds how many tasks one producer submits that waits for each: a single producer is a hundred times slower than frames.
 const tasksOfProducer = 2000
 
-// enqueue measures the submits while no worker is there.
+// enqueue measures submits without workers.
 func enqueue(name string, tasks int, submit submitter) phase {
 	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
 		end := r.server.begin()
@@ -68,7 +69,8 @@ func drain(ctx context.Context, r *rig) (samples, error) {
 	return r.ran.rate("drain", r.Tasks), r.checkCompleted(ctx, acknowledged, committed)
 }
 
-// drainTasks measures workers from their start to verdict n, and lets them finish what they have. It returns how many verdicts there were.
+// drainTasks measures workers from their start to verdict n, and lets them finish the tasks that they have. It returns the number of
+// verdicts.
 func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) {
 	c := crew{rig: r, target: int64(n)}
 	end := r.server.begin()
@@ -79,7 +81,7 @@ func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) 
 	return int(c.committed.Load()), err
 }
 
-// endToEnd measures producers and workers at once, from the first submit to the last verdict; the workers wait already.
+// endToEnd measures producers and workers at the same time, from the first submit to the last verdict; the workers wait already.
 func endToEnd(name string, tasks int, submit submitter) phase {
 	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
 		c := crew{rig: r, target: int64(tasks)}

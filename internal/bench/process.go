@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// tick is the unit of processor times in /proc, the same on all of Linux that Go runs on.
+// tick is the unit of processor times in /proc, the same on every Linux that Go supports.
 const tick = 10 * time.Millisecond
 
-// cpuTime is the processor time that a process has used, user and system. Without /proc it is 0 for ever.
+// cpuTime returns the processor time that a process has used, user and system. Without /proc it is always 0.
 func cpuTime(pid int) time.Duration {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -26,11 +26,11 @@ func cpuTime(pid int) time.Duration {
 	return used
 }
 
-// parseCPU reads utime and stime of a stat file. The name of the process, in parentheses, may hold anything.
+// parseCPU reads utime and stime from a stat file. The name of the process, in parentheses, may contain anything.
 func parseCPU(stat []byte) (time.Duration, error) {
 	_, rest, found := bytes.Cut(stat[max(bytes.LastIndexByte(stat, ')'), 0):], []byte(") "))
 	fields := bytes.Fields(rest)
-	const utime, stime = 11, 12 // behind the name
+	const utime, stime = 11, 12 // index of the field after the name
 	if !found || len(fields) <= stime {
 		return 0, errors.New("not a stat file")
 	}
@@ -42,11 +42,11 @@ func parseCPU(stat []byte) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// memory is what a process holds, in MiB: its own, and beside that pages of files, which the kernel takes back when it needs them. A page that
-// several processes share counts for each by its part.
+// memory is what a process holds, in MiB: anonymous memory and, separately, mapped pages of files, which the kernel can take back. A page that
+// several processes share counts in part for each.
 type memory struct{ anonymous, mapped float64 }
 
-// memoryOf asks the kernel; ok is false where it does not say.
+// memoryOf asks the kernel; ok is false if the kernel does not tell.
 func memoryOf(pid int) (m memory, ok bool) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -78,7 +78,7 @@ func parseMemory(rollup string) (m memory, ok bool) {
 	return m, found == 2
 }
 
-// loadAverage is the machine's of the last minute, -1 where that is not known.
+// loadAverage returns the machine's load average of the last minute, or -1 if it is not known.
 func loadAverage() float64 {
 	raw, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

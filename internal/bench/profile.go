@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// maxProfile is the longest profile of the processor in seconds, which the coordinator's HTTP server can still answer.
+// maxProfile is the longest CPU profile, in seconds, that the coordinator's HTTP server can still answer with.
 const maxProfile = 25
 
-// profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took is how
-// long each phase took before.
+// profiles runs each phase once more, on coordinators with profiling, and keeps the profiles. took says how long each phase took before.
 func (c Config) profiles(ctx context.Context, took map[string]time.Duration) error {
 	if c.Profile == "" {
 		return nil
@@ -49,7 +48,7 @@ func (c *Config) profile(ctx context.Context, s *coordinator, p phase, seconds i
 	_, err = c.measure(ctx, s, p)
 	err = cmp.Or(err, stop(), c.fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/heap", s.http), p.name+".heap.pprof"))
 	if err != nil {
-		s.kill() // ends the other one as well
+		s.kill() // ends the other profile as well
 	}
 	return cmp.Or(err, <-cpu)
 }
@@ -69,7 +68,7 @@ func (c *Config) profileLoad(phase string) (stop func() error, err error) {
 	}, nil
 }
 
-// fetch saves what a URL answers.
+// fetch saves the answer to a request for a URL.
 func (c *Config) fetch(ctx context.Context, url, name string) (err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

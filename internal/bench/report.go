@@ -4,7 +4,7 @@ import (
 	"runtime"
 )
 
-// Report is what a run found.
+// Report has the results of a run.
 type Report struct {
 	Machine Machine  `json:"machine"`
 	Load    Load     `json:"load"`
@@ -12,18 +12,18 @@ type Report struct {
 	Results []Figure `json:"results"`
 }
 
-// Machine is where the run was made.
+// Machine describes where the run was made.
 type Machine struct {
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
 	CPUs int    `json:"cpus"`
 	Go   string `json:"go"`
-	// LoadAverage of the last minute before the run, -1 where it is not known. Near 0 the machine was quiet.
+	// LoadAverage is that of the last minute before the run, -1 if it is not known. Near 0 the machine was idle.
 	LoadAverage float64 `json:"load_average"`
 	Version     string  `json:"version"`
 }
 
-// Load is what was asked for; see Config.
+// Load is the load that was asked for; see Config.
 type Load struct {
 	Addr      string `json:"addr,omitempty"`
 	Producers []int  `json:"producers"`
@@ -35,20 +35,21 @@ type Load struct {
 	Repeat    int    `json:"repeat"`
 }
 
-// Figure is one line.
+// Figure is one line of the report.
 type Figure struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 	Unit string `json:"unit"`
 	Summary
-	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent where it is not known.
+	// CPU is the coordinator's processor time in milliseconds for 1,000 tasks; absent if it is not known.
 	CPU *Summary `json:"cpu_ms_per_1000_tasks,omitempty"`
-	// Flushes that the disk was asked for, by whomever, for 1,000 tasks (of disk_flush: 1,000 appends); absent where it does not count them.
+	// Flushes counts those that anybody requested of the disk, for 1,000 tasks (for disk_flush: 1,000 appends); absent if the disk does not
+	// count them.
 	Flushes *Summary `json:"flushes_per_1000_tasks,omitempty"`
-	// Bound is what the machine allowed, by Limits: of rates the lowest, of times the sum; 0 where there is no such limit.
+	// Bound is what the machine allows by Limits: the lowest of rates, the sum of times; 0 if there is no such limit.
 	Bound  float64  `json:"bound,omitempty"`
 	Limits []string `json:"limited_by,omitempty"`
-	// Share of the bound that was reached, 1 being all.
+	// Share is how much of the bound was reached, 1 being all.
 	Share float64 `json:"share,omitempty"`
 }
 
@@ -64,10 +65,10 @@ func (c *Config) newReport() *Report {
 	}
 }
 
-// Busy reports whether others used the machine at the start: the figures are lower then than they could be.
+// Busy reports whether others used the machine at the start; then the figures are worse than they could be.
 func (m Machine) Busy() bool { return m.LoadAverage > 0.25*float64(m.CPUs) }
 
-// fill adds the figures of what was measured.
+// fill adds the figures from what was measured.
 func (r *Report) fill(limits, results []metric, found map[string][]float64) {
 	for _, m := range limits {
 		r.Limits = append(r.Limits, m.figure(found))
@@ -92,7 +93,7 @@ func (m metric) figure(found map[string][]float64) Figure {
 	return f
 }
 
-// bound is the limit that is met first, by name; of times, which add up, all of them.
+// bound returns the limit that is met first, with its name. Times add up, so for them it is the sum, with all names.
 func (m metric) bound(found map[string][]float64) (names []string, bound float64) {
 	limits := make([]float64, len(m.limits))
 	for i, name := range m.limits {

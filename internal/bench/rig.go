@@ -15,7 +15,7 @@ import (
 // queue is the queue of every phase, in a workspace of its own.
 const queue = "bench"
 
-// rig is what a phase works with: a coordinator, a connection for its producers, and a workspace that nobody else uses.
+// rig is what a phase works with: a coordinator, a connection for its producers, and its own workspace.
 type rig struct {
 	*Config
 	server    *coordinator
@@ -23,7 +23,7 @@ type rig struct {
 	tasks     lessorv1.TaskServiceClient
 	workspace string
 	payload   []byte
-	ran       span // the part of the phase that counts
+	ran       span // the part of the phase that is measured
 }
 
 func (c *Config) newRig(s *coordinator) (*rig, error) {
@@ -42,10 +42,10 @@ func (r *rig) spec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{WorkspaceId: r.workspace, Queue: queue, Type: "noop", Payload: r.payload}
 }
 
-// errCounts begins every error of a run that lost or made up tasks.
+// errCounts begins every error of a run that lost tasks, or had too many.
 var errCounts = errors.New("the counts differ")
 
-// checkWaiting compares the tasks that were acknowledged with those that wait for a worker.
+// checkWaiting compares how many tasks were acknowledged with how many wait for a worker.
 func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 	return nil
 }
 
-// checkCompleted compares the tasks that were acknowledged with the reports that were committed, and with what the coordinator lists.
+// checkCompleted compares how many tasks were acknowledged with how many reports were committed, and with what the coordinator lists.
 func (r *rig) checkCompleted(ctx context.Context, acknowledged int, committed int) error {
 	total, completed := 0, 0
 	for token := ""; ; {
@@ -84,7 +84,7 @@ func (r *rig) checkCompleted(ctx context.Context, acknowledged int, committed in
 	return nil
 }
 
-// cleanUp deletes the workspace's tasks from a coordinator that lives on.
+// cleanUp deletes the workspace's tasks from a coordinator at Addr.
 func (r *rig) cleanUp(ctx context.Context) error {
 	if r.Addr == "" {
 		return nil

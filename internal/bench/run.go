@@ -11,19 +11,19 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// stuck is when a phase or limit is given up.
+// stuck is how long a phase or limit may take before it is given up.
 const stuck = 10 * time.Minute
 
 var errStuck = fmt.Errorf("it did not end in %v", stuck)
 
-// work is a phase or a limit, as the turns see it.
+// work is a phase or a limit; both take turns in the same way.
 type work struct {
 	name string
 	run  func(context.Context) (samples, error)
 }
 
-// garbage is GOGC of this process, unless the environment sets one: the heap of the load is a few MiB, and collecting it as often as
-// the default does took a quarter of the load's processor time from the coordinator.
+// garbage is GOGC of this process, unless the environment sets it. The heap of the load is a few MiB; collecting it as often as the default
+// does took a quarter of the load's processor time away from the coordinator.
 const garbage = 400
 
 func calmCollector() (restore func()) {
@@ -34,7 +34,7 @@ func calmCollector() (restore func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// Run measures everything, Repeat times, taking turns. The error of a ctx that ended is its cause; no process or directory is left behind.
+// Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. No process or directory is left behind.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *Config) reach(ctx context.Context) error {
 	return err
 }
 
-// do runs a piece of work. When ctx has ended, that is the reason of whatever went wrong.
+// do runs a piece of work. If ctx has ended, the error is the cause of that, whatever else went wrong.
 func (w work) do(ctx context.Context) (samples, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, stuck, errStuck)
 	defer cancel()
@@ -103,7 +103,7 @@ func (c *Config) progress(format string, args ...any) {
 	}
 }
 
-// works are all limits and phases, in turn.
+// works returns all limits and phases, in the order of their turns.
 func (c *Config) works() []work {
 	all := []work{
 		{"disk", c.diskLimit},

@@ -26,7 +26,7 @@ func (r *Report) Plot(w io.Writer) error {
 	})
 }
 
-// bar is a figure with a share.
+// bar returns the bar of a figure with a share.
 func (f *Figure) bar() chart.Bar {
 	return chart.Bar{
 		Label: f.Text, Value: f.Share, Tone: chart.Plain, Text: fmt.Sprintf("%.0f %% (%s %s)", 100*f.Share, amount(f.Median), f.Unit),
@@ -34,7 +34,7 @@ func (f *Figure) bar() chart.Bar {
 	}
 }
 
-// amount has about three digits that mean something.
+// amount returns a number with about three significant digits.
 func amount(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)

@@ -12,7 +12,7 @@ type span struct {
 	counted   bool // the disk counts its flushes
 }
 
-// begin starts a span; the function that it returns ends it.
+// begin starts a span; end ends it and returns it.
 func (s *coordinator) begin() (end func() span) {
 	flushed, counted := s.disk.read()
 	cpu, start := s.cpu(), time.Now()
@@ -24,15 +24,15 @@ func (s *coordinator) begin() (end func() span) {
 	}
 }
 
-// rate is the sample of a phase about tasks per second, with its costs.
+// rate returns the tasks per second of a phase, with its costs.
 func (s span) rate(name string, tasks int) samples {
 	found := samples{name: float64(tasks) / s.wall.Seconds()}
 	maps.Copy(found, s.costs(name, tasks))
 	return found
 }
 
-// costs are those of a metric, for 1,000 tasks: the coordinator's processor time in milliseconds, and flushes of the disk, which others may have
-// asked for as well.
+// costs returns the costs of a metric for 1,000 tasks: the coordinator's processor time in milliseconds, and the flushes of the disk, which
+// others may have requested too.
 func (s span) costs(name string, tasks int) samples {
 	found := samples{cpuOf(name): millis(s.cpu) * 1000 / float64(tasks)}
 	if s.counted {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Summary is the middle and the range of repetitions.
+// Summary is the median and the range of repetitions.
 type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -22,7 +22,7 @@ func summarize(values []float64) Summary {
 	return Summary{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Min: sorted[0], Max: sorted[n-1]}
 }
 
-// percentile returns the smallest value that at least p of 100 do not exceed; 0 for no values. It sorts them.
+// percentile returns the smallest value that at least p percent of the values do not exceed, or 0 for no values. It sorts the values.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -32,8 +32,8 @@ func percentile(values []float64, p float64) float64 {
 	return values[min(max(rank, 1), len(values))-1]
 }
 
-// boundOf is what the machine allows where all the limits hold: of rates the lowest, which is the one that is met first; of times their sum,
-// since one comes after the other.
+// boundOf returns what the machine allows if all the limits hold. For rates it is the lowest, which is met first; for times their sum,
+// because one comes after the other.
 func boundOf(unit string, limits []float64) float64 {
 	bound := 0.0
 	for i, limit := range limits {
@@ -47,7 +47,7 @@ func boundOf(unit string, limits []float64) float64 {
 	return bound
 }
 
-// shareOf is how much of what the machine allows was reached, 1 being all; 0 where one of the two is not known.
+// shareOf returns how much of what the machine allows was reached, 1 being all, or 0 if one of the two is not known.
 func shareOf(unit string, measured, bound float64) float64 {
 	if measured <= 0 || bound <= 0 {
 		return 0

@@ -16,10 +16,10 @@ import (
 const (
 	frameSize   = 500 // tasks of a bulk frame
 	bulkStreams = 2
-	frameWindow = 4 // frames of a stream that are on their way
+	frameWindow = 4 // frames of a stream that may be unanswered
 )
 
-// submitter makes n tasks and returns how many were acknowledged as new.
+// submitter submits n tasks and returns how many were acknowledged as new.
 type submitter func(ctx context.Context, r *rig, n int) (acknowledged int, err error)
 
 // submitBulk sends whole frames.
@@ -33,7 +33,7 @@ func submitBulk(ctx context.Context, r *rig, n int) (int, error) {
 	return int(acknowledged.Load()), err
 }
 
-// share is how many of n tasks go over stream i.
+// share returns how many of n tasks go over stream i.
 func share(n, i int) int { return (n + bulkStreams - 1 - i) / bulkStreams }
 
 // submitFrames sends n tasks over one stream.
@@ -86,7 +86,7 @@ func (r *rig) frame(n int) *lessorv1.SubmitStreamRequest {
 	return req
 }
 
-// refusal is the error of a spec that made no new task.
+// refusal returns the error of a spec that made no new task.
 func refusal(result *lessorv1.SubmitResult) error {
 	switch {
 	case result.GetError() != nil:
@@ -97,7 +97,7 @@ func refusal(result *lessorv1.SubmitResult) error {
 	return nil
 }
 
-// submitShared calls Submit of the producer client from so many goroutines, which share its frames.
+// submitShared calls Submit of the producer client from that many goroutines, which share its frames.
 func submitShared(goroutines int) submitter {
 	return func(ctx context.Context, r *rig, n int) (int, error) {
 		client := producer.New(r.conn)
@@ -112,7 +112,7 @@ func submitShared(goroutines int) submitter {
 	}
 }
 
-// submitUnary makes one SubmitTask call for each task, from so many goroutines.
+// submitUnary makes one SubmitTask call for each task, from that many goroutines.
 func submitUnary(goroutines int) submitter {
 	return func(ctx context.Context, r *rig, n int) (int, error) {
 		return spread(ctx, goroutines, n, func(ctx context.Context) error {
@@ -125,7 +125,7 @@ func submitUnary(goroutines int) submitter {
 	}
 }
 
-// spread calls one n times in all, from so many goroutines, and counts those that succeeded. The first error ends it.
+// spread calls one n times in all, from that many goroutines, and returns how many calls succeeded. The first error stops it.
 func spread(ctx context.Context, goroutines, n int, one func(context.Context) error) (int, error) {
 	var next, succeeded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

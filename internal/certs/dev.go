@@ -17,21 +17,21 @@ import (
 	"time"
 )
 
-// Life of certificates for development, and by how much clocks may differ.
+// Lifetime of certificates for development, and how much clocks may differ.
 const (
 	devLife = 365 * 24 * time.Hour
 	devSkew = time.Hour
 )
 
-// Authority signs certificates for development. Its key is a file beside them, which is no way to keep a key that counts.
+// Authority signs certificates for development. Its key lies in a file beside the certificates, which is not safe enough for production.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// NewAuthority makes an authority, with ca.pem and ca-key.pem in dir, which is made if it is not there. A file that is there is never replaced:
-// the error wraps fs.ErrExist then.
+// NewAuthority makes an authority, with ca.pem and ca-key.pem in dir. It makes dir if need be. It never replaces a file: if one exists, the
+// error wraps fs.ErrExist.
 func NewAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func NewAuthority(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Server makes server.pem and server-key.pem, good for these hosts: names and addresses.
+// Server makes server.pem and server-key.pem for these hosts: names and IP addresses.
 func (a *Authority) Server(hosts []string) error {
 	template, err := newTemplate(hosts[0])
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *Authority) Server(hosts []string) error {
 	return err
 }
 
-// Client makes NAME.pem and NAME-key.pem of a client, who is what uri says.
+// Client makes NAME.pem and NAME-key.pem for the client that uri names.
 func (a *Authority) Client(name string, uri *url.URL) error {
 	template, err := newTemplate(name)
 	if err != nil {
@@ -89,7 +89,7 @@ func newTemplate(name string) (*x509.Certificate, error) {
 	}, nil
 }
 
-// write signs a certificate, by the authority or, where there is none yet, by itself, and writes it with its key.
+// write signs a certificate and writes it with its key. The authority signs it, or, if there is none yet, the certificate itself.
 func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -117,7 +117,7 @@ func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certif
 	return cert, key, err
 }
 
-// create writes a file that is not there yet.
+// create writes a file, which must not exist yet.
 func (a *Authority) create(name string, mode os.FileMode, kind string, content []byte) error {
 	file, err := os.OpenFile(filepath.Join(a.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

@@ -1,2 +1,2 @@
-// Package certs makes configurations of TLS from files, which are read again when they change, and certificates for development.
+// Package certs makes TLS configurations from files, which it reads again when they change, and certificates for development.
 package certs

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Files name what a side of a connection shows and trusts, in PEM.
+// Files names, as PEM files, what one side of a connection shows and trusts.
 type Files struct {
-	Cert, Key string // the certificate with those below its authority, and its key
-	CA        string // authorities of the other side
+	Cert, Key string // the certificate, with any intermediate ones, and its key
+	CA        string // authorities for certificates of the other side
 }
 
-// Server is the configuration of a listener. Its files are looked at with each connection: new ones take effect at once, and what cannot be
-// read is logged and leaves the old ones in force. With Files.CA, certificates of clients are verified where they show one. The error is
-// that of the first look.
+// Server returns the TLS configuration of a listener. It checks the files with each connection: new ones take effect at once; if one cannot
+// be read, that is logged and the old ones stay in force. With Files.CA, it verifies the certificates of clients that show one. The error
+// is about the first read.
 func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	s := &server{files: files, log: log}
 	if err := s.load(); err != nil {
@@ -31,7 +31,7 @@ func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// server keeps the configuration that its files made last.
+// server keeps the configuration that was last made from the files.
 type server struct {
 	files Files
 	log   *slog.Logger
@@ -41,13 +41,13 @@ type server struct {
 	cfg    *tls.Config
 }
 
-// stamp tells a file from what it was.
+// stamp shows whether a file has changed.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// current is the configuration for a new connection.
+// current returns the configuration for a new connection.
 func (s *server) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *server) current() *tls.Config {
 		} else {
 			s.log.Info("certificates renewed")
 		}
-		s.stamps = stamps // a broken file is told once, and tried again when it changes
+		s.stamps = stamps // a broken file is logged once, and tried again when it changes
 	}
 	return s.cfg
 }
@@ -79,7 +79,7 @@ func (s *server) load() error {
 	return nil
 }
 
-// Pool reads certificates of authorities.
+// Pool reads the certificates of authorities.
 func Pool(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -115,8 +115,8 @@ func equal(a, b []stamp) bool {
 // errHalf refuses a certificate without its key.
 var errHalf = errors.New("a certificate and its key go together")
 
-// Client is the configuration of a client; without Files.CA it trusts the authorities of the system. The certificate and its key are read
-// with each connection, so that new ones take effect with the next.
+// Client returns the TLS configuration of a client; without Files.CA it trusts the authorities of the system. It reads the certificate and
+// its key for each connection, so that new ones take effect with the next.
 func Client(files Files) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if files.CA != "" {

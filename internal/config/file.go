@@ -18,7 +18,7 @@ import (
 // File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
 type File string
 
-// BeforeResolve reads the file and gives its values to the flags that were not set otherwise. It returns a *Error.
+// BeforeResolve reads the file and gives its values to the flags that were not set in another way. The error is a *Error.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name, _ := ctx.FlagValue(trace.Flag).(File)
 	if name == "" {
@@ -45,7 +45,7 @@ type Error struct {
 	Problem string
 }
 
-// Error begins with the place, as compilers do.
+// Error returns the message, preceded by file and line as in the messages of compilers.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.File + ": " + e.Problem
@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
 }
 
-// parse returns the top mapping of a file, nil for an empty one.
+// parse returns the top mapping of a file, or nil if the file is empty.
 func parse(name string) (*yaml.Node, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -63,7 +63,7 @@ func parse(name string) (*yaml.Node, error) {
 	docs := yaml.NewDecoder(bytes.NewReader(data))
 	err = docs.Decode(&doc)
 	if err == nil {
-		err = docs.Decode(&more) // nobody would read it
+		err = docs.Decode(&more) // a second document would be ignored
 	}
 	switch {
 	case err == nil:
@@ -83,9 +83,9 @@ func withoutPath(err error) string {
 	return err.Error()
 }
 
-// grammar is what a file may say.
+// grammar says what a file may contain.
 type grammar struct {
-	flags    map[string][]*kong.Flag // by joined path; a shared flag is there once per command
+	flags    map[string][]*kong.Flag // by joined path; for a shared flag one entry per command
 	sections map[string]bool
 }
 
@@ -152,10 +152,10 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 	return nil
 }
 
-// values are what a file says, and the resolver that hands it to kong.
+// values are the values in a file. They are a kong.Resolver.
 type values map[*kong.Flag]any
 
-// set takes a value in if the flag can hold it, so that a bad value is reported with its line, whatever the command.
+// set stores a value if the flag can hold it. So a bad value is reported with its line, whichever command runs.
 func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 	items := itemsOf(flag.Target.Type())
 	value, err := decode(node, items)
@@ -173,17 +173,17 @@ func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 		}
 		return err
 	}
-	if word := trial.String(); flag.Enum != "" && !slices.Contains(flag.EnumSlice(), word) { // kong looks at those of the command that runs, and knows no line
+	if word := trial.String(); flag.Enum != "" && !slices.Contains(flag.EnumSlice(), word) { // kong checks only the command that runs, and knows no line
 		return fmt.Errorf("%q is not one of %s", word, strings.Join(flag.EnumSlice(), ", "))
 	}
 	v[flag] = value
 	return nil
 }
 
-// items are what a list or a table of a flag holds.
+// items describes the items of a flag that is a list or a table.
 type items struct {
-	form    func(string) any // that kong takes, whose mappers hand lists and tables through JSON
-	problem string           // with those that have another form; empty for texts
+	form    func(string) any // converts an item for kong, whose mappers pass lists and tables through JSON
+	problem string           // what is wrong with items of another form; empty for texts
 }
 
 func itemsOf(flag reflect.Type) items {
@@ -228,7 +228,7 @@ func decode(node *yaml.Node, of items) (any, error) {
 	return nil, errors.New("has no value")
 }
 
-// checkForm refuses a list or a table where it has no place. Mappers would take some for text, or name types of Go.
+// checkForm refuses a list or a table for a flag that takes neither. Some mappers would take it as text, or name Go types in their errors.
 func checkForm(value any, wants reflect.Kind) error {
 	_, list := value.([]any)
 	_, table := value.(map[string]any)
@@ -243,10 +243,10 @@ func checkForm(value any, wants reflect.Kind) error {
 	return nil
 }
 
-// Validate has nothing left to do: the whole file was checked when it was read.
+// Validate does nothing: the whole file was checked when it was read.
 func (v values) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the value of a flag, unless the environment has one, which wins.
+// Resolve returns the value of a flag, unless the environment has one, which takes precedence.
 func (v values) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, env := range flag.Tag.Envs {
 		if _, set := os.LookupEnv(env); set {

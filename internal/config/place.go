@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Place is where a flag has its value from. The lesser one wins.
+// Place says where a flag has its value from. The lesser one takes precedence.
 type Place int
 
 // The places, as docs/configuration.md lists them.
@@ -17,7 +17,7 @@ const (
 	Default
 )
 
-// PlaceOf is the place of a flag after the parse.
+// PlaceOf returns the place of a flag, after the arguments were parsed.
 func PlaceOf(ctx *kong.Context, flag *kong.Flag) Place {
 	resolved := false
 	for _, step := range ctx.Path {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Keep makes the contents of f durable, closes it and gives it the name path, which lies in the same directory. After a
-// crash, path has its old contents or all of the new.
+// Keep makes the contents of f durable, closes f and renames it to path, which must be in the same directory. After a crash, path has
+// either its old contents or all of the new.
 func Keep(f *os.File, path string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
@@ -19,7 +19,7 @@ func Keep(f *os.File, path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// WriteFile replaces the file at path.
+// WriteFile replaces the file at path, or makes it.
 func WriteFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Buffers are for messages that are written or read. The default pool of grpc has nothing between 32 KiB and 1 MiB: a frame of 33 KiB would take 1 MiB,
-// which is cleared each time, and kept for as long as nobody reads the frame.
+// Buffers is the pool for messages that are written or read. The default pool of grpc has no size between 32 KiB and 1 MiB: a frame of 33 KiB would
+// take 1 MiB, which is cleared each time, and held for as long as nobody reads the frame.
 var Buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20, 2<<20, 4<<20)
 
-// generated is a message with generated code for the wire.
+// generated is a message with generated code for encoding.
 type generated interface {
 	proto.Message
 	SizeVT() int
@@ -21,7 +21,7 @@ type generated interface {
 	UnmarshalVT(b []byte) error
 }
 
-// Codec is the codec of grpc, but for the messages of lessor.v1.
+// Codec is the codec of grpc, except for the messages of lessor.v1.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec returns a Codec.
@@ -47,7 +47,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return Unmarshal(b.ReadOnlyData(), m)
 }
 
-// Size is how many bytes a message takes.
+// Size returns how many bytes a message takes.
 func Size(m proto.Message) int {
 	if ours, ok := m.(generated); ok {
 		return ours.SizeVT()
@@ -55,7 +55,7 @@ func Size(m proto.Message) int {
 	return proto.Size(m)
 }
 
-// Encode writes a message of the given Size into a buffer of the pool, or into one of its own where it is small.
+// Encode encodes a message of the given Size into a buffer of the pool, or, if it is small, into a new buffer.
 func Encode(m proto.Message, size int, pool mem.BufferPool) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		b := make([]byte, size)
@@ -69,7 +69,7 @@ func Encode(m proto.Message, size int, pool mem.BufferPool) (mem.BufferSlice, er
 	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 }
 
-// write fills b with a message of exactly that size.
+// write encodes a message of exactly len(b) bytes into b.
 func write(b []byte, m proto.Message) error {
 	n, err := 0, error(nil)
 	if ours, ok := m.(generated); ok {
@@ -85,7 +85,7 @@ func write(b []byte, m proto.Message) error {
 	return err
 }
 
-// Unmarshal is proto.Unmarshal.
+// Unmarshal does the same as proto.Unmarshal, but faster for plain messages of lessor.v1.
 func Unmarshal(raw []byte, m proto.Message) error {
 	if ours, ok := m.(generated); ok && shapeOf(m).fits(raw) {
 		proto.Reset(m)

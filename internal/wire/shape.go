@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// shape is what a plain message of a type looks like: its fields by their numbers.
+// shape describes the plain messages of a type: its fields by number.
 type shape []field
 
 type field struct {
 	known  bool
 	typ    protowire.Type
 	text   bool
-	nested shape // of a message; nil for anything else
+	nested shape // of a field that is a message; nil for any other
 }
 
 var shapes sync.Map // *shape by protoreflect.MessageDescriptor
@@ -32,7 +32,7 @@ func shapeOf(m proto.Message) shape {
 	return *s.(*shape)
 }
 
-// newShape expects that no message contains itself. None of ours does.
+// newShape requires that no message contains itself; none of ours does.
 func newShape(d protoreflect.MessageDescriptor) shape {
 	s := shape{{}} // no field has the number 0
 	for i := range d.Fields().Len() {
@@ -57,11 +57,11 @@ func newField(f protoreflect.FieldDescriptor) field {
 	case protoreflect.DoubleKind:
 		known.typ = protowire.Fixed64Type
 	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Int64Kind, protoreflect.Uint32Kind, protoreflect.Uint64Kind:
-		if f.IsList() { // has two forms, and is rare
+		if f.IsList() { // has two encodings, and is rare
 			return field{}
 		}
 		known.typ = protowire.VarintType
-	default: // we have none
+	default: // our messages have none of these
 		return field{}
 	}
 	return known
@@ -88,7 +88,7 @@ func (s shape) fits(raw []byte) bool {
 	return true
 }
 
-// size is how many bytes a value takes, negative where it is not plain.
+// size returns how many bytes a value takes, or a negative number if it is not plain.
 func (f *field) size(raw []byte) int {
 	switch f.typ {
 	case protowire.VarintType:
@@ -107,5 +107,5 @@ func (f *field) size(raw []byte) int {
 		}
 		return end
 	}
-	return protowire.ConsumeFieldValue(1, f.typ, raw) // the number matters to groups alone
+	return protowire.ConsumeFieldValue(1, f.typ, raw) // the number only matters for groups
 }

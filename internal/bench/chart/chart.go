@@ -15,7 +15,7 @@ import (
 type Chart struct {
 	Title  string
 	Panels []Panel
-	Notes  []string // lines below
+	Notes  []string // lines below the panels
 }
 
 // Panel is bars along one axis.
@@ -25,11 +25,11 @@ type Panel struct {
 	Bars    []Bar
 }
 
-// Axis is what the length of bars means. Bars that leave it are cut off.
+// Axis says what the length of bars means. Bars that go beyond its ends are cut off.
 type Axis struct {
 	Log      bool
 	From, To float64
-	Origin   float64 // where bars begin
+	Origin   float64 // the value at which bars begin
 	Ticks    []Tick
 }
 
@@ -41,12 +41,12 @@ type Tick struct {
 
 // Bar is one figure.
 type Bar struct {
-	Label string // before it
+	Label string // in front of the bar
 	Value float64
-	Text  string // behind it: the value in words
-	// Low and High are its range; both 0: it has none.
+	Text  string // after the bar: the value in words
+	// Low and High are the range of the value; both are 0 if it has none.
 	Low, High float64
-	// Mark is a value to reach; 0: there is none.
+	// Mark is a value to reach; 0 if there is none.
 	Mark float64
 	Tone Tone
 }
@@ -64,16 +64,16 @@ const (
 // Measures of the picture, in its own units.
 const (
 	width    = 860
-	left     = 370 // where bars may begin
-	right    = 690 // and end
+	left     = 370 // the left end of axes
+	right    = 690 // the right end of axes
 	rowSize  = 22
 	barSize  = 12
-	headSize = 46 // of a panel: its heading and the labels of its ticks
+	headSize = 46 // height of a panel's heading and the labels of its ticks
 	titleAt  = 26
 	noteSize = 18
 )
 
-// x is where a value stands.
+// x returns the horizontal position of a value.
 func (a Axis) x(value float64) float64 {
 	scale := func(v float64) float64 { return v }
 	if a.Log {
@@ -84,7 +84,8 @@ func (a Axis) x(value float64) float64 {
 	return left + share*(right-left)
 }
 
-// Powers is an axis of ratios around 1, whose ticks are powers of two and whose ends are the first ones beyond all values. What is not positive is left out.
+// Powers returns an axis for ratios around 1. Its ticks are powers of two, its ends the first ones beyond all values. It ignores values that are not
+// positive.
 func Powers(values []float64) Axis {
 	positive := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= 0 })
 	low, high := -1, 1
@@ -105,7 +106,7 @@ func ratioLabel(power int) string {
 	return fmt.Sprint(1 << power)
 }
 
-// Shares is an axis from nothing to all.
+// Shares returns an axis from 0 to 1.
 func Shares() Axis {
 	return Axis{To: 1, Ticks: []Tick{{0, "0"}, {0.25, "25 %"}, {0.5, "50 %"}, {0.75, "75 %"}, {1, "100 %"}}}
 }
@@ -113,7 +114,7 @@ func Shares() Axis {
 // Write draws a chart.
 func Write(w io.Writer, c Chart) error { return page.Execute(w, lay(c)) }
 
-// The picture as the template wants it: every thing at its place.
+// The picture as the template needs it, with the place of everything.
 type (
 	picture struct {
 		Title         string
