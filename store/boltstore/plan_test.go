@@ -1,0 +1,64 @@
+package boltstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+)
+
+// The ledger takes little room in whatever order tasks end: in that of their ids, nearly so, or not at all.
+func TestLedgerTakesLittleRoom(t *testing.T) {
+	const (
+		rows   = 2000
+		commit = 10
+		size   = 44  // of a committed report
+		most   = 150 // bytes of file for each; a full page has 53 of them
+	)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the order is to be repeatable
+	for _, window := range []float64{0, 100, 1000} {
+		t.Run(fmt.Sprintf("%.0f tasks under way", window), func(t *testing.T) {
+			s, err := Open(t.TempDir(), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			ended, order := make([]float64, rows), make([]int, rows)
+			for i := range order {
+				ended[i], order[i] = float64(i)+window*random.Float64(), i
+			}
+			slices.SortFunc(order, func(a, b int) int {
+				if ended[a] < ended[b] {
+					return -1
+				}
+				return 1
+			})
+			for part := range slices.Chunk(order, commit) {
+				var b store.Batch
+				for _, i := range part {
+					b.Put(store.Ledger, store.AppendAttemptKey(nil, lease.TaskID{Space: 1, Seq: uint64(i)}, 1), make([]byte, size))
+				}
+				if err := s.Commit(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = s.db.View(func(tx *bbolt.Tx) error {
+				stats := tx.Bucket([]byte(store.Ledger.String())).Stats()
+				if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > most {
+					t.Errorf("%d bytes for each, want %d at most", each, most)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
