@@ -71,7 +71,7 @@ func (c backupCmd) Run(a *app) (err error) {
 	return a.line(t, t.String())
 }
 
-// stopped is the signal that ended ctx, or else err.
+// stopped returns the signal that ended ctx, if one did, else err.
 func stopped(ctx context.Context, err error) error {
 	if signal := (*interruptedError)(nil); errors.As(context.Cause(ctx), &signal) {
 		return signal
@@ -79,10 +79,10 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// errCut is a backup that came without its end.
+// errCut means that the backup ended before its last part.
 var errCut = errors.New("the backup was cut off before its end")
 
-// receive writes what the coordinator streams, and wants it to be whole.
+// receive writes what the coordinator streams, and checks that it is complete.
 func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Writer, t *taken) error {
 	stream, err := admin.Backup(ctx, &lessorv1.BackupRequest{})
 	if err != nil {
@@ -114,7 +114,8 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 	}
 }
 
-// begin refuses at once what could not be verified when all of it has come: nothing would be wrong with it.
+// begin refuses a format that this program does not know before the data is sent. Verifying it later would fail, although nothing is wrong
+// with the backup.
 func (t *taken) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
 		return fail(exitCannotStart, `take it with the coordinator's version of lessor, which "lessor status" tells`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
@@ -123,7 +124,7 @@ func (t *taken) begin(b *lessorv1.BackupBegin) error {
 	return nil
 }
 
-// end compares what came with what was sent.
+// end compares what was received with what was sent.
 func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	got := sum.Sum(nil)
 	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
@@ -133,7 +134,7 @@ func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	return nil
 }
 
-// check looks through the copy.
+// check verifies the copy.
 func (c backupCmd) check(file *unfinished, t *taken) (err error) {
 	st, err := boltstore.OpenReadOnly(file.Name(), boltstore.Options{})
 	if err != nil {

@@ -63,7 +63,7 @@ func (c benchCmd) Run(a *app) error {
 	return printReport(a.out, report)
 }
 
-// measure runs the benchmark and draws it. Where the picture is to be is tried before, since a run takes long.
+// measure runs the benchmark and draws it. It creates the file of the picture first, because a run takes long.
 func (c benchCmd) measure(a *app, config bench.Config) (*bench.Report, error) {
 	if c.Plot == "" {
 		return bench.Run(a.ctx, config)
@@ -82,7 +82,7 @@ func (c benchCmd) measure(a *app, config bench.Config) (*bench.Report, error) {
 	return report, os.Rename(picture.Name(), c.Plot)
 }
 
-// config is the configuration of the benchmark, ranges not checked.
+// config returns the configuration of the benchmark, whose ranges are not checked yet.
 func (c benchCmd) config(a *app) (config bench.Config, err error) {
 	if c.Addr != "" {
 		if config.Options, err = c.options(c.Addr); err != nil {

@@ -45,7 +45,7 @@ func loadText(m bench.Machine) string {
 	return fmt.Sprintf("%.2f", m.LoadAverage)
 }
 
-// amount has about three digits that mean something.
+// amount returns a number with about three significant digits.
 func amount(x float64) string {
 	switch {
 	case x >= 1000:
@@ -66,7 +66,7 @@ func thousands(n int64) string {
 
 func rangeText(s bench.Summary) string { return amount(s.Min) + ".." + amount(s.Max) }
 
-// medianText is of what may not be known.
+// medianText returns a median, or "" if it is not known.
 func medianText(s *bench.Summary) string {
 	if s == nil {
 		return ""
@@ -74,7 +74,7 @@ func medianText(s *bench.Summary) string {
 	return fmt.Sprintf("%.1f", s.Median)
 }
 
-// numbers is a list of them as its flag takes it; 0 for none.
+// numbers returns a list of numbers in the form that its flag takes, or 0 for none.
 func numbers(list []int) string {
 	if len(list) == 0 {
 		return "0"
@@ -86,7 +86,7 @@ func numbers(list []int) string {
 	return strings.Join(texts, ",")
 }
 
-// limitsText joins names; one that is there several times is counted.
+// limitsText joins names; a name that occurs several times is counted.
 func limitsText(names []string) string {
 	times := make(map[string]int)
 	for _, name := range names {

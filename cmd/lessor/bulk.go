@@ -9,13 +9,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// bulkAnswer is the answer of a verb that the coordinator does to many tasks, a bounded part in each call.
+// bulkAnswer is the answer to a call that changes many tasks, but only a bounded number in each call.
 type bulkAnswer interface {
 	proto.Message
 	GetResult() *lessorv1.BatchResult
 }
 
-// sweep calls until all is done. It tells people how far it is, and prints the last answer with the sums of all.
+// sweep calls until everything is done. It reports the progress, and prints the last answer with the sums of all.
 func sweep(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
@@ -34,7 +34,7 @@ func sweep(a *app, done string, call func(ctx context.Context, token string) (bu
 	}
 }
 
-// sumText tells what was done to how many.
+// sumText says what was done to how many tasks.
 func sumText(done string, changed, skipped uint64) string {
 	text := fmt.Sprintf("%d %s", changed, done)
 	if skipped > 0 {

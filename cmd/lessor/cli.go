@@ -44,7 +44,7 @@ line wins over the environment, the environment over the file. A SIZE is in byte
 
 Exit codes: ` + exitCodes
 
-// app is what every command gets to work with.
+// app is what every command works with.
 type app struct {
 	ctx  context.Context // ends with the first signal to stop; see catchSignals
 	now  context.Context // ends with the second: stop at once
@@ -58,7 +58,7 @@ func run(args []string, s streams) int {
 	return report(s, dispatch(args, a))
 }
 
-// exited is how kong's request to exit, after --help, travels up to run.
+// exited carries kong's request to exit, after --help, up to run.
 type exited int
 
 // dispatch parses the arguments and runs the command that they name.
@@ -84,7 +84,7 @@ func dispatch(args []string, a *app) (err error) {
 	return command.Run(a)
 }
 
-// asFlag makes "help COMMAND" of other programs "COMMAND --help".
+// asFlag turns "help COMMAND", which other programs have, into "COMMAND --help".
 func asFlag(args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
@@ -92,7 +92,7 @@ func asFlag(args []string) []string {
 	return args
 }
 
-// flagGroup has --help show a command's own flags first: there are few of them, and many that all commands or all clients have.
+// flagGroup makes --help show a command's own flags first: they are few, and those of all commands or all clients are many.
 func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
 	_, ofAll := parent.(*kong.Application)
 	switch {
@@ -104,7 +104,7 @@ func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
 	return nil
 }
 
-// flagHelp adds the default where a placeholder stands in its place.
+// flagHelp adds the default to the help of a flag whose placeholder hides it.
 func flagHelp(v *kong.Value) string {
 	shown := *v
 	if v.Flag != nil && v.Flag.PlaceHolder != "" && v.Default != "" {

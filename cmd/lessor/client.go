@@ -16,20 +16,21 @@ import (
 const (
 	// callTimeout is how long a unary call may take.
 	callTimeout = 30 * time.Second
-	// maxAnswer is the largest message that a client takes, in bytes. The coordinator bounds them itself: a payload and an output, each of
-	// as much as it may be set to allow, are in one answer.
+	// maxAnswer is the largest message that a client takes, in bytes. The coordinator bounds its messages itself: one answer has a payload
+	// and an output, each as large as the coordinator is set to allow.
 	maxAnswer = math.MaxInt32
 	// maxPayload is the largest payload that a coordinator can be set to allow.
 	maxPayload = 64 << 20
 )
 
-// server is the flag of every command that talks to a coordinator.
+// server has the flag of every command that talks to a coordinator.
 type server struct {
 	Addr        string `shared:"" placeholder:"HOST:PORT" default:"127.0.0.1:7420" help:"Coordinator to talk to."`
 	credentials `embed:""`
 }
 
-// remote are the flags of those that name tasks and queues by more than the id of a task, which is one in all workspaces.
+// remote has the flags of commands that name tasks and queues within a workspace. The id of a task needs none: it is unique in all
+// workspaces.
 type remote struct {
 	server    `embed:""`
 	Workspace string `shared:"" placeholder:"NAME" help:"Workspace of tasks and queues; empty is \"default\"."`
@@ -43,7 +44,7 @@ type client struct {
 	auth  lessorv1.AuthServiceClient
 }
 
-// dial prepares a connection; it is made at the first call. There is no TLS unless an option has it.
+// dial prepares a connection, which is made with the first call. It has no TLS unless an option has it.
 func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	conn, err := worker.Dial(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -61,8 +62,8 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	}, nil
 }
 
-// checkHostPort refuses what gRPC would take for the name of a machine that cannot be reached, and net.Listen for
-// every address of this one.
+// checkHostPort refuses an address without a host and a port: gRPC would take it for the name of a machine that cannot be reached, and
+// net.Listen for every address of this one.
 func checkHostPort(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {

@@ -30,7 +30,7 @@ func (c credentials) overTLS() bool {
 	return c.TLS || c.TLSCA != "" || c.TLSCert != "" || c.TLSKey != ""
 }
 
-// options are what a connection to addr needs.
+// options returns what a connection to addr needs.
 func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if c.overTLS() {
@@ -56,8 +56,8 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
 }
 
-// chooseToken forgets the one of --token and --token-file that was said in a lesser place than the other: of two ways to say one thing the
-// command line wins over the environment, too, and that over the file.
+// chooseToken clears --token or --token-file if the other one was set in a place that takes precedence. They are two ways to say one thing,
+// so the command line wins over the environment here too, and the environment over the file.
 func chooseToken(ctx *kong.Context) {
 	var token, file *kong.Flag
 	for _, flag := range ctx.Flags() {
@@ -79,7 +79,7 @@ func chooseToken(ctx *kong.Context) {
 	}
 }
 
-// token is nil where there is none.
+// token returns the bearer token, or nil if none is set.
 func (c credentials) token() (*worker.Token, error) {
 	switch {
 	case c.Token != "" && c.TokenFile != "":
@@ -92,14 +92,14 @@ func (c credentials) token() (*worker.Token, error) {
 	return nil, nil
 }
 
-// onThisMachine reports whether a HOST:PORT can be nowhere else.
+// onThisMachine reports whether a HOST:PORT can only be on this machine.
 func onThisMachine(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// dial is dial for the value of --addr.
+// dial connects to the value of --addr with these credentials.
 func (c credentials) dial(addr string) (*client, error) {
 	if err := checkHostPort("addr", addr); err != nil {
 		return nil, err

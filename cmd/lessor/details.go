@@ -7,31 +7,31 @@ import (
 	"text/tabwriter"
 )
 
-// details prints one thing as names and values.
+// details prints one thing as a list of names and values.
 type details struct{ w *tabwriter.Writer }
 
 func newDetails(w io.Writer) details {
 	return details{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
 }
 
-// add prints one value; an empty one is left out. The lines of a long text stay lines.
+// add prints one value, unless it is empty. A long text keeps its lines.
 func (d details) add(name, value string) {
 	if value == "" {
 		return
 	}
 	label := name + ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
-		if line != "" { // an empty line of a text is no missing value
+		if line != "" { // printable would make an empty line a dash
 			line = printable(line)
 		}
-		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, line) // Flush tells
+		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, line) // Flush returns the error
 		label = ""
 	}
 }
 
 func (d details) flush() error { return d.w.Flush() }
 
-// bytesText is a size in its largest fitting unit.
+// bytesText returns a size in the largest unit that fits.
 func bytesText(n uint64) string {
 	const unit = 1024
 	if n < unit {

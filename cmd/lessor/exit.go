@@ -57,7 +57,7 @@ func report(s streams, err error) int {
 	return f.code
 }
 
-// explain finds words and an exit code for any error.
+// explain returns the words and the exit code for any error.
 func explain(err error) *failure {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f
@@ -66,7 +66,7 @@ func explain(err error) *failure {
 		return fail(interrupted.exitCode(), "", "%v", interrupted)
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // who reads has seen enough
+		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // the reader of the output has seen enough
 	}
 	if f := explainStatus(err); f != nil {
 		return f

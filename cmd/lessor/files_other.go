@@ -2,5 +2,5 @@
 
 package main
 
-// openFiles is how many files the process may have open; 0: nobody knows.
+// openFiles returns how many files the process may have open; 0 means that it is not known.
 func openFiles() int { return 0 }

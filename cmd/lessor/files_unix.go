@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files the process may have open; the runtime has raised that as far as it may. 0: nobody knows.
+// openFiles returns how many files the process may have open; the runtime has raised that limit as far as it may. 0 means that it is not
+// known.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

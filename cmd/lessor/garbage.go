@@ -12,13 +12,13 @@ import (
 const (
 	// leastGarbage is how much is allocated between two collections at least, in bytes.
 	leastGarbage = 48 << 20
-	// quiet is how long after a collection without another one the memory of the garbage goes back to the system.
+	// quiet is how long no collection must have happened until the memory of the garbage is given back to the system.
 	quiet = time.Second
 )
 
-// collectLess spaces out the collections of a small heap, unless the environment says how often they are to be. By default there is one
-// once as much was allocated as lives: little lives in a coordinator, which a busy one allocates many times a second. One that has become
-// idle gives back what it held for that.
+// collectLess makes collections of a small heap rarer, unless the environment sets how often they are. By default there is one when as much
+// was allocated as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When it becomes
+// idle, it gives the additional memory back.
 func collectLess() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		p := &pacer{}
@@ -27,13 +27,13 @@ func collectLess() {
 	}
 }
 
-// pacer sets how far the heap may grow until the next collection, at each.
+// pacer sets at each collection how far the heap may grow until the next one.
 type pacer struct {
 	idle   *time.Timer
-	giving atomic.Bool // the collection under way gives memory back; it is no sign of work
+	giving atomic.Bool // the collection under way is by giveBack, and no sign of work
 }
 
-// cycle is garbage that each collection finds, and so learns of.
+// cycle is a piece of garbage: each collection finds it, and so calls pace.
 type cycle struct{ p *pacer }
 
 func (c *cycle) pace() {
@@ -51,5 +51,5 @@ func (p *pacer) giveBack() {
 	debug.FreeOSMemory()
 }
 
-// growth is by how many percent a heap with so many live bytes may grow: by leastGarbage, or else to the double.
+// growth returns by how many percent a heap with that many live bytes may grow: by leastGarbage, but at least to the double.
 func growth(live uint64) int { return int(max(100, leastGarbage*100/max(live, 1<<20))) }

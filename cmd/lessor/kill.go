@@ -4,5 +4,5 @@ package main
 
 import "github.com/lessor-dev/lessor/store"
 
-// killable is for tests of crashes, see kill_faults.go.
+// killable does something only in tests of crashes, see kill_faults.go.
 func killable(st store.Store) store.Store { return st }

@@ -11,8 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// killable ends this process by SIGKILL at the commit that LESSOR_FAULT_KILL names: "before put lease 3" or "after delete task 1" is the third
-// commit that puts a lease, or the first that deletes a task; before it begins, or after it is durable and before anybody is told.
+// killable makes the process end itself by SIGKILL at the commit that LESSOR_FAULT_KILL names: "before put lease 3" or "after delete task 1"
+// is the third commit that puts a lease, or the first that deletes a task. It ends before the commit begins, or after it is durable and before
+// anybody is told.
 func killable(st store.Store) store.Store {
 	text := os.Getenv("LESSOR_FAULT_KILL")
 	if text == "" {
@@ -25,7 +26,7 @@ func killable(st store.Store) store.Store {
 	return k
 }
 
-// killing is a store whose commits are counted.
+// killing is a store that counts its commits.
 type killing struct {
 	store.Store
 	when, change, keyspace string
@@ -45,8 +46,8 @@ func (k *killing) Begin(ctx context.Context) (store.Tx, error) {
 type killingTx struct {
 	store.Tx
 	store *killing
-	meant bool // it has a change of the kind
-	last  bool // and is the one that is named
+	meant bool // it has a change of the named kind
+	last  bool // it is the commit that is named
 }
 
 func (t *killingTx) Apply(b *store.Batch) {
@@ -73,7 +74,7 @@ func (t *killingTx) Sync() error {
 	return err
 }
 
-// meant reports whether b has a change of the kind.
+// meant reports whether b has a change of the named kind.
 func (k *killing) meant(b *store.Batch) bool {
 	for i := range b.Len() {
 		if op := b.At(i); op.Keyspace.String() == k.keyspace && op.Delete == (k.change == "delete") {

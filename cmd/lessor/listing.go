@@ -4,11 +4,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// listing prints things as rows of a table, or as lines of JSON.
+// listing prints a list, as rows of a table or as lines of JSON.
 type listing struct {
 	a     *app
 	table *table
-	// leftOut are paths of fields that the coordinator leaves out of lists.
+	// leftOut has the paths of fields that the coordinator leaves out in lists.
 	leftOut []string
 }
 
@@ -20,7 +20,7 @@ func newListing(a *app, heads ...string) *listing {
 	return l
 }
 
-// add prints m: its cells, or itself.
+// add prints m as JSON, or else the cells as a row.
 func (l *listing) add(m proto.Message, cells ...string) error {
 	if l.a.json {
 		return printJSON(l.a.out, m, l.leftOut...)

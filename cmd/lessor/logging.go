@@ -17,7 +17,7 @@ type logging struct {
 	Format string `enum:"auto,json,text" default:"auto" help:"Form of the log: json, text, or auto, which is text on a terminal."`
 }
 
-// logger writes to w.
+// logger returns a logger that writes to w.
 func (l logging) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
@@ -31,7 +31,7 @@ func (l logging) logger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, opts)), nil
 }
 
-// readable lets JSON have the words that the text form has: 1.5s and FAILED, not 1500000000 and 7.
+// readable gives JSON the same words as the text form: 1.5s and FAILED, not 1500000000 and 7.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Any().(type) {
 	case time.Duration:

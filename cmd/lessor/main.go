@@ -18,7 +18,7 @@ type streams struct {
 	err io.Writer
 }
 
-// note tells people a line. That nobody listens is no reason to fail.
+// note writes a line for people, and ignores errors.
 func (s streams) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.err, format+"\n", args...)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// mappers are how words of the command line become values. Kong's own hand strings through JSON, which silently replaces
-// what is not UTF-8, and take a negative number for a flag.
+// mappers turn words of the command line into values. Kong's own ones pass strings through JSON, which silently replaces what is not UTF-8, and
+// take a negative number for a flag.
 //
-// A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may hold any bytes. A field
-// whose zero stands for a default is tagged type:"positive", and a text that must not be empty type:"nonempty"; a file or directory without which
-// something else happens type:"file".
+// A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may contain any bytes. A field whose zero stands
+// for a default is tagged type:"positive", a text that must not be empty type:"nonempty", and the name of a file or directory whose absence has
+// a meaning type:"file".
 func mappers() []kong.Option {
 	own := kong.NewRegistry().RegisterDefaults()
 	options := []kong.Option{
@@ -38,7 +38,7 @@ func mappers() []kong.Option {
 	return options
 }
 
-// decodeBytes takes one value, or all that are left for a list, as they are.
+// decodeBytes takes one value as it is, or, for a list, all that are left.
 func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	if target.Kind() == reflect.Slice {
 		for _, token := range ctx.Scan.PopWhile(kong.Token.IsValue) {
@@ -53,7 +53,8 @@ func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// decodeFile takes the name of a file as it is. An empty one, of a variable of a script that is not set, would mean that none was named.
+// decodeFile takes the name of a file as it is. It refuses an empty one, such as from an unset variable in a script, which would mean that no
+// file was named.
 func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := decodeBytes(ctx, target); err != nil {
 		return err
@@ -64,10 +65,10 @@ func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// errEmpty is of a value that must say something.
+// errEmpty refuses an empty value.
 var errEmpty = errors.New("is empty")
 
-// missing says that what follows is no value, if it is none.
+// missing returns an error if the next word is not a value.
 func missing(ctx *kong.DecodeContext) error {
 	next := ctx.Scan.Peek()
 	switch {
@@ -97,7 +98,7 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
-// nonempty is for text where an empty one would mean that nothing was said.
+// nonempty is for text that must not be empty, because an empty one would mean that the flag was not given.
 type nonempty struct{ own *kong.Registry }
 
 func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -107,7 +108,7 @@ func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return text(m).Decode(ctx, target)
 }
 
-// number takes negative ones too, which look like short flags.
+// number also takes negative numbers, which look like short flags.
 type number struct{ own *kong.Registry }
 
 func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -146,7 +147,7 @@ func nounOf(t reflect.Type) string {
 	return "a whole number"
 }
 
-// positive is for numbers that must be more than 0: without the flag there is a default, and 0 must not mean that.
+// positive is for numbers that must be more than 0: without the flag there is a default, and 0 must not mean the default.
 type positive struct{ own *kong.Registry }
 
 func (m positive) Decode(ctx *kong.DecodeContext, target reflect.Value) error {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printJSON writes m on one line, fields named as in the protos, those at their default included; but not those that the
-// coordinator left out of m, which would look empty.
+// printJSON writes m on one line, with fields named as in the protos, including those at their default. It leaves out the fields that the coordinator
+// did not send: they would look empty.
 func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
@@ -27,7 +27,7 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if raw, err = without(raw, leftOut); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	// protojson adds spaces at random, so that nobody depends on its form; scripts get a stable one.
+	// protojson adds spaces at random, so that nobody depends on its output; scripts get a stable form.
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
@@ -37,11 +37,11 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	return err
 }
 
-// table prints rows in columns. Where a row is wider than the terminal, its last cell, which has the text, goes below it, and so does each column that
-// no row has room for. Elsewhere than on a terminal a row is a line.
+// table prints rows in columns. If a row is wider than the terminal, its last cell, which has the text, goes below it, and so does each column for
+// which no row has room. If the output is not a terminal, a row is always one line.
 type table struct {
 	w     io.Writer
-	width int // of the terminal; 0 is none
+	width int // of the terminal; 0: not a terminal
 	rows  [][]string
 }
 
@@ -51,7 +51,7 @@ func newTable(w io.Writer, heads ...string) *table {
 	return t
 }
 
-// widthOf is how many columns the terminal has that w writes to; 0 where it is none.
+// widthOf returns the number of columns of the terminal that w writes to, or 0 if it is not a terminal.
 func widthOf(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -85,7 +85,7 @@ func (t *table) flush() error {
 	return out.Flush()
 }
 
-// write prints a row; flush tells what goes wrong.
+// write prints a row; flush returns the error.
 func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 	beside := t.beside(widths)
 	var line strings.Builder
@@ -105,7 +105,7 @@ func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 	}
 }
 
-// beside is how many columns but the last stand beside each other: all, unless the terminal has no room for them.
+// beside returns how many columns, without the last one, stand side by side: all, unless the terminal has no room for them.
 func (t *table) beside(widths []int) int {
 	last := len(widths) - 1
 	if t.width == 0 {
@@ -121,7 +121,7 @@ func (t *table) beside(widths []int) int {
 	return last
 }
 
-// wrapped is a text in lines of at most width characters, or of one word.
+// wrapped returns a text in lines of at most width characters; a longer word has its own line.
 func wrapped(text string, width int) (lines []string) {
 	var line string
 	for _, word := range strings.Fields(text) {
@@ -138,14 +138,14 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces what would break a table or steer the terminal; an empty cell becomes a dash.
+// printable replaces what would break a table or control the terminal; an empty cell becomes a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return strings.Map(func(r rune) rune {
 		if r == '\t' {
-			return ' ' // it would open a column
+			return ' ' // a tab would begin a column
 		}
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return '?'
@@ -154,12 +154,12 @@ func printable(s string) string {
 	}, s)
 }
 
-// short is an enum value without its prefix: TASK_STATE_READY is READY.
+// short returns an enum value without its prefix: READY for TASK_STATE_READY.
 func short(value fmt.Stringer, prefix string) string {
 	return strings.TrimPrefix(value.String(), prefix)
 }
 
-// age is how long ago t was, in its largest unit.
+// age returns how long ago t was, in its largest unit.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -176,26 +176,26 @@ func age(t *timestamppb.Timestamp) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// zoneNow is the zone in which a table shows times. Its head names it once, so it is the same for all rows, also those of the other half
-// of the year.
+// zoneNow returns the time zone in which a table shows times. The head of the table names it once, so it is the same for all rows, also for times of
+// the other half of the year.
 func zoneNow() *time.Location {
 	return time.FixedZone(time.Now().Zone())
 }
 
-// inZone heads a column of times.
+// inZone returns the head of a column of times.
 func inZone(head string) string { return head + " (" + zoneNow().String() + ")" }
 
-// stamp is a point in time in a table.
+// stamp returns a time for a table.
 func stamp(t *timestamppb.Timestamp) string {
 	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04:05.000")
 }
 
-// minute is a point in time in a table where seconds do not matter.
+// minute returns a time for a table in which seconds do not matter.
 func minute(t *timestamppb.Timestamp) string {
 	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04")
 }
 
-// clock is a point in time for people, empty where there is none.
+// clock returns a time for people, or "" if there is none.
 func clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// progressText is how far an attempt is, with its gauges.
+// progressText says how far an attempt is, with its metrics.
 func progressText(p *lessorv1.Progress) string {
 	text := fmt.Sprintf("%.0f %%", p.GetFraction()*100)
 	for _, word := range []string{p.GetStage(), p.GetMessage()} {
@@ -26,7 +26,7 @@ func progressText(p *lessorv1.Progress) string {
 // shownLines is how many of the last lines of an attempt are shown; --json has all that are kept.
 const shownLines = 20
 
-// addFeedback shows what the present attempt, or else the last one that said anything, has said in the end.
+// addFeedback shows the last progress and output of the present attempt, or else of the last one that had any.
 func (d details) addFeedback(t *lessorv1.Task) {
 	p := t.GetProgress()
 	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {

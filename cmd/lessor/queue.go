@@ -55,7 +55,7 @@ func queueCells(q *lessorv1.Queue) []string {
 	}
 }
 
-// settingsText is what is set on a queue, in few words.
+// settingsText returns the settings of a queue in few words.
 func settingsText(q *lessorv1.Queue) string {
 	var set []string
 	if q.GetPaused() {

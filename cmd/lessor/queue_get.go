@@ -35,7 +35,7 @@ func (c queueGetCmd) Run(a *app) error {
 	})
 }
 
-// printQueue shows what a queue holds, then what is set on it.
+// printQueue shows what a queue holds, then its settings.
 func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d := newDetails(w)
 	d.add("queue", q.GetName())
@@ -76,7 +76,7 @@ func (d details) addSettings(q *lessorv1.Queue) {
 	d.add("retry policy", policyText(q.GetRetryPolicy()))
 }
 
-// policyText is what a policy sets, by the names of the fields.
+// policyText returns what a policy sets, with the names of the fields.
 func policyText(p *lessorv1.RetryPolicy) string {
 	var set []string
 	add := func(name string, value any, isSet bool) {

@@ -38,11 +38,11 @@ type queueResumeCmd struct {
 
 func (c queueResumeCmd) Run(a *app) error { return c.setPaused(a, c.remote, false) }
 
-// setPaused pauses or resumes every queue. One that is refused does not keep the others from being changed.
+// setPaused pauses or resumes every queue. If one is refused, the others are changed all the same.
 func (n queueNames) setPaused(a *app, r remote, paused bool) error {
 	return r.with(func(cl *client) error {
 		return changeEach(a, n.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
-			// An update would make a queue of that name, and who mistyped it would believe the right one paused.
+			// An update would create a missing queue, and a user who mistyped the name would believe that the right one is paused.
 			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {
 				return nil, "", err
 			}

@@ -10,7 +10,7 @@ import (
 // rate is a flag that holds grants per second: 5 or 5/s, 300/m, 1000/h or 50/d.
 type rate float64
 
-// rateUnits are what a rate can be told in, with the seconds of each, shortest first.
+// rateUnits are the units of a rate, with the seconds of each, shortest first.
 var rateUnits = []struct {
 	name    string
 	seconds float64
@@ -32,7 +32,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return errors.New("not a rate") // nounOf says what it must be
 }
 
-// rateText tells grants per second in the shortest unit in which there is at least one.
+// rateText returns grants per second in the shortest unit in which there is at least one.
 func rateText(perSecond float64) string {
 	unit := rateUnits[0]
 	for _, unit = range rateUnits {

@@ -12,9 +12,9 @@ type queueUpdateCmd struct {
 	Pause       bool               `xor:"pause" help:"Stop grants; what is leased goes on."`
 	Resume      bool               `xor:"pause" help:"Go on with grants."`
 	MaxInflight *uint32            `placeholder:"N" help:"Live leases at once; 0 is no limit."`
-	Rate        *rate              `placeholder:"RATE" help:"Grants in time, such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit."`
+	Rate        *rate              `placeholder:"RATE" help:"Limit on the rate of grants, such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit."`
 	Burst       uint32             `type:"positive" placeholder:"N" help:"Grants at once, with --rate (as many as it allows in a second, at least 1)."`
-	Weight      map[string]float64 `placeholder:"KEY=W" mapsep:"none" help:"Turns of a fairness key beside the others (1); 0 forgets the key. Repeatable."`
+	Weight      map[string]float64 `placeholder:"KEY=W" mapsep:"none" help:"Share of a fairness key in the turns, relative to the others (1); 0 forgets the key. Repeatable."`
 
 	retryFlags `embed:""`
 	ResetRetry bool `help:"Go back to the default retry policy."`

@@ -72,7 +72,8 @@ func (c restoreCmd) Run(a *app) error {
 	return a.line(done, done.String())
 }
 
-// checkReadable tells of a backup that cannot be read before anything is made of it; later, the data directory would be blamed.
+// checkReadable returns an error for a backup that cannot be read, before anything is made of it; later the error would blame the data
+// directory.
 func checkReadable(name string) error {
 	file, err := os.Open(name)
 	if err != nil {
@@ -81,12 +82,12 @@ func checkReadable(name string) error {
 	defer func() { _ = file.Close() }() // nothing was written
 	_, err = file.Read(make([]byte, 1)) // a directory can be opened
 	if errors.Is(err, io.EOF) {
-		return nil // it is no store, which is told as that
+		return nil // an empty file is not a store, and Restore says so
 	}
 	return err
 }
 
-// soundOrFail refuses a store in which something is wrong.
+// soundOrFail verifies a store, and returns an error if anything is wrong with it.
 func soundOrFail(st store.Store) (v verdict, err error) {
 	var first *finding
 	err = lookThrough(st, &v, func(f finding) error {
@@ -101,7 +102,7 @@ func soundOrFail(st store.Store) (v verdict, err error) {
 	return v, err
 }
 
-// beginEpoch makes the copy a store of its own (A11).
+// beginEpoch makes the copy a store of its own, with a new epoch (A11).
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch
 	err = st.View(func(r store.Reader) error {

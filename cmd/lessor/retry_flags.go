@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// retryFlags are a retry policy, of a task or of a queue.
+// retryFlags are the retry policy of a task or a queue.
 type retryFlags struct {
 	MaxAttempts       uint32        `type:"positive" placeholder:"N" help:"Failures after which a task is FAILED (5); 1 is no retry."`
 	MaxLosses         uint32        `type:"positive" placeholder:"N" help:"Lost leases after which a task is FAILED (3)."`
@@ -15,7 +15,7 @@ type retryFlags struct {
 	MaxBackoff        time.Duration `type:"positive" placeholder:"DURATION" help:"Longest wait between attempts (5m)."`
 }
 
-// policy leaves out what no flag sets.
+// policy returns the policy, without what no flag sets.
 func (f retryFlags) policy() *lessorv1.RetryPolicy {
 	return &lessorv1.RetryPolicy{
 		MaxAttempts:       f.MaxAttempts,

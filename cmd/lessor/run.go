@@ -87,7 +87,7 @@ func (c runCmd) Run(a *app) (err error) {
 	return c.conclude(a, summary, time.Since(began))
 }
 
-// check refuses what the coordinator would refuse later, when the data directory is bound to it.
+// check refuses what the coordinator would refuse later, when the data directory already holds the run.
 func (c runCmd) check() error {
 	if err := commandOf(c.Command).Check(); err != nil {
 		return fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
@@ -159,7 +159,7 @@ func (c runCmd) options() runner.Options {
 
 const hintRunDir = "name an empty directory, or one in which lessor run was before"
 
-// openError explains why a run cannot begin.
+// openError returns the words for a run that cannot begin.
 func openError(dir string, err error) error {
 	var (
 		changed *runner.ChangedError
@@ -193,12 +193,12 @@ func openError(dir string, err error) error {
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
-// screen keeps the progress bar apart from what else is on the terminal.
+// screen returns the screen, which keeps the progress bar apart from what else is on the terminal.
 func (c runCmd) screen(a *app) *runner.Screen {
 	return runner.NewScreen(a.out, a.err, isTerminal(a.err) && isTerminal(a.out))
 }
 
-// barWidth is nil where nobody would see a bar.
+// barWidth returns nil if nobody would see a bar.
 func barWidth(w io.Writer) func() int {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {
@@ -214,7 +214,7 @@ func barWidth(w io.Writer) func() int {
 	}
 }
 
-// record is what --json prints for a task.
+// record returns what --json prints for a task, or nil without --json.
 func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	if !a.json {
 		return nil
@@ -222,7 +222,7 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	return func(w io.Writer, t *lessorv1.Task) error { return printJSON(w, t) }
 }
 
-// stopped adds to an error how to go on.
+// stopped adds a hint to an error how to go on.
 func (c runCmd) stopped(err error) error {
 	f := *explain(err)
 	if f.hint == "" && c.Data != "" {
@@ -231,7 +231,7 @@ func (c runCmd) stopped(err error) error {
 	return &f
 }
 
-// conclude prints the summary. That lines failed is said by it and by the exit code.
+// conclude prints the summary. If lines failed, the exit code says so too.
 func (c runCmd) conclude(a *app, summary runner.Summary, took time.Duration) error {
 	if a.json {
 		if err := json.NewEncoder(a.err).Encode(summary); err != nil {
@@ -246,7 +246,7 @@ func (c runCmd) conclude(a *app, summary runner.Summary, took time.Duration) err
 	return nil
 }
 
-// release lets the data directory go, and removes one that was temporary.
+// release releases the data directory, and removes a temporary one.
 func (c runCmd) release(job *runner.Job) error {
 	if c.Data == "" {
 		return job.Remove()

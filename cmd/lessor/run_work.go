@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// runWork is one process's work on a run: a coordinator, a worker, and the run that is followed between them.
+// runWork is the work of one process on a run. Between a coordinator and a worker, it follows the run.
 type runWork struct {
 	runCmd
 	*app
@@ -21,7 +21,7 @@ type runWork struct {
 	screen *runner.Screen
 }
 
-// errWorkerEnded is why the following of a run ends when nobody works on it any more.
+// errWorkerEnded ends the following of a run when nobody works on it any more.
 var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
@@ -40,8 +40,8 @@ func (r *runWork) run() (runner.Summary, error) {
 	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
-// throughOther works with a coordinator that runs elsewhere. A run that is under way waits for it when it is away; to
-// begin with, it must be there.
+// throughOther works with a coordinator that runs elsewhere. The coordinator must be there at the beginning; later the run waits for it
+// when it is away.
 func (r *runWork) throughOther() (runner.Summary, error) {
 	cl, err := r.dial(r.Addr)
 	if err != nil {
@@ -59,7 +59,7 @@ func (r *runWork) throughOther() (runner.Summary, error) {
 	return summary, err
 }
 
-// giveUp cancels what nobody will resume. If it does not work out, the tasks stay, and an operator sees them.
+// giveUp cancels the tasks of a run that nobody will resume. If that fails, the tasks stay, and a note says so.
 func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServiceClient) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 	}
 }
 
-// giveUpTimeout bounds the cancelling of a run.
+// giveUpTimeout is how long the cancelling of a run may take.
 const giveUpTimeout = 10 * time.Second
 
 // workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends.
@@ -114,7 +114,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 	if err != nil {
 		return nil, fail(exitUsage, "", "%v", err)
 	}
-	tenant := "" // of an embedded coordinator
+	tenant := "" // that of an embedded coordinator
 	if r.Addr != "" {
 		tenant = r.Tenant
 	}
@@ -142,7 +142,7 @@ func (r *runWork) jobs() int {
 	return int(r.Jobs)
 }
 
-// logger shows what went wrong, and with --verbose everything, beside the progress bar.
+// logger returns a log that does not disturb the progress bar. It has only errors, or with --verbose everything.
 func (r *runWork) logger() *slog.Logger {
 	level := slog.LevelError
 	if r.Verbose {
@@ -151,7 +151,7 @@ func (r *runWork) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(r.screen, &slog.HandlerOptions{Level: level}))
 }
 
-// whyEnded is the cause that the following of the run ends with.
+// whyEnded returns the cause with which the following of the run ends.
 func (r *runWork) whyEnded(err error) error {
 	if cause := context.Cause(r.ctx); cause != nil {
 		return cause
@@ -162,12 +162,12 @@ func (r *runWork) whyEnded(err error) error {
 	return errWorkerEnded
 }
 
-// sayStopping tells what the first signal does.
+// sayStopping says what the first signal does.
 func (r *runWork) sayStopping() {
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// sayKept tells why nothing happens, which the log says only with --verbose, and when it goes on.
+// sayKept says why nothing happens, which the log says only with --verbose, and when the work goes on.
 func (r *runWork) sayKept(why string) {
 	if why == "" {
 		r.screen.Note("the coordinator gives new work again")

@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/reserve"
 )
 
-// serveCmd is lessor serve. A coordinator runs without a person, so that its settings have the shortest names.
+// serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
 type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
@@ -30,7 +30,7 @@ type serveCmd struct {
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
 	Insecure bool         `help:"Listen off loopback although there is no TLS."`
 	Access   accessFlags  `embed:""`
-	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases of before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
+	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases from before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
 	Log      logging      `embed:"" prefix:"log-"`
 	Limit    limits       `embed:"" prefix:"limit-"`
 	Session  sessionFlags `embed:"" prefix:"session-"`
@@ -110,8 +110,8 @@ var recoveries = map[string]engine.Recovery{
 	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
 }
 
-// settings are those of the coordinator, checked before anything of the machine is touched: no port is taken and no store made for
-// settings that are wrong.
+// settings returns the configuration of the coordinator. It is checked before anything on the machine changes: no port is taken and no
+// store is made with wrong settings.
 func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error) {
 	switch {
 	case c.Data == "":
@@ -151,7 +151,7 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 	return cfg, nil
 }
 
-// listen opens a listener. Off loopback there must be TLS (X1), and with it someone to ask who calls.
+// listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1), or --insecure.
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	if err := checkHostPort(flag, addr); err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (c serveCmd) listenHTTP() (net.Listener, error) {
 	return c.listen("http", c.HTTP)
 }
 
-// withoutOp is a network error without the operation and address that the message names already.
+// withoutOp returns a network error without the operation and address, which the message has already.
 func withoutOp(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
@@ -209,10 +209,10 @@ func announce(a *app, grpcLis, httpLis net.Listener) error {
 	return err
 }
 
-// maxReserve is the most room that can be kept, in MiB.
+// maxReserve is the most disk space that can be kept back, in MiB.
 const maxReserve = 1 << 20
 
-// reserve keeps room on the disk of the store, and tells when there is no more.
+// reserve keeps back space on the disk of the store. full reports whether nothing beyond that is left.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(c.Data)
@@ -221,7 +221,7 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	return reserve.Guard(st, r), r.Full, nil
 }
 
-// withStore calls use with the store in dir and closes it. Where the disk is full, the start takes the room that was kept for that.
+// withStore calls use with the store in dir, and closes it. If the disk is full, the start uses the space that was kept back.
 func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
@@ -235,7 +235,7 @@ func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (
 	return use(st)
 }
 
-// newError explains why there is no coordinator of settings that are right.
+// newError returns the words for a coordinator that cannot be made although the settings are right.
 func newError(dir string, err error) error {
 	if errors.As(err, new(*store.CommitError)) {
 		return storeFailed(err)
@@ -243,7 +243,7 @@ func newError(dir string, err error) error {
 	return storeError(dir, err)
 }
 
-// storeFailed is the end of a process that cannot know any more what is in its store.
+// storeFailed returns the error with which a process ends that does not know any more what is in its store.
 func storeFailed(err error) error {
 	if errors.As(err, new(*store.DamagedError)) {
 		return fail(exitStore, hintDamaged, "%v", err)
@@ -251,7 +251,7 @@ func storeFailed(err error) error {
 	return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
 }
 
-// serveError explains how serving ended.
+// serveError returns the error with which serving ended, or nil if it was stopped.
 func serveError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):

@@ -8,10 +8,10 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// accessFlags say who may come in, and how (X1). Their variables have names of their own: clients use the shorter ones.
+// accessFlags say who may come in, and how (X1). Their environment variables have names of their own, because clients use the shorter ones.
 type accessFlags struct {
 	Auth       bool          `help:"Ask every caller for a token or a client certificate; lessor token create --data makes the first token."`
-	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"What tokens must be for; coordinators whose stores are copies of each other want different ones."`
+	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must be for; coordinators whose stores are copies of each other need different ones."`
 	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
 	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
 	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Take client certificates of these authorities as credentials; implies --auth."`
@@ -19,12 +19,12 @@ type accessFlags struct {
 	Retention  time.Duration `name:"audit-retention" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
 
-// safe reports whether a listener may be where others reach it.
+// safe reports whether a listener may be on an address that others can reach.
 func (f accessFlags) safe() bool { return f.Cert != "" && f.asks() }
 
 func (f accessFlags) asks() bool { return f.Auth || f.ClientCA != "" }
 
-// apply reads the certificates and says what to ask of callers.
+// apply reads the certificates, and sets which credentials callers need.
 func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):

@@ -16,13 +16,13 @@ type quotaFlags struct {
 	QuotaTenant     map[string]string `placeholder:"TENANT.LIMIT=VALUE" help:"The same for one tenant: acme.calls=50/s, or acme.credential.calls=5/s for each of its credentials. Repeatable."`
 }
 
-// maxFlags bound what is open before anybody has said who calls (X5).
+// maxFlags bound the connections that may be open (X5).
 type maxFlags struct {
 	Connections          int `type:"positive" placeholder:"N" help:"Connections to both listeners at once (50000, or what the process may open less 500)."`
 	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Of these from one address (half of them)."`
 }
 
-// keptBack are the files that connections leave to the store and the rest of the process.
+// keptBack is how many of the files that the process may open connections leave to the store and everything else.
 const keptBack = 500
 
 func (f maxFlags) connections() porch.Connections {
@@ -33,7 +33,7 @@ func (f maxFlags) connections() porch.Connections {
 	return c
 }
 
-// credentialKey stands between the tenant and the limit of one of its credentials.
+// credentialKey is between the tenant and the name of a limit for each of its credentials.
 const credentialKey = ".credential"
 
 func (f quotaFlags) read() (c quota.Config, err error) {
@@ -103,7 +103,7 @@ func setLimit(l *quota.Limits, which quota.Limit, value string) error {
 	return nil
 }
 
-// readRate reads a rate, with a burst of its own or without.
+// readRate reads a rate, with or without a burst.
 func readRate(value string) (r quota.Rate, ok bool) {
 	text, burst, bursts := strings.Cut(value, ":")
 	var perSecond rate

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 )
 
-// sessionFlags say what the coordinator asks of workers that have a stream.
+// sessionFlags say what the coordinator expects of workers on a stream.
 type sessionFlags struct {
 	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker is to send a heartbeat (10s)."`
 	IdleTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a session may go without any frame (1m, or six heartbeat intervals)."`
@@ -16,7 +16,7 @@ type sessionFlags struct {
 	ResourceWait      time.Duration `type:"positive" placeholder:"DURATION" help:"How long a task waits for a worker that holds its resources and is gone (1m)."`
 }
 
-// healthFlags say from where on a worker is not well (W9).
+// healthFlags say when a worker counts as not well (W9).
 type healthFlags struct {
 	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose memory is so full (90), until it is 5 points lower."`
 	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose disk is so full (95), until it is 5 points lower."`
@@ -34,7 +34,7 @@ func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 	}, err
 }
 
-// tenants reads the thresholds of single tenants.
+// tenants reads the thresholds for single tenants.
 func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	all := map[string]session.Thresholds{}
 	for name, value := range h.Tenant {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// catchSignals lets a command end in order: the first signal to stop ends ctx, the second ends now. Commands that only
-// ask and print do without, and die of the signal.
+// catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.now. Commands that only ask and print do not call it,
+// and die of the signal.
 func (a *app) catchSignals() (release func()) {
 	soft, softly := context.WithCancelCause(a.ctx)
 	hard, hardly := context.WithCancelCause(a.now)
 	a.ctx, a.now = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup had its reason
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it on purpose
 		signal.Notify(received, syscall.SIGHUP)
 	}
-	// Caught, a broken pipe is an error of the write, after which there is an orderly end.
+	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends gracefully.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)
 	go heed(received, done, softly, hardly)
@@ -30,10 +30,11 @@ func (a *app) catchSignals() (release func()) {
 	}
 }
 
-// echo is how long after a signal the same one may come again and count as one: timeout sends it to its command, and at once to the group that the command is in.
+// echo is how long after a signal the same signal may come again and count as one: timeout sends it to its command, and at once to the command's process
+// group too.
 const echo = 100 * time.Millisecond
 
-// heed ends the one context with the first signal, the other one with the second.
+// heed ends one context with the first signal, and the other one with the second.
 func heed(received <-chan os.Signal, done <-chan struct{}, softly, hardly context.CancelCauseFunc) {
 	var first os.Signal
 	var at time.Time
@@ -59,7 +60,7 @@ type interruptedError struct{ signal os.Signal }
 
 func (e *interruptedError) Error() string { return "stopped by a signal: " + e.signal.String() }
 
-// exitCode is the one that shells give to a program that died of the signal.
+// exitCode returns the code that shells give to a program that died of the signal.
 func (e *interruptedError) exitCode() int {
 	if number, ok := e.signal.(syscall.Signal); ok {
 		return 128 + int(number)

@@ -10,7 +10,7 @@ import (
 // size is a flag that holds bytes: 65536, 512KiB, 1MiB or 2GB.
 type size int
 
-// sizeUnits are what a size can be told in, with the bytes of each.
+// sizeUnits are the units of a size, with the bytes of each.
 var sizeUnits = map[string]int64{
 	"": 1, "b": 1,
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
@@ -34,7 +34,7 @@ func (m *mebibytes) UnmarshalText(text []byte) error {
 	return err
 }
 
-// parseSize reads a whole number and its unit, plain where it has none. Upper and lower case are one.
+// parseSize reads a whole number with a unit; without one, the unit is plain bytes. Upper and lower case mean the same.
 func parseSize(text string, plain int64) (int, error) {
 	digits := strings.TrimRight(text, " bBkKmMgGtTiI")
 	n, err := strconv.ParseInt(digits, 10, 64)

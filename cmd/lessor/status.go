@@ -39,7 +39,7 @@ func (c statusCmd) Run(a *app) error {
 	})
 }
 
-// quotaText tells what is used of a limit; empty where there is none, and nothing to tell.
+// quotaText says how much of a limit is used, or "" if there is no limit.
 func quotaText(q *lessorv1.Quota) string {
 	switch {
 	case q.GetValue() == "none":

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// explainStatus puts an error of the coordinator into words; nil where err is none.
+// explainStatus returns the words for an error of the coordinator, or nil if err is not one.
 func explainStatus(err error) *failure {
-	var answer interface{ GRPCStatus() *status.Status } // status.FromError would add what is wrapped around it
+	var answer interface{ GRPCStatus() *status.Status } // status.FromError would add the text of errors that wrap it
 	if !errors.As(err, &answer) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func explainStatus(err error) *failure {
 
 const hintCredential = `show a good one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
 
-// missingHint says where the names are of what is there.
+// missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {
 	switch reasonOf(s) {
 	case "TASK_NOT_FOUND":
@@ -72,7 +72,7 @@ func missingHint(s *status.Status) string {
 	return ""
 }
 
-// reasonOf is the coordinator's word for an error; empty where the error is not its own.
+// reasonOf returns the coordinator's reason for an error, or "" if the error is not its own.
 func reasonOf(s *status.Status) string {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -82,12 +82,12 @@ func reasonOf(s *status.Status) string {
 	return ""
 }
 
-// quotaUsedUp tells what a quota refuses from overload.
+// quotaUsedUp reports whether a quota refused the call; else the coordinator is overloaded.
 func quotaUsedUp(s *status.Status) bool {
 	return strings.HasPrefix(reasonOf(s), "QUOTA_")
 }
 
-// violations lists the bad fields, one a line.
+// violations lists the bad fields, one on each line.
 func violations(s *status.Status) string {
 	var lines []string
 	for _, detail := range s.Details() {
@@ -103,7 +103,7 @@ func violations(s *status.Status) string {
 	return strings.Join(lines, "\n")
 }
 
-// waitHint prefers the coordinator's own word on when to come back.
+// waitHint tells the wait that the coordinator asked for, or else otherwise.
 func waitHint(s *status.Status, otherwise string) string {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
@@ -113,7 +113,7 @@ func waitHint(s *status.Status, otherwise string) string {
 	return otherwise
 }
 
-// existsHint names the task that took the place.
+// existsHint names the task that exists already.
 func existsHint(s *status.Status) string {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetMetadata()["task_id"] != "" {
@@ -123,7 +123,7 @@ func existsHint(s *status.Status) string {
 	return ""
 }
 
-// sizes are what gRPC says of a message that one side does not take, of which the code alone says the same as of overload.
+// sizes matches gRPC's message about a message that is too large. The code alone does not tell this from overload.
 var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
 
 // tooLarge returns the size and the limit of a message, in bytes.
@@ -135,7 +135,7 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 	return found[1], found[2], true
 }
 
-// dialProblem leaves of gRPC's nested message about a failed connection what tells the user something, and says what to do.
+// dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
 	const running = `is the coordinator running? start one with "lessor serve", or name another with --addr`
 	if _, after, found := strings.Cut(message, "Error while dialing: "); found {

@@ -10,7 +10,7 @@ import (
 
 const hintDamaged = "restore the data directory from a backup; keep the damaged one to have it looked at"
 
-// storeError explains why a store cannot be opened.
+// storeError returns the words for a store that cannot be opened.
 func storeError(dir string, err error) error {
 	var (
 		inUse   *store.InUseError

@@ -13,8 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitCmd is lessor submit. Values are checked by the coordinator, so that there is one set of rules; only a 0 that would
-// mean a default there is refused here.
+// submitCmd is lessor submit. The coordinator checks the values, so that there is one set of rules; this command only refuses a 0 that
+// would mean the default.
 type submitCmd struct {
 	remote `embed:""`
 
@@ -38,8 +38,8 @@ type submitCmd struct {
 	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
 	Retention         time.Duration `type:"positive" placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
 	ConcurrencyKey    string        `placeholder:"KEY" help:"Tasks of the workspace that share it are limited in how many are leased at a time."`
-	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"How many that are (1); the smallest limit among those that hold the key counts."`
-	FairnessKey       string        `placeholder:"KEY" help:"Turns within the queue are taken by it; see lessor queue update --weight."`
+	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"How many of them may be leased at a time (1); the smallest limit among those that hold the key counts."`
+	FairnessKey       string        `placeholder:"KEY" help:"Tasks with different keys take turns within the queue; see lessor queue update --weight."`
 
 	retryFlags     `embed:""`
 	placementFlags `embed:""`
@@ -110,7 +110,7 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 	return spec, c.apply(spec)
 }
 
-// payload is the text itself, or what a file holds.
+// payload returns the text itself, or the contents of the file that it names.
 func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	name, isFile := strings.CutPrefix(c.Payload, "@")
 	switch {
@@ -129,7 +129,7 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 
 const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
 
-// readPayload reads everything up to what fits into a message; the exact limit is the coordinator's to say.
+// readPayload reads up to the most that any coordinator takes; the coordinator checks the exact limit.
 func readPayload(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPayload+1))
 	if err != nil {
@@ -141,7 +141,8 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// aboutPayload says what to do about a payload that is too large, and names it where the whole message was, and was not looked into.
+// aboutPayload says what to do about a payload that is too large. It names the payload if the whole message was refused, before a field was
+// looked at.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
 		return fail(exitUsage, largeHint, "task.payload: has %d bytes; a whole message may have %s", len(spec.GetPayload()), limit)
@@ -153,7 +154,7 @@ func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	return err
 }
 
-// span is a Duration; absent for 0, which means the default.
+// span converts a duration; 0, which means the default, is nil.
 func span(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

@@ -23,7 +23,7 @@ type placementFlags struct {
 	Middleware []string `sep:"none" placeholder:"NAME" help:"What is mounted on this task, for people. Repeatable, outermost first."`
 }
 
-// apply puts the flags into spec.
+// apply puts the flags into the spec.
 func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
 	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 {
 		spec.Requirements = &lessorv1.Requirements{

@@ -20,7 +20,7 @@ type taskCmd struct {
 	Watch   taskWatchCmd   `cmd:"" help:"Follow the events of a task or a run."`
 }
 
-// changeEach makes one call for every task or queue. One that is refused does not keep the others from being changed.
+// changeEach makes one call for every task or queue. If one is refused, the others are changed all the same.
 func changeEach(a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
 	var refused []*failure
 	for _, id := range ids {
@@ -35,7 +35,7 @@ func changeEach(a *app, ids []string, call func(ctx context.Context, id string) 
 	return joined(refused)
 }
 
-// about explains an error that came of one task or queue, and says which. An empty id names none.
+// about explains an error about one task or queue, and says which. It returns nil for nil.
 func about(id string, err error) error {
 	if err == nil {
 		return nil
@@ -43,7 +43,7 @@ func about(id string, err error) error {
 	return naming(id, err)
 }
 
-// naming is about for an error that there is.
+// naming is about for an error that is not nil. An empty id names nothing.
 func naming(id string, err error) *failure {
 	f := *explain(err)
 	if strings.Contains(f.text, id) {
@@ -53,7 +53,7 @@ func naming(id string, err error) *failure {
 	return &f
 }
 
-// taskLeftOut is what an answer with a task does not have, unless it was asked for the task.
+// taskLeftOut is what an answer with a task does not have, unless the task itself was asked for.
 var taskLeftOut = []string{"task.spec.payload"}
 
 func printChange(a *app, answer proto.Message, line string) error {
@@ -64,7 +64,7 @@ func printChange(a *app, answer proto.Message, line string) error {
 	return err
 }
 
-// joined is all failures as one, with the first one's exit code and hint.
+// joined returns all failures as one, with the exit code and hint of the first.
 func joined(failures []*failure) error {
 	if len(failures) == 0 {
 		return nil

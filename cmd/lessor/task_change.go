@@ -120,7 +120,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 	})
 }
 
-// withForce says how to delete a task that a worker holds, which is the one state in which a task is not deleted.
+// withForce adds how to delete a task that a worker holds. That is the only state in which deleting a task is refused.
 func withForce(err error) error {
 	if status.Code(err) != codes.FailedPrecondition {
 		return err

@@ -8,7 +8,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// addDiscarded tells of results that came too late, and of the one that was adopted.
+// addDiscarded shows the results that came too late, and which one was adopted.
 func (d details) addDiscarded(t *lessorv1.Task) {
 	if n := t.GetAdoptedAttempt(); n != 0 {
 		d.add("adopted", fmt.Sprintf("the late result of attempt %d is the output", n))

@@ -89,7 +89,7 @@ func printStory(w io.Writer, l *lessorv1.LeaseStory) error {
 	return d.flush()
 }
 
-// causeText is the cause in the word of the contract, then in those of people.
+// causeText returns the cause in the word of the contract, then in words for people.
 func causeText(l *lessorv1.LeaseStory) string {
 	text := short(l.GetCause(), "REASON_")
 	switch l.GetCause() {
@@ -112,7 +112,7 @@ func causeText(l *lessorv1.LeaseStory) string {
 	return text
 }
 
-// silence is how long before its end a lease was last heard of.
+// silence returns how long before its end a lease was last heard of.
 func silence(l *lessorv1.LeaseStory) time.Duration {
 	last := l.GetGrantedAt().AsTime()
 	for _, at := range []*timestamppb.Timestamp{l.GetAckedAt(), l.GetStartedAt(), l.GetHeartbeatAt()} {
@@ -158,7 +158,7 @@ func clockOrNever(t *timestamppb.Timestamp) string {
 	return clock(t)
 }
 
-// relative is a point in time with how far it is from here; empty where there is none.
+// relative returns a time, with how far it is from now, or "" if there is none.
 func relative(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -169,7 +169,7 @@ func relative(t *timestamppb.Timestamp) string {
 	return fmt.Sprintf("%s, %s ago", clock(t), spanText(time.Since(t.AsTime())))
 }
 
-// spanText keeps as much of a span as people care for.
+// spanText returns a duration, rounded to what people care for.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Second:

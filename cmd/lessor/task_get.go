@@ -50,7 +50,7 @@ func (c taskGetCmd) Run(a *app) error {
 	})
 }
 
-// writeOutput refuses to write nothing where the output is not there yet, or lies elsewhere.
+// writeOutput writes the output of a task. It returns an error if there is no output yet, or if it is stored elsewhere.
 func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	if t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
 		hint := fmt.Sprintf("\"lessor task watch %s\" waits for its end", t.GetTaskId())
@@ -62,7 +62,7 @@ func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
 }
 
-// writeResult writes the output of what, unless that lies elsewhere.
+// writeResult writes an output, or returns an error if it is stored elsewhere; what names the result.
 func writeResult(w io.Writer, what string, output []byte, artifacts []*lessorv1.Artifact) error {
 	var elsewhere []string
 	for _, artifact := range artifacts {
@@ -178,7 +178,7 @@ func artifactText(a *lessorv1.Artifact) string {
 	return text
 }
 
-// preview shows the begin of a text, which --output and --payload show whole, or the size of anything else.
+// preview returns the beginning of a text, which --output and --payload show as a whole, or the size of anything else.
 func preview(data []byte) string {
 	const shown, lines = 200, 10
 	size := bytesText(uint64(len(data)))
@@ -226,7 +226,7 @@ func historyCells(e *lessorv1.HistoryEvent) []string {
 	}
 }
 
-// eventName says with a refusal what was refused.
+// eventName returns the name of an event; for a refusal also what was refused.
 func eventName(e *lessorv1.HistoryEvent) string {
 	name := short(e.GetType(), "HISTORY_EVENT_TYPE_")
 	if e.GetRefusedKind() != lessorv1.RefusedKind_REFUSED_KIND_UNSPECIFIED {
@@ -235,7 +235,7 @@ func eventName(e *lessorv1.HistoryEvent) string {
 	return name
 }
 
-// why is the reason and the detail of an event, as far as there are any.
+// why returns the reason and the detail of an event, if it has them.
 func why(e *lessorv1.HistoryEvent) string {
 	var parts []string
 	if v := e.GetRefusedVerdict(); v != lessorv1.Verdict_VERDICT_UNSPECIFIED {
@@ -244,7 +244,7 @@ func why(e *lessorv1.HistoryEvent) string {
 	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
 		parts = append(parts, short(r, "REASON_"))
 	}
-	// The detail of a grant is the id of a session, for which there is --json.
+	// The detail of a grant is the id of the session, which --json shows.
 	if d := e.GetDetail(); d != "" && e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
 		parts = append(parts, d)
 	}

@@ -49,7 +49,7 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for left := int(min(c.Limit, math.MaxInt)); ; {
 		if c.Limit > 0 {
-			req.PageSize = uint32(min(left+1, maxPage)) // one more tells whether there are more
+			req.PageSize = uint32(min(left+1, maxPage)) // one more than wanted shows whether there are more
 		}
 		page, err := cl.tasks.ListTasks(a.ctx, req)
 		if err != nil {
@@ -84,7 +84,7 @@ func taskCells(t *lessorv1.Task) []string {
 	}
 }
 
-// clipped keeps a table readable.
+// clipped shortens a text, so that a table stays readable.
 func clipped(s string) string {
 	const width = 60
 	if runes := []rune(s); len(runes) > width {

@@ -46,7 +46,7 @@ func refText(ref *lessorv1.ResourceRef) string {
 	return text
 }
 
-// addTrace shows where a task stands among those of its run.
+// addTrace shows the position of a task among those of its run.
 func (d details) addTrace(t *lessorv1.Task) {
 	meta := t.GetSpec().GetTraceMeta()
 	if host := meta.GetHostNodeId(); host != "" {

@@ -4,14 +4,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskSelection is which tasks a command changes: those that are named, or those that a filter selects.
+// taskSelection says which tasks a command changes: those that are named, or those that a filter selects.
 type taskSelection struct {
 	TaskID     []string `arg:"" optional:"" help:"Tasks to change."`
 	taskFilter `embed:""`
 	All        bool `help:"Every task of the workspace."`
 }
 
-// selected is the filter; nil where tasks are named.
+// selected returns the filter, or nil if tasks are named.
 func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) {
 	switch {
 	case len(s.TaskID) > 0 && (s.isSet() || s.All):

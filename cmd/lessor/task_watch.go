@@ -107,7 +107,7 @@ func historyText(e *lessorv1.HistoryEvent) string {
 	return text
 }
 
-// ofResult leads from an adoption to its attempt.
+// ofResult returns the words between an adoption and its attempt.
 func ofResult(e *lessorv1.HistoryEvent) string {
 	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED {
 		return "result of "
@@ -115,7 +115,7 @@ func ofResult(e *lessorv1.HistoryEvent) string {
 	return ""
 }
 
-// role leads to the actor, who did it, or from whom the coordinator refused it.
+// role returns the word in front of the actor: who did it, or whose report was refused.
 func role(e *lessorv1.HistoryEvent) string {
 	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
 		return "from"

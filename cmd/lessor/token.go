@@ -46,12 +46,12 @@ Examples:
 
 func (c tokenCreateCmd) Run(a *app) error {
 	var out *unfinished
-	if c.Out != "" { // a token that cannot be written is not issued
+	if c.Out != "" { // first: no token is issued that cannot be written
 		var err error
 		if out, err = newFile(c.Out, true); err != nil {
 			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
 		}
-		defer func() { _ = out.discard() }() // gone, if all went well
+		defer func() { _ = out.discard() }() // does nothing if the file was kept
 	}
 	made, err := c.create(a)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c tokenListCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
-			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: each of its keys that is missing has retired
+			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page, so that a key of the page that is missing has retired
 			if err != nil {
 				return err
 			}
@@ -128,9 +128,9 @@ func (c tokenListCmd) Run(a *app) error {
 	})
 }
 
-// tokenCells shows a token, which ends with its key at the latest.
+// tokenCells returns the row of a token. A token ends with its key at the latest.
 func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Time) []string {
-	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate, of which nothing is known but that it was revoked
+	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate; only that it was revoked is known
 		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), "", t.GetIssuedBy()}
 	}
 	ends := t.GetExpiresAt()

@@ -9,14 +9,14 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// unfinished is a file that gets its name when all of it is on the disk, in one step. Until then it has one that says what it is.
+// unfinished is a file that gets its name in one step, when all of it is on the disk. Until then its name says that it is partial.
 type unfinished struct {
 	*os.File
 	name  string
-	force bool // replaces what has the name
+	force bool // may replace a file that has the name
 }
 
-// newFile begins a file. One that is there already is refused before anything is done, unless by force.
+// newFile begins a file. It refuses a name that exists already before anything is done, unless force is set.
 func newFile(name string, force bool) (*unfinished, error) {
 	there, err := os.Lstat(name)
 	switch {
@@ -25,7 +25,7 @@ func newFile(name string, force bool) (*unfinished, error) {
 	case err == nil && !force:
 		return nil, existsError(name)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // for its owner alone
+	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // only its owner may read it
 	if err != nil {
 		return nil, writeError(name, err)
 	}
@@ -64,7 +64,7 @@ func (u *unfinished) keep() error {
 	return nil
 }
 
-// rename makes the new name durable. A link fails where a rename would replace what came there meanwhile.
+// rename gives the file its name, durably. Unlike a rename, a link fails if somebody made a file of that name meanwhile.
 func (u *unfinished) rename() (err error) {
 	if u.force {
 		err = os.Rename(u.Name(), u.name)
@@ -74,9 +74,9 @@ func (u *unfinished) rename() (err error) {
 	return errors.Join(err, durable.SyncDir(filepath.Dir(u.name)))
 }
 
-// discard removes what has no name yet; kept files stay.
+// discard removes a file that was not kept; it does nothing to one that was.
 func (u *unfinished) discard() error {
-	_ = u.Close() // twice, if it was kept
+	_ = u.Close() // closed already, if it was kept
 	if err := os.Remove(u.Name()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

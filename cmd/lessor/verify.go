@@ -45,7 +45,7 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s %s: %s", f.Keyspace, f.Key, f.Problem)
 }
 
-// verdict is the last line.
+// verdict is the last line of lessor verify.
 type verdict struct {
 	Format   uint32 `json:"format"`
 	Epoch    uint32 `json:"epoch"`
@@ -60,7 +60,7 @@ func (v verdict) String() string {
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
 }
 
-// counted is a number of things of that name.
+// counted returns a number with a noun, in the plural unless it is 1.
 func counted(n uint64, name string) string {
 	if n != 1 {
 		name += "s"
@@ -86,7 +86,7 @@ func (c verifyCmd) Run(a *app) error {
 	return nil
 }
 
-// line prints v as JSON, or the text.
+// line prints v as JSON, or else the text.
 func (a *app) line(v any, text string) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(v)
@@ -95,7 +95,7 @@ func (a *app) line(v any, text string) error {
 	return err
 }
 
-// verifyStore looks through a store and calls found with all that is wrong. The error says why there was nothing to look at.
+// verifyStore verifies a store and calls found with everything that is wrong. The error says why the store cannot be verified.
 func verifyStore(path string, v *verdict, found func(finding) error) (err error) {
 	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
 	if f, broken := brokenStore(err); broken {
@@ -108,7 +108,7 @@ func verifyStore(path string, v *verdict, found func(finding) error) (err error)
 	return lookThrough(st, v, found)
 }
 
-// lookThrough calls found with all that is wrong in an open store, until that fails.
+// lookThrough verifies an open store and calls found with everything that is wrong, until found returns an error.
 func lookThrough(st store.Store, v *verdict, found func(finding) error) error {
 	var printing error
 	err := st.View(func(r store.Reader) (err error) {
@@ -134,7 +134,7 @@ func findingOf(f verify.Finding) finding {
 	return out
 }
 
-// brokenStore turns the errors of opening a store that are findings into one.
+// brokenStore converts an error of opening a store to a finding, if it says that the store is broken.
 func brokenStore(err error) (f finding, broken bool) {
 	var damaged *store.DamagedError
 	var corrupt *store.CorruptError

@@ -34,17 +34,17 @@ func versionLine() string {
 	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), protocolVersion, store.Current().Format(), runtime.Version())
 }
 
-// versionFlag is --version: what lessor version says, wherever it stands on the line.
+// versionFlag is --version. It prints what lessor version prints, wherever it is on the command line.
 type versionFlag bool
 
-// BeforeReset is called as soon as the flag was seen, whatever else is missing.
+// BeforeReset is called as soon as the flag is seen, whatever else is missing.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
 	_, err := fmt.Fprintln(k.Stdout, versionLine())
 	k.Exit(exitOK)
 	return err
 }
 
-// buildVersion is the release, else the module version or the commit that the go command recorded, else "devel".
+// buildVersion returns the release, else the module version or the commit that the go command recorded, else "devel".
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -59,7 +59,7 @@ func buildVersion() string {
 	return "devel" + revision(info)
 }
 
-// revision is "+" and the commit of a build in a checkout, else empty.
+// revision returns "+" and the commit of a build in a checkout, or "".
 func revision(info *debug.BuildInfo) string {
 	const shown = 12
 	var commit, mark string

@@ -24,7 +24,7 @@ func (w *when) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// timestamp is absent where the flag was not given.
+// timestamp returns nil if the flag was not given.
 func (w when) timestamp() *timestamppb.Timestamp {
 	if w.IsZero() {
 		return nil

@@ -37,7 +37,7 @@ func without(object []byte, paths []string) ([]byte, error) {
 	return append(append([]byte("{"), bytes.Join(kept, []byte(","))...), '}'), nil
 }
 
-// descend says what paths mean for the member of that name: it goes, or some of what is below it.
+// descend says what the paths mean for the member of that name: whether it is dropped, or else which paths below it are.
 func descend(paths []string, name string) (drop bool, below []string) {
 	for _, path := range paths {
 		first, rest, deeper := strings.Cut(path, ".")
@@ -52,5 +52,5 @@ func descend(paths []string, name string) (drop bool, below []string) {
 	return drop, below
 }
 
-// quoted is the name of a member with its colon. Names of fields need no escapes.
+// quoted returns the name of a member with its quotes and colon. Names of fields need no escapes.
 func quoted(name string) []byte { return []byte(`"` + name + `":`) }

@@ -86,7 +86,7 @@ func stateOfAll(all []*lessorv1.Worker) string {
 	return short(all[0].GetState(), "WORKER_STATE_")
 }
 
-// workersLine sums up the sessions of a worker.
+// workersLine returns one line about all sessions of a worker.
 func workersLine(name, state string, all []*lessorv1.Worker) string {
 	leases := uint32(0)
 	for _, w := range all {

@@ -93,8 +93,8 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	return cfg
 }
 
-// sayHints writes to the log what to do where no connection comes about, once until there is something else to do: the worker tells only what
-// it sees, in words that are no flags.
+// sayHints returns a function that logs a hint when no connection can be made, and again only when the hint changes. The worker itself
+// reports only what it sees, and does not know the flags.
 func sayHints(log *slog.Logger) func(error) {
 	var last atomic.Value
 	return func(err error) {
@@ -127,7 +127,7 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 	return handler, nil
 }
 
-// checkJobs refuses more than a session can have; 0 is the default.
+// checkJobs refuses more jobs than a session can have slots; 0 is the default.
 func checkJobs(n uint) error {
 	const most = 10_000
 	if n > most {
@@ -136,7 +136,7 @@ func checkJobs(n uint) error {
 	return nil
 }
 
-// commandOf takes the -- off that stood before the command.
+// commandOf removes the -- in front of the command.
 func commandOf(args []string) execworker.Command {
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
@@ -159,7 +159,7 @@ func (c workerRunCmd) spool() (execworker.Spool, error) {
 	return execworker.NewSpool(filepath.Join(state, "lessor", "spool")), nil
 }
 
-// workerError explains why a worker ended. Being drained by the coordinator is an end like another.
+// workerError returns the words for why a worker ended. It returns nil if the coordinator drained it.
 func workerError(err error) error {
 	var refused *worker.RefusedError
 	switch {
