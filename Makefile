@@ -18,15 +18,18 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # All is compiled as what we ship is: static, without a path of the machine in it. So the tests find every package in the cache that the
 # binary has, and the other way round. Only the race detector needs cgo.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
+# The tests leave go vet, which takes as long as compiling them, to make lint. The compiler and the linker, and only they, collect their garbage
+# less often: a fifth less processor time for some more memory.
+QUICKER := -vet=off '-toolexec=env GOGC=400'
+export GOFLAGS := $(strip $(filter-out -trimpath $(QUICKER),$(shell go env GOFLAGS)) -trimpath $(QUICKER))
 RACE := CGO_ENABLED=1 go test -race
 # Go 1.26 may crash with the race detector where two processors fire timers of one synctest bubble at once (golang/go#78156), so each of the
 # quick tests has one. The detector needs no more to see a race, and packages run beside each other.
 BUBBLES := -cpu 1
 
-# Each tool has a modfile of its own: its dependencies never decide the versions of what we ship.
-BUF := go tool -modfile=proto/buf.mod buf
-GOLANGCI := go tool -modfile=internal/lint/golangci.mod golangci-lint
+# Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too.
+BUF := GOGC=400 go tool -modfile=proto/buf.mod buf
+GOLANGCI := GOGC=400 go tool -modfile=internal/lint/golangci.mod golangci-lint
 
 .PHONY: help
 help: ## Show this list
@@ -54,7 +57,7 @@ test: ## Run the quick tests
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none
-	$(RACE) $(BUBBLES) -vet=off -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+	$(RACE) $(BUBBLES) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 20 million steps of the authority and its workers (docs/testing.md)
