@@ -26,6 +26,8 @@ RACE := CGO_ENABLED=1 go test -race
 # Go 1.26 may crash with the race detector where two processors fire timers of one synctest bubble at once (golang/go#78156), so each of the
 # quick tests has one. The detector needs no more to see a race, and packages run beside each other.
 BUBBLES := -cpu 1
+# Tests that start processes wait for them, for leases and for disks more than they compute: three packages at once keep two processors busy.
+BESIDE := $(shell [ "$$(getconf _NPROCESSORS_ONLN)" -ge 3 ] || echo -p 3)
 
 # Each tool has a modfile of its own: its dependencies never decide the versions of what we ship. They collect less often, too.
 BUF := GOGC=400 go tool -modfile=proto/buf.mod buf
@@ -53,11 +55,11 @@ clean: ## Remove bin/, the data of `make run` included
 
 .PHONY: test
 test: ## Run the quick tests
-	go test ./...
+	go test $(BESIDE) ./...
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none
-	$(RACE) $(BUBBLES) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 20 million steps of the authority and its workers (docs/testing.md)
