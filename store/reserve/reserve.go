@@ -14,9 +14,6 @@ import (
 	"time"
 )
 
-// DefaultSize of a reserve in bytes. Commits of some thousand tasks find room in it.
-const DefaultSize = 64 << 20
-
 const (
 	fileName = "lessor.reserve"
 	// recheck is how long the answer of the disk is believed.
