@@ -272,7 +272,7 @@ func (w *Worker) cancel(c *lessorv1.Cancel) {
 	if a == nil {
 		return
 	}
-	if grace := c.GetGrace().AsDuration(); grace > 0 && c.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED {
+	if grace := c.GetGrace().AsDuration(); grace > 0 {
 		w.cancelLocked(a, c.GetDetail(), grace)
 		return
 	}
