@@ -85,7 +85,7 @@ FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags 
 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (build tag `faults`)
-	go test -count=1 -v -timeout 20m -tags faults $(FAULTY)
+	go test -count=1 -v $(BESIDE) -timeout 20m -tags faults $(FAULTY)
 
 .PHONY: bench-faults
 bench-faults: ## Print how long calls and starts take while something is wrong
