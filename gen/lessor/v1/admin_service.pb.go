@@ -84,7 +84,7 @@ func (WorkerState) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// WorkerHealth is how a worker does, as the coordinator sees it (W9). Where several hold the gravest is shown, in this order.
+// WorkerHealth is the health of a worker as the coordinator sees it (W9). If several apply, the last one in this order is shown.
 type WorkerHealth int32
 
 const (
@@ -98,9 +98,9 @@ const (
 	WorkerHealth_WORKER_HEALTH_WARN WorkerHealth = 3
 	// Its memory or its disk is nearly full: no new work.
 	WorkerHealth_WORKER_HEALTH_SUSPENDED WorkerHealth = 4
-	// So many heartbeats are missing that the next one decides: no new work. Its session ends with the next that does not come.
+	// So many heartbeats are missing that its session ends if the next one does not come: no new work.
 	WorkerHealth_WORKER_HEALTH_DEGRADED WorkerHealth = 5
-	// It says of itself that it is not healthy: no new work.
+	// It reports itself as not healthy: no new work.
 	WorkerHealth_WORKER_HEALTH_UNHEALTHY WorkerHealth = 6
 )
 
@@ -174,11 +174,11 @@ type Queue struct {
 	Paused bool `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Live leases at once. 0: no limit.
 	MaxInflight uint32 `protobuf:"varint,9,opt,name=max_inflight,json=maxInflight,proto3" json:"max_inflight,omitempty"`
-	// Grants in time. Absent: no limit.
+	// How many grants it makes in a given time. Absent: no limit.
 	RateLimit *RateLimit `protobuf:"bytes,10,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	// For tasks that do not set theirs. Absent: the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,11,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Turns of a fairness key beside the others; 1 for a key that is not here.
+	// Weight of a fairness key: how many turns it gets for one turn of a key of weight 1. A key that is not here has weight 1.
 	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Workers and requests that wait for its tasks or work on them at present.
 	Takers        uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
@@ -307,7 +307,7 @@ func (x *Queue) GetTakers() uint32 {
 	return 0
 }
 
-// RateLimit bounds the grants of a queue in time. What was granted is remembered over a restart; the time for which no coordinator served does not count.
+// RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grants per second on average; from one a day to 1,000,000.
@@ -463,7 +463,7 @@ func (x *GetQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
-// UpdateQueueRequest sets those things that it has; what is left out stays as it is.
+// UpdateQueueRequest changes the settings that it names; the others stay as they are.
 type UpdateQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Workspace. Empty means "default".
@@ -474,11 +474,11 @@ type UpdateQueueRequest struct {
 	Paused *bool `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
 	// Live leases at once; 0 is no limit, at most 1,000,000. A lowered limit revokes nothing.
 	MaxInflight *uint32 `protobuf:"varint,4,opt,name=max_inflight,json=maxInflight,proto3,oneof" json:"max_inflight,omitempty"`
-	// Grants in time. A message without per_second removes the limit.
+	// How many grants it makes in a given time. A message without per_second removes the limit.
 	RateLimit *RateLimit `protobuf:"bytes,5,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	// For tasks that are submitted from now on and do not set theirs. Fields that are not set stay; an empty message goes back to the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Turns of fairness keys beside the others: 0.001 to 1,000, or 0 to forget a key. Keys that are not named stay; at most 1,000 in all.
+	// Weights of fairness keys, 0.001 to 1,000; 0 forgets a key. Keys that are not named keep theirs; at most 1,000 in all.
 	FairnessWeights map[string]float64 `protobuf:"bytes,7,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -724,7 +724,7 @@ type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Workspace. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// At most so many. 0 means 100; at most 1,000.
+	// Size of the page at most. 0 means 100; at most 1,000.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -861,11 +861,11 @@ type Worker struct {
 	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
 	// Last frame of any kind.
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	// Its last own word on its health.
+	// What it last said of its own health.
 	Healthy bool `protobuf:"varint,11,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// Gauges of the last heartbeat that had any.
 	Metrics map[string]float64 `protobuf:"bytes,12,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// How it does.
+	// Its health as the coordinator sees it.
 	Health WorkerHealth `protobuf:"varint,13,opt,name=health,proto3,enum=lessor.v1.WorkerHealth" json:"health,omitempty"`
 	// Why, in words; empty for HEALTHY.
 	HealthDetail string `protobuf:"bytes,14,opt,name=health_detail,json=healthDetail,proto3" json:"health_detail,omitempty"`
@@ -1147,7 +1147,7 @@ type DrainWorkerRequest struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Why, told to the worker. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// When the worker should have ended by itself, told to it; nothing is done to it then. Absent: no such time.
+	// By when the worker should have ended by itself. The worker is told; nothing else happens at that time. Absent: no such time.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Takes a drain back: the coordinator gives work again. A worker that has begun to stop by itself goes on with that.
 	Undo          bool `protobuf:"varint,5,opt,name=undo,proto3" json:"undo,omitempty"`
@@ -1220,8 +1220,8 @@ func (x *DrainWorkerRequest) GetUndo() bool {
 	return false
 }
 
-// DrainWorkerResponse is the worker after it. A drain holds for the process (its instance_id) and not for the stream: it outlasts a reconnect,
-// though not a restart of the coordinator.
+// DrainWorkerResponse is the worker after the drain. A drain is bound to the process (its instance_id) and not to the stream: it outlasts a
+// reconnect, but not a restart of the coordinator.
 type DrainWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sessions that were drained, at least one.
@@ -1401,7 +1401,7 @@ type ListWorkersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only those that take from this queue. Empty: all.
 	Queue string `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	// At most so many. 0 means 100; at most 1,000.
+	// Size of the page at most. 0 means 100; at most 1,000.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1679,8 +1679,8 @@ func (x *GetStatusResponse) GetQuotas() []*Quota {
 	return nil
 }
 
-// Quota is a limit of what a tenant or a credential may use (X5). What is more is refused with RESOURCE_EXHAUSTED and the reason QUOTA_ with the
-// limit in capitals.
+// Quota is a limit on what a tenant or a credential may use (X5). A call beyond it is refused with RESOURCE_EXHAUSTED and a reason made of QUOTA_
+// and the name of the limit in capitals.
 type Quota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// calls, submits and frames are rates; sessions, streams, watches and tasks are counts.
@@ -1894,7 +1894,7 @@ func (*BackupResponse_Data) isBackupResponse_Part() {}
 
 func (*BackupResponse_End) isBackupResponse_Part() {}
 
-// BackupBegin says of what the copy is.
+// BackupBegin says what the copy is of.
 type BackupBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Format of the store: what a program must be able to read.
@@ -1903,7 +1903,7 @@ type BackupBegin struct {
 	Epoch uint32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// When the copy was begun.
 	TakenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
-	// About as many bytes are to come.
+	// About how many bytes are to come.
 	StoreBytes    uint64 `protobuf:"varint,4,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1967,7 +1967,7 @@ func (x *BackupBegin) GetStoreBytes() uint64 {
 	return 0
 }
 
-// BackupEnd says what the whole must be.
+// BackupEnd says what the whole copy must be.
 type BackupEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Bytes of all data.

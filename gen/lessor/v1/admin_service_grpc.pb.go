@@ -44,13 +44,13 @@ type AdminServiceClient interface {
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
 	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
 	UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error)
-	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). A call does a bounded part of it; see BatchResult.
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	// GetWorker shows the open sessions of one worker, with the tasks that they hold.
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
-	// DrainWorker asks a worker for an end in order, or takes that back (W10): it gets no new work, what runs finishes. Repeating it is harmless.
+	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
 	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(ctx context.Context, in *KickWorkerRequest, opts ...grpc.CallOption) (*KickWorkerResponse, error)
@@ -204,13 +204,13 @@ type AdminServiceServer interface {
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
 	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
 	UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error)
-	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). A call does a bounded part of it; see BatchResult.
+	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ListWorkers shows the open sessions of workers.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	// GetWorker shows the open sessions of one worker, with the tasks that they hold.
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
-	// DrainWorker asks a worker for an end in order, or takes that back (W10): it gets no new work, what runs finishes. Repeating it is harmless.
+	// DrainWorker gives a worker no new work and lets what it runs finish, or takes that back (W10). Repeating it is harmless.
 	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error)

@@ -52,7 +52,7 @@ type AuditEvent struct {
 	Outcome string `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Tasks that were changed, where the call is about many. Each step of such a call leaves an event of its own.
 	Tasks uint64 `protobuf:"varint,13,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// How often the same was refused. One who goes on asking gets one event at once and then one a minute.
+	// How often the same was refused. A caller that goes on asking leaves one event at once and then one a minute.
 	Times         uint64 `protobuf:"varint,14,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -195,11 +195,11 @@ type ListAuditEventsRequest struct {
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	// What the outcome begins with: "OK" is what was done, "E." what was refused. Empty: any.
 	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// From this time on. Absent: from the oldest one that is kept.
+	// From this time on. Absent: from the oldest event that is kept.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Before this time. Absent: to the newest.
 	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
-	// At most so many. 0 means 100; at most 1,000.
+	// Size of the page at most. 0 means 100; at most 1,000.
 	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filter. Empty: the first page.
 	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -289,7 +289,7 @@ func (x *ListAuditEventsRequest) GetPageToken() string {
 // ListAuditEventsResponse is a page.
 type ListAuditEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The events, oldest first. Fewer than asked for, even none, are no sign that there are no more.
+	// The events, oldest first. Even if there are fewer than you asked for, or none, there may be more: see next_page_token.
 	Events []*AuditEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Where the next page begins. Empty: this is the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`

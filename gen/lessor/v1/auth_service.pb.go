@@ -99,7 +99,7 @@ type TokenInfo struct {
 	IssuedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=issued_at,json=issuedAt,proto3" json:"issued_at,omitempty"`
 	// Subject of the credential by which it was issued.
 	IssuedBy string `protobuf:"bytes,6,opt,name=issued_by,json=issuedBy,proto3" json:"issued_by,omitempty"`
-	// When it ends by itself; earlier where its key retires.
+	// When it ends by itself; it ends earlier if its key retires before.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was revoked; absent: it was not.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
@@ -209,7 +209,7 @@ type CreateTokenRequest struct {
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=lessor.v1.Role" json:"role,omitempty"`
 	// Who the holder is, for histories and logs. Required; at most 256 bytes.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	// How long it is good. Absent: 24 h; from 1 s to 366 days.
+	// How long it is valid. Absent: 24 h; from 1 s to 366 days.
 	Ttl           *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -324,7 +324,7 @@ func (x *CreateTokenResponse) GetInfo() *TokenInfo {
 // ListTokensRequest asks for a page of tokens. One that ended more than 7 days ago may be forgotten.
 type ListTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most so many. 0 means 100; at most 1,000.
+	// Size of the page at most. 0 means 100; at most 1,000.
 	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before. Empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -530,9 +530,9 @@ type SigningKey struct {
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	// When it was made.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// New tokens are signed by it. One key of a tenant is that.
+	// New tokens are signed by this key. Each tenant has one such key.
 	Signing bool `protobuf:"varint,3,opt,name=signing,proto3" json:"signing,omitempty"`
-	// When it stops to verify; absent while it signs.
+	// When tokens that it signed stop to be accepted; absent while it signs.
 	RetiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retires_at,json=retiresAt,proto3" json:"retires_at,omitempty"`
 	// Tokens that it signed and that are neither expired nor revoked.
 	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
@@ -608,8 +608,8 @@ func (x *SigningKey) GetTokens() uint32 {
 // RotateKeyRequest says what becomes of the older keys.
 type RotateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long they go on to verify at most; 0 ends their tokens at once, the caller's own among them. Absent: until the last of their tokens has
-	// expired.
+	// How long tokens of the older keys are still accepted at most; 0 ends them at once, the caller's own among them. Absent: until the last of
+	// them has expired.
 	RetireAfter   *durationpb.Duration `protobuf:"bytes,1,opt,name=retire_after,json=retireAfter,proto3" json:"retire_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

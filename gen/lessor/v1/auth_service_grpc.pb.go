@@ -30,12 +30,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AuthService is for operators: who may come in. Each call is about the caller's own tenant. A coordinator that asks for no credentials has
-// none: its calls end FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
+// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
+// all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceClient interface {
 	// CreateToken issues a token. It is in the answer and nowhere else.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
-	// ListTokens shows what is known of the tokens; the tokens themselves are known to their holders alone.
+	// ListTokens shows what is known of the tokens. Only their holders know the tokens themselves.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
 	// Repeating it is harmless.
@@ -108,12 +108,12 @@ func (c *authServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, o
 // All implementations must embed UnimplementedAuthServiceServer
 // for forward compatibility.
 //
-// AuthService is for operators: who may come in. Each call is about the caller's own tenant. A coordinator that asks for no credentials has
-// none: its calls end FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
+// AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
+// all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceServer interface {
 	// CreateToken issues a token. It is in the answer and nowhere else.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
-	// ListTokens shows what is known of the tokens; the tokens themselves are known to their holders alone.
+	// ListTokens shows what is known of the tokens. Only their holders know the tokens themselves.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
 	// Repeating it is harmless.

@@ -26,16 +26,16 @@ const (
 // Capabilities is what a worker can do.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How much at once.
+	// How many tasks it takes at once.
 	Concurrency *Concurrency `protobuf:"bytes,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// Types of task that it handles; at most 1,000. None: every type. An empty name is the type of tasks without one.
 	Types []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
 	// Runtimes that it has, such as "python3.12" or "cuda"; at most 256. Compared with requirements of tasks (W12), as are the next three. Each
 	// name and value has at most 256 bytes.
 	Runtimes []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
-	// Whatever else it is able to; at most 256.
+	// What else it can do; at most 256.
 	Features []string `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
-	// What it is, for example "zone": "b"; at most 256.
+	// Labels that describe it, for example "zone": "b"; at most 256.
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How much it has of something, in units of its own, for example "vram_gb": 80; at most 256, finite and not negative.
 	Resources     map[string]float64 `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
@@ -122,9 +122,9 @@ type Concurrency struct {
 	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// Slots of a type, 0 to 10,000, within max_parallel; at most 1,000 entries. A type without an entry has max_parallel.
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// At most one task of a concurrency_key at a time on this worker, also where the key's limit lets more run elsewhere (W12).
+	// This worker takes at most one task of a concurrency_key at a time, even if the key's limit lets more run (W12).
 	SingleFlight bool `protobuf:"varint,3,opt,name=single_flight,json=singleFlight,proto3" json:"single_flight,omitempty"`
-	// Bytes of the payloads and checkpoints of the tasks that it holds. A task that is larger is granted when it holds no other. 0: no limit.
+	// Most bytes of payloads and checkpoints that its tasks have together. A larger task is granted while it holds no other. 0: no limit.
 	MaxBytes      uint64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -191,8 +191,8 @@ func (x *Concurrency) GetMaxBytes() uint64 {
 // Assignment is one granted task with all that a worker needs.
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task as its worker needs it, payload included. Left out are history, lease, retry policy, retention, start timeout and
-	// what stands in the fields below; GetTask tells them.
+	// The task as its worker needs it, payload included. It leaves out history, lease, retry policy, retention, start timeout and what the fields
+	// below say; GetTask has them.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Number of this grant: 1, 2, 3 ...
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -214,9 +214,9 @@ type Assignment struct {
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long the worker may take to stop once cancelled.
 	CancelGrace *durationpb.Duration `protobuf:"bytes,11,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
-	// W3C trace context of the submit; empty where there was none.
+	// W3C trace context of the submit; may be empty.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Last checkpoint of an earlier attempt; empty where there was none.
+	// Last checkpoint of an earlier attempt; empty if there is none.
 	Checkpoint []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Lets its bearer report this attempt over HTTP, and do nothing else (H1). It changes nothing once the lease has ended. Keep it secret.
 	TaskToken string `protobuf:"bytes,14,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
@@ -224,7 +224,7 @@ type Assignment struct {
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
 	// Where to report over HTTP, without a slash at its end; empty where the coordinator does not serve HTTP.
 	CallbackBaseUrl string `protobuf:"bytes,16,opt,name=callback_base_url,json=callbackBaseUrl,proto3" json:"callback_base_url,omitempty"`
-	// Rises with every task of a run, in the order in which they were submitted; 0 where the task is of no run. Informative: nothing is decided by it.
+	// Rises with every task of a run, in the order of their submits; 0 if the task is in no run. For information: nothing depends on it.
 	RunSeq        uint64 `protobuf:"varint,17,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -386,7 +386,7 @@ type StartRequest struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease under which it runs. Required.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Attempt, checked against the lease where sent (V6). 0: not sent.
+	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Worker, for the log only: the lease decides.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
@@ -479,7 +479,7 @@ type StartResponse struct {
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// Stop working on the task (V18).
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
@@ -489,11 +489,11 @@ type StartResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Task token in the place of the last one (H1); empty when the lease is not live.
+	// Task token that replaces the last one (H1); empty when the lease is not live.
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
@@ -622,7 +622,7 @@ type HeartbeatRequest struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease to renew. Required.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Attempt, checked against the lease where sent (V6). 0: not sent.
+	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Worker, for the log only: the lease decides.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
@@ -742,7 +742,7 @@ type HeartbeatResponse struct {
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// Stop working on the task (V18).
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
@@ -752,11 +752,11 @@ type HeartbeatResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Task token in the place of the last one (H1); empty when the lease is not live.
+	// Task token that replaces the last one (H1); empty when the lease is not live.
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
@@ -885,13 +885,13 @@ type CompleteRequest struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease under which it ran. Required.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Attempt, checked against the lease where sent (V6). 0: not sent.
+	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Worker, for the log only: the lease decides.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates; the content decides what counts as the same report (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Result, at most 1 MiB unless the coordinator is configured otherwise (V11).
 	Output []byte `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`
@@ -1014,9 +1014,9 @@ type CompleteResponse struct {
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1121,13 +1121,13 @@ type FailRequest struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease under which it ran. Required.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Attempt, checked against the lease where sent (V6). 0: not sent.
+	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Worker, for the log only: the lease decides.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates; the content decides what counts as the same report (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why it failed. Required.
 	Error *TaskError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
@@ -1259,9 +1259,9 @@ type FailResponse struct {
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1366,13 +1366,13 @@ type ReleaseRequest struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease to give up. Required.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Attempt, checked against the lease where sent (V6). 0: not sent.
+	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Worker, for the log only: the lease decides.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// W3C trace context. Optional.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates; the content decides what counts as the same report (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why, for people.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1477,9 +1477,9 @@ type ReleaseResponse struct {
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`

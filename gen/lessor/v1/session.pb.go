@@ -389,7 +389,7 @@ type SessionRequest_Capacity struct {
 }
 
 type SessionRequest_Drain struct {
-	// No new work, please; what runs will finish.
+	// The worker wants no new work; what runs will finish.
 	Drain *Drain `protobuf:"bytes,22,opt,name=drain,proto3,oneof"`
 }
 
@@ -652,7 +652,7 @@ type SessionResponse_Cancel struct {
 }
 
 type SessionResponse_Drain struct {
-	// No more work will come, an operator wants it so (W10): finish what runs, then say goodbye.
+	// An operator drains the worker (W10): no more work will come. Finish what runs, then say goodbye.
 	Drain *Drain `protobuf:"bytes,21,opt,name=drain,proto3,oneof"`
 }
 
@@ -801,8 +801,7 @@ type Handshake struct {
 	Worker *WorkerInfo `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	// Goes on with a session whose stream was lost (W8). Absent: a new session.
 	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	// Instance of this worker that is no more and that this one comes instead of: its stream ends and its leases are requeued at once (W8).
-	// Empty: none.
+	// Instance of this worker that has died and that this one replaces: its stream ends and its leases are requeued at once (W8). Empty: none.
 	ReplacesInstanceId string `protobuf:"bytes,4,opt,name=replaces_instance_id,json=replacesInstanceId,proto3" json:"replaces_instance_id,omitempty"`
 	// What the worker takes its credential to be (W2). Optional.
 	Auth          *HandshakeAuth `protobuf:"bytes,5,opt,name=auth,proto3" json:"auth,omitempty"`
@@ -875,7 +874,7 @@ func (x *Handshake) GetAuth() *HandshakeAuth {
 	return nil
 }
 
-// HandshakeAuth repeats what came with the call. It lets nobody in: what disagrees with the call ends the session.
+// HandshakeAuth repeats the credential that came with the call. It does not let anybody in: if it disagrees with the call, the session ends.
 type HandshakeAuth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the worker shows who it is.
@@ -937,7 +936,7 @@ type Resume struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// session_token of its newest Accept.
 	SessionToken string `protobuf:"bytes,2,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	// seq of the last frame that was taken from the coordinator; what came after it is sent again. 0: none.
+	// seq of the last frame that the worker took from the coordinator; the coordinator sends the frames after it again. 0: none.
 	LastSeenSeq   uint64 `protobuf:"varint,3,opt,name=last_seen_seq,json=lastSeenSeq,proto3" json:"last_seen_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1083,7 +1082,7 @@ type Accept struct {
 	// Proves, in Handshake.resume, that a later stream goes on with this session. It survives a restart of the coordinator; each Accept brings
 	// a new one, and the newest wins. Keep it secret.
 	SessionToken string `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	// When session_token loses its worth, by the coordinator's wall clock.
+	// When session_token ends, by the coordinator's wall clock.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The session that was named in Handshake.resume goes on: its leases and sequences are this stream's.
 	Resumed bool `protobuf:"varint,8,opt,name=resumed,proto3" json:"resumed,omitempty"`
@@ -1192,7 +1191,7 @@ type Register struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it can do; concurrency.max_parallel is required.
 	Capabilities *Capabilities `protobuf:"bytes,1,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Queues to take from, in turn, whatever their order. Required; at most 100.
+	// Queues to take from, in turn; their order does not matter. Required; at most 100.
 	Queues []string `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -1263,10 +1262,10 @@ func (x *Register) GetPoolId() string {
 // WorkerHeartbeat says that the worker lives, and renews the leases that it names, no others (W4).
 type WorkerHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False: send me no new work.
+	// False: the worker wants no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. Without any, those of before stand. Memory and disk that
-	// are nearly full keep new work away until a heartbeat tells that they are less so (W9).
+	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. A heartbeat without any leaves the last ones in force.
+	// While memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9).
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -1557,7 +1556,7 @@ type ReportVerdict struct {
 	Reason Reason `protobuf:"varint,7,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,8,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,9,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// Stop working on the task (V18); Start only.
 	ShouldCancel bool `protobuf:"varint,10,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
@@ -1567,7 +1566,7 @@ type ReportVerdict struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span; Start only.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,13,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,14,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1575,7 +1574,7 @@ type ReportVerdict struct {
 	Replayed bool `protobuf:"varint,16,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Task token in the place of the last one (H1); Start only.
+	// Task token that replaces the last one (H1); Start only.
 	TaskToken string `protobuf:"bytes,18,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends; Start only.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
@@ -1817,7 +1816,7 @@ type HeartbeatAck struct {
 	Leases []*LeaseAck `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Why the worker gets no new work, by what its heartbeats say of it (W9). Empty: they keep none away.
+	// Why the worker gets no new work, judged by what its heartbeats say (W9). Empty: they are no reason to give it none.
 	NoNewWork     string `protobuf:"bytes,3,opt,name=no_new_work,json=noNewWork,proto3" json:"no_new_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1889,7 +1888,7 @@ type LeaseAck struct {
 	Reason Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Names the field or the cause, for people.
 	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
-	// State of the task; unspecified where the caller may not know it.
+	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,8,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// Stop working on the task (V18).
 	ShouldCancel bool `protobuf:"varint,9,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
@@ -1899,11 +1898,11 @@ type LeaseAck struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, where it is not the caller's.
+	// Newest attempt of the task, if it is not the caller's.
 	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Task token in the place of the last one (H1); empty when the lease is not live.
+	// Task token that replaces the last one (H1); empty when the lease is not live.
 	TaskToken string `protobuf:"bytes,15,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
 	// When that token ends.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
@@ -2334,7 +2333,7 @@ type Capacity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots, 0 to 10,000. Fewer than are in use revokes nothing.
 	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	// Slots of a type, as in Concurrency. They replace those that were said before, if any are sent; 0 stops a type.
+	// Slots of a type, as in Concurrency. If any are sent, they replace all that were sent before; 0 stops a type.
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2494,7 +2493,7 @@ type Error struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// What to do about it.
 	Remediation string `protobuf:"bytes,3,opt,name=remediation,proto3" json:"remediation,omitempty"`
-	// Wait before a repeat. Absent: a repeat does not help.
+	// How long to wait before you repeat it. Absent: a repeat does not help.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// With E.RESULT.SEQ_GAP: the seq that was expected; send again from there (W7).
 	ExpectedSeq uint64 `protobuf:"varint,5,opt,name=expected_seq,json=expectedSeq,proto3" json:"expected_seq,omitempty"`

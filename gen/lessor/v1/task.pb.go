@@ -591,8 +591,8 @@ func (RefusedKind) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
-// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the queue's
-// value at the time of the submit, and where that is zero, too, the default.
+// RetryPolicy decides how often a task is tried and how long it waits in between (T3-T5). A field that is zero on a task takes the value that the
+// queue has at the time of the submit; if that is zero, too, the default.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Failures after which the task is FAILED. Default 5; 1 means no retry; at most 1,000,000.
@@ -698,7 +698,7 @@ type TaskSpec struct {
 	RunId string `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The task's own name within the run, for people. Optional.
 	TaskKey string `protobuf:"bytes,6,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
-	// What the task makes or updates, for people. Optional.
+	// The asset that the task makes or updates, for people. Optional.
 	AssetId string `protobuf:"bytes,7,opt,name=asset_id,json=assetId,proto3" json:"asset_id,omitempty"`
 	// Makes the submit idempotent for as long as the task exists (T1). Optional.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
@@ -714,9 +714,9 @@ type TaskSpec struct {
 	StartTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
 	// How often it is tried. Absent: the default policy.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// How often the worker heartbeats. Default 30 s, or a third of heartbeat_timeout where only that is set. At least 10 ms.
+	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// How long a lease lives after its last renewal. Default 90 s, or three intervals where only that is set. At least
+	// How long a lease lives after its last renewal. Default 90 s, or three intervals if only the interval is set. At least
 	// twice heartbeat_interval; 100 ms to 24 h.
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,16,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long a cancelled worker may take to stop. Default 30 s; at most 24 h.
@@ -727,10 +727,10 @@ type TaskSpec struct {
 	Retention *durationpb.Duration `protobuf:"bytes,19,opt,name=retention,proto3" json:"retention,omitempty"`
 	// Tasks of the workspace that share it are leased to at most concurrency_limit workers at a time (T11). Optional.
 	ConcurrencyKey string `protobuf:"bytes,20,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
-	// Live leases that may share concurrency_key, this task's included; of the tasks that hold one the smallest counts. Default 1; at most
-	// 1,000,000.
+	// How many live leases may share concurrency_key, this task's included. If tasks of the key have different limits, the smallest one among those
+	// that are leased counts, too. Default 1; at most 1,000,000.
 	ConcurrencyLimit uint32 `protobuf:"varint,21,opt,name=concurrency_limit,json=concurrencyLimit,proto3" json:"concurrency_limit,omitempty"`
-	// Turns within the queue are taken by it, by the queue's fairness_weights (T12). Tasks without one share the empty key.
+	// Fairness keys of a queue take turns, by the queue's fairness_weights (T12). Tasks without a key share the empty one.
 	FairnessKey string `protobuf:"bytes,22,opt,name=fairness_key,json=fairnessKey,proto3" json:"fairness_key,omitempty"`
 	// What a worker must have to be granted the task (W12). Absent: any worker will do.
 	Requirements *Requirements `protobuf:"bytes,23,opt,name=requirements,proto3" json:"requirements,omitempty"`
@@ -738,8 +738,8 @@ type TaskSpec struct {
 	ResourceRefs []*ResourceRef `protobuf:"bytes,24,rep,name=resource_refs,json=resourceRefs,proto3" json:"resource_refs,omitempty"`
 	// Keeps the task on the worker that had others of its key (W12). Absent: none.
 	Affinity *Affinity `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	// Where the task stands in a graph of the producer's, for whoever reads a trace. It changes nothing in how the task runs, and is no part of
-	// what idempotency_key stands for (T1).
+	// Where the task stands in a graph of the producer, for those who read a trace. It does not change how the task runs, and is not compared when an
+	// idempotency_key comes again (T1).
 	TraceMeta     *TraceMeta `protobuf:"bytes,26,opt,name=trace_meta,json=traceMeta,proto3" json:"trace_meta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -967,8 +967,8 @@ type Requirements struct {
 	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	// Labels that the worker must have with these very values; at most 16.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Amounts of which the worker must have at least so much, in units of its own; at most 16, finite and greater than 0. They are compared, not
-	// used up: how much a worker takes at once is for its concurrency to say.
+	// Least amounts that the worker must have, in units of its own; at most 16, finite and greater than 0. They are compared and not used up: how many
+	// tasks a worker takes at once is decided by its concurrency.
 	Resources     map[string]float64 `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1032,7 +1032,7 @@ func (x *Requirements) GetResources() map[string]float64 {
 	return nil
 }
 
-// ResourceRef is something that the task needs and that lies on one worker, as an Artifact of an earlier task told.
+// ResourceRef names a resource that the task needs and that lies on one worker, such as an Artifact of an earlier task.
 type ResourceRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the resource at its worker. Required; at most 256 bytes.
@@ -1042,9 +1042,9 @@ type ResourceRef struct {
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is. Optional.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// For how much it is good, for example "run". Told to the worker, not looked at. Optional.
+	// What it is valid for, for example "run". Told to the worker; the coordinator does not look at it. Optional.
 	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
-	// Wall time from which on it may be gone: a task that still waits then is FAILED with RESOURCE_GONE. Absent: not stated.
+	// Wall time after which it may be gone: a task that still waits then is FAILED with RESOURCE_GONE. Absent: not stated.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// Free text; at most 8 entries, keys and values at most 256 bytes each.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1124,8 +1124,9 @@ func (x *ResourceRef) GetMetadata() map[string]string {
 	return nil
 }
 
-// Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of a task binds its key to the worker: for as
-// long as it holds a lease of the key, and for ttl after the last one ended. A restart of the coordinator ends what no lease holds.
+// Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of a task binds its key to the worker for as
+// long as the worker holds a lease of the key, and for ttl after the last of them ended. A restart of the coordinator ends every binding without a
+// live lease.
 type Affinity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Shared by the tasks that belong together; its scope is the workspace. Required; at most 256 bytes.
@@ -1336,12 +1337,12 @@ func (x *TaskError) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// Artifact describes a result that lies elsewhere, or is in the output itself (inline).
+// Artifact describes a result that lies elsewhere, or in the output itself (inline).
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the result where it lies. Required; at most 256 bytes.
 	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
-	// Worker that holds it. Where the report leaves it empty, the task has the worker that held the lease.
+	// Worker that holds it. If the report leaves it empty, it is the worker that held the lease.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is, for example a MIME type.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`

@@ -31,7 +31,7 @@ const (
 	FindingCode_FINDING_CODE_UNSPECIFIED FindingCode = 0
 	// A worker holds it.
 	FindingCode_FINDING_CODE_LEASED FindingCode = 1
-	// It was granted, and the worker has not acknowledged that (W5).
+	// It was granted, and the worker has not acknowledged the grant yet (W5).
 	FindingCode_FINDING_CODE_UNACKNOWLEDGED FindingCode = 2
 	// A cancel waits for the worker (T7).
 	FindingCode_FINDING_CODE_CANCELLING FindingCode = 3
@@ -45,7 +45,7 @@ const (
 	FindingCode_FINDING_CODE_MAX_INFLIGHT FindingCode = 7
 	// The rate limit of its queue holds grants back (T13).
 	FindingCode_FINDING_CODE_RATE_LIMIT FindingCode = 8
-	// Other tasks hold all of its concurrency key (T11).
+	// Other tasks hold all the places of its concurrency key (T11).
 	FindingCode_FINDING_CODE_CONCURRENCY_KEY FindingCode = 9
 	// No worker asks for work of its queue.
 	FindingCode_FINDING_CODE_NO_WORKER FindingCode = 10
@@ -53,7 +53,7 @@ const (
 	FindingCode_FINDING_CODE_NO_WORKER_FOR_TYPE FindingCode = 11
 	// All workers that would take it have no free slot.
 	FindingCode_FINDING_CODE_WORKERS_BUSY FindingCode = 12
-	// Others are before it in line.
+	// Other tasks are before it in line.
 	FindingCode_FINDING_CODE_IN_LINE FindingCode = 13
 	// It is over: completed, by a report or an adoption.
 	FindingCode_FINDING_CODE_COMPLETED FindingCode = 14
@@ -216,7 +216,7 @@ type SubmitTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task; its payload is left out.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// False: the idempotency_key had made it before.
+	// False: an earlier submit with the same idempotency_key made the task.
 	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -372,7 +372,7 @@ type SubmitResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// False: the idempotency_key had made it before.
+	// False: an earlier submit with the same idempotency_key made the task.
 	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	// State after the submit.
 	State TaskState `protobuf:"varint,3,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
@@ -443,15 +443,15 @@ func (x *SubmitResult) GetError() *SubmitError {
 // SubmitError refuses one spec of a frame.
 type SubmitError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Code of gRPC, as SubmitTask would answer: 3 INVALID_ARGUMENT, 6 ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
+	// gRPC status code with which SubmitTask would have refused the spec: 3 INVALID_ARGUMENT, 6 ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
 	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Code as in docs/protocol.md, for example E.REQUEST.INVALID.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// What is wrong, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Path of the field within the spec, where it is about one.
+	// Path of the bad field within the spec; empty if the error is not about a field.
 	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
-	// Wait before a repeat. Absent: a repeat does not help.
+	// How long to wait before you repeat it. Absent: a repeat does not help.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -525,7 +525,7 @@ func (x *SubmitError) GetRetryAfter() *durationpb.Duration {
 // SubmitStreamRequest is a frame of specs.
 type SubmitStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Comes back with the results. Optional; at most 256 bytes.
+	// Your name for the frame, which comes back with its results. Optional; at most 256 bytes.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What to do, in order. 1 to 1,000.
 	Tasks         []*TaskSpec `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -737,9 +737,9 @@ type TaskFilter struct {
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Type. Empty: any.
 	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	// Labels that must all be there with these values.
+	// Labels that the task must have, with these values.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Node that they are mounted on: trace_meta.host_node_id. Empty: any.
+	// Node on which the tasks are mounted: trace_meta.host_node_id. Empty: any.
 	HostNodeId    string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -829,7 +829,7 @@ type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which tasks.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// At most so many. 0 means 100; at most 1,000.
+	// Size of the page at most. 0 means 100; at most 1,000.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filter. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -888,7 +888,7 @@ func (x *ListTasksRequest) GetPageToken() string {
 	return ""
 }
 
-// ListTasksResponse is a page. It may hold fewer tasks than asked for, none even, while next_page_token is set.
+// ListTasksResponse is a page. Even if it holds fewer tasks than you asked for, or none, there are more while next_page_token is set.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tasks, without payload, output, checkpoint and history.
@@ -1058,7 +1058,7 @@ type RetryTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task, FAILED or CANCELLED. Required.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// New deadline; required where the old one has passed.
+	// New deadline; required if the old one has passed.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1168,7 +1168,7 @@ type DeleteTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task. Required.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Also while a worker holds it: the lease ends REVOKED.
+	// Delete the task even while a worker holds it: the lease ends REVOKED.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1269,7 +1269,7 @@ type AdoptResultRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task. Required.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Attempt whose result is wanted. 0: the newest that is kept.
+	// Attempt whose result to adopt. 0: the newest result that is kept.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1420,7 +1420,7 @@ func (x *ExplainTaskRequest) GetTaskId() string {
 	return ""
 }
 
-// ExplainTaskResponse tells what an operator would ask.
+// ExplainTaskResponse tells why a task is where it is.
 type ExplainTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task.
@@ -1431,9 +1431,9 @@ type ExplainTaskResponse struct {
 	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Why the task is where it is, most decisive first.
 	Findings []*Finding `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
-	// The lease that ended last; absent where none has.
+	// The lease that ended last; absent if none has ended.
 	LastLease *LeaseStory `protobuf:"bytes,5,opt,name=last_lease,json=lastLease,proto3" json:"last_lease,omitempty"`
-	// What was said under its leases and refused, oldest first.
+	// Reports under the task's leases that were refused, oldest first.
 	Refusals      []*Refusal `protobuf:"bytes,6,rep,name=refusals,proto3" json:"refusals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1522,7 +1522,7 @@ type Finding struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	// When it ends by itself; absent where it does not.
 	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
-	// What would change it. Empty: nothing needs to.
+	// What would change it. Empty: nothing needs to change.
 	Remedy        string `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1593,7 +1593,7 @@ func (x *Finding) GetRemedy() string {
 	return ""
 }
 
-// LeaseStory is what became of a lease that has ended.
+// LeaseStory tells the life of a lease that has ended.
 type LeaseStory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt.
@@ -1610,11 +1610,11 @@ type LeaseStory struct {
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	// When it ended.
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	// The cause; REPORTED where its holder ended it.
+	// Why it ended; REPORTED if its holder ended it with a report.
 	Cause Reason `protobuf:"varint,8,opt,name=cause,proto3,enum=lessor.v1.Reason" json:"cause,omitempty"`
 	// The story in words.
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
-	// What else there is to say of the cause: who took the lease back, for example. Empty: nothing.
+	// More about the cause, for example who took the lease back; may be empty.
 	Detail        string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1720,16 +1720,16 @@ func (x *LeaseStory) GetDetail() string {
 	return ""
 }
 
-// Refusal is something that a worker said and that was not taken.
+// Refusal is a report of a worker that was refused.
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When.
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// Attempt under whose lease it was said.
+	// Attempt of the lease under which it came.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker that said it.
+	// Worker that sent it.
 	WorkerId string `protobuf:"bytes,3,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// What it said.
+	// Kind of the report.
 	Kind RefusedKind `protobuf:"varint,4,opt,name=kind,proto3,enum=lessor.v1.RefusedKind" json:"kind,omitempty"`
 	// The verdict.
 	Verdict Verdict `protobuf:"varint,5,opt,name=verdict,proto3,enum=lessor.v1.Verdict" json:"verdict,omitempty"`
@@ -1737,7 +1737,7 @@ type Refusal struct {
 	Reason Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Why, in words.
 	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
-	// By how much it missed the end of its lease; absent where that is not known or not why.
+	// How long after the end of its lease it came; absent if that is not known, or not why it was refused.
 	LateBy        *durationpb.Duration `protobuf:"bytes,8,opt,name=late_by,json=lateBy,proto3" json:"late_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2092,7 +2092,7 @@ type BatchDeleteTasksRequest struct {
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Every task of the workspace is meant.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
-	// Also tasks that a worker holds: their leases end REVOKED. They are skipped without it.
+	// Delete also tasks that a worker holds: their leases end REVOKED. Without force they are skipped.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// next_page_token of the call before, with the same filter. Empty: from the beginning.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -2213,15 +2213,15 @@ func (x *BatchDeleteTasksResponse) GetResult() *BatchResult {
 	return nil
 }
 
-// BatchResult is what a call of a bulk verb did. A call looks at a bounded number of tasks, in steps that others' calls come between; what is
-// done is done, whether or not the caller goes on. Tasks that were submitted after the first call are left alone.
+// BatchResult is what one call of a bulk operation did. A call looks at a bounded number of tasks, in steps between which other calls are
+// served. Each step is durable, whether or not you make the next call. Tasks that were submitted after the first call are left alone.
 type BatchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tasks that were changed.
 	Changed uint64 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Tasks that the filter selected and whose state the verb does not apply to.
+	// Tasks that the filter selected, but whose state does not allow the operation.
 	Skipped uint64 `protobuf:"varint,2,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	// Where the next call goes on. Empty: all is done.
+	// page_token of the next call. Empty: all is done.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2287,7 +2287,7 @@ type WatchTaskRequest struct {
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Workspace of the run. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Durable events after this sequence. 0: from the first that is kept. One that no event of the workspace has had is refused.
+	// Send the durable events after this sequence. 0: from the first that is kept. A sequence that no event of the workspace has had is refused.
 	AfterSequence uint64 `protobuf:"varint,4,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2506,7 +2506,7 @@ type WatchTaskResponse_Chunk struct {
 }
 
 type WatchTaskResponse_Missed struct {
-	// The reader was too slow, or the events are no longer kept: so many are missing here.
+	// How many events are missing here, because the reader was too slow or they are no longer kept.
 	Missed *Missed `protobuf:"bytes,8,opt,name=missed,proto3,oneof"`
 }
 

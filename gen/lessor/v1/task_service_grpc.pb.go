@@ -41,18 +41,18 @@ const (
 //
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input: its part of what was asked for would not be done.
+// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
 type TaskServiceClient interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
 	// BatchSubmitTasks makes many tasks of one workspace, all or none.
 	BatchSubmitTasks(ctx context.Context, in *BatchSubmitTasksRequest, opts ...grpc.CallOption) (*BatchSubmitTasksResponse, error)
-	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
-	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
-	// A frame that is wrong as a whole ends the stream once those before it were answered. Eight frames wait for their answers, and no more are
-	// read until one was: read answers while you send.
-	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
-	// send such a spec again.
+	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
+	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
+	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
+	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
+	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
+	// again.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task, whole.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -69,7 +69,7 @@ type TaskServiceClient interface {
 	AdoptResult(ctx context.Context, in *AdoptResultRequest, opts ...grpc.CallOption) (*AdoptResultResponse, error)
 	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
 	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
-	// BatchCancelTasks asks all tasks that a filter selects to end (T7). A call does a bounded part of it; see BatchResult.
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
 	BatchCancelTasks(ctx context.Context, in *BatchCancelTasksRequest, opts ...grpc.CallOption) (*BatchCancelTasksResponse, error)
 	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9).
 	BatchRetryTasks(ctx context.Context, in *BatchRetryTasksRequest, opts ...grpc.CallOption) (*BatchRetryTasksResponse, error)
@@ -245,18 +245,18 @@ type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 //
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
-// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input: its part of what was asked for would not be done.
+// FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
 type TaskServiceServer interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)
 	// BatchSubmitTasks makes many tasks of one workspace, all or none.
 	BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error)
-	// SubmitStream makes tasks by the frame: many specs up, their results down, in the order of the frames, each durable when it is told. The
-	// specs of a frame are independent of each other, whatever their workspaces: one that is refused has its error beside the others' results.
-	// A frame that is wrong as a whole ends the stream once those before it were answered. Eight frames wait for their answers, and no more are
-	// read until one was: read answers while you send.
-	// A stream that breaks leaves frames without an answer, of which nobody knows whether they were done; an idempotency_key makes it safe to
-	// send such a spec again.
+	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
+	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
+	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
+	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
+	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
+	// again.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task, whole.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
@@ -273,7 +273,7 @@ type TaskServiceServer interface {
 	AdoptResult(context.Context, *AdoptResultRequest) (*AdoptResultResponse, error)
 	// ExplainTask says in words why a task does not run, why its lease was lost and why a report was refused (S6).
 	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
-	// BatchCancelTasks asks all tasks that a filter selects to end (T7). A call does a bounded part of it; see BatchResult.
+	// BatchCancelTasks asks all tasks that a filter selects to end (T7). One call does a bounded part of the work; see BatchResult.
 	BatchCancelTasks(context.Context, *BatchCancelTasksRequest) (*BatchCancelTasksResponse, error)
 	// BatchRetryTasks opens a new round for all FAILED or CANCELLED tasks that a filter selects (T9).
 	BatchRetryTasks(context.Context, *BatchRetryTasksRequest) (*BatchRetryTasksResponse, error)

@@ -29,16 +29,16 @@ type LeaseRequest struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Queues to take from, in turn, whatever their order. Required; at most 100. A queue that does not exist yet is waited for.
+	// Queues to take from, in turn; their order does not matter. Required; at most 100. A queue need not exist yet.
 	Queues []string `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
-	// At most so many tasks. 0 means 1; at most 1,000.
+	// How many tasks to grant at most. 0 means 1; at most 1,000.
 	MaxTasks uint32 `protobuf:"varint,4,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
 	// How long to wait for the first task. 0: answer at once; at most 60 s, longer is cut to that.
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// What the worker can do. Absent: every type.
 	Capabilities *Capabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// A repeat with the same request_id returns the same live assignments. While the request waits, a repeat takes the place of the call before, which is
-	// answered without any. Optional; at most 256 bytes.
+	// A repeat with the same request_id returns the same assignments, as far as they are live. If the first call still waits, the repeat takes its
+	// place, and the first call is answered without assignments. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -123,7 +123,7 @@ func (x *LeaseRequest) GetRequestId() string {
 	return ""
 }
 
-// LeaseResponse holds the granted tasks; none when nothing was ready within wait.
+// LeaseResponse holds the granted tasks; none if nothing was ready within wait.
 type LeaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Granted tasks.
