@@ -102,7 +102,10 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		return err
 	}
 	err = records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
-		e.queue(e.spaces[number], name).settings = s
+		q := e.queue(e.spaces[number], name)
+		if q.settings = s; s.Rate.PerSecond != 0 && q.bucket == lease.UsedUp(e.now.Serving) {
+			e.batch.count(q) // stored at once, or the next start would begin the wait for the limit anew (T13)
+		}
 		return nil
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 func (r *rig) govern(change func(*lease.Settings)) QueueInfo {
@@ -113,6 +115,40 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if n := len(c.grants()); n != 1 {
 			r.Errorf("%d grants after 62 minutes, with two crashes that may cost one each, want 1", n)
+		}
+	})
+}
+
+// T13: of a queue that an earlier format has written, nobody knows how far its limit is used up. The first start takes it for used up, and not each one anew.
+func TestSlowRateOfAnEarlierFormat(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
+		r.submit(many(2)...)
+		var b store.Batch
+		err := r.st.View(func(rd store.Reader) error {
+			return records.Queues(rd, func(q records.Queue) error {
+				q.Bucket = nil
+				records.PutQueue(&b, q)
+				return nil
+			})
+		})
+		if err := errors.Join(err, r.st.Commit(r.Context(), &b)); err != nil {
+			r.Fatal(err)
+		}
+		for range 3 {
+			r.kill()
+			c, _ := r.join("i", 5)
+			time.Sleep(19 * time.Minute)
+			if n := len(c.grants()); n != 0 {
+				r.Errorf("%d grants within an hour, want none", n)
+			}
+		}
+		r.kill()
+		c, _ := r.join("i", 5)
+		time.Sleep(7 * time.Minute)
+		if n := len(c.grants()); n != 1 {
+			r.Errorf("%d grants after 64 minutes, with three crashes that may cost one each, want 1", n)
 		}
 	})
 }
