@@ -83,6 +83,13 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	if err != nil {
 		return err
 	}
+	err = records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
+		e.queue(e.spaces[number], name).settings = s
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	err = records.Queues(r, func(q records.Queue) error {
 		made := e.queue(e.spaces[q.Space], q.Name)
 		made.createdAt = q.CreatedAt
@@ -92,26 +99,25 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		e.total.counts[countScheduled] += q.Scheduled
 		e.total.parked += q.Parked
 		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
-		made.bucket = lease.UsedUp(e.now.Serving) // of a limit that an earlier format had not told of
-		if q.Bucket != nil {
-			made.bucket = *q.Bucket
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
-		q := e.queue(e.spaces[number], name)
-		if q.settings = s; s.Rate.PerSecond != 0 && q.bucket == lease.UsedUp(e.now.Serving) {
-			e.batch.count(q) // stored at once, or the next start would begin the wait for the limit anew (T13)
-		}
+		e.loadBucket(made, q.Bucket)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return e.loadLines(r)
+}
+
+// loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up, and the first batch
+// stores it, or else the next start would begin the wait anew (T13).
+func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
+	switch {
+	case stored != nil:
+		q.bucket = *stored
+	case q.settings.Rate.PerSecond != 0:
+		q.bucket = lease.UsedUp(e.now.Serving)
+		e.batch.count(q)
+	}
 }
 
 // loadLines finds the lines in which tasks wait, and the keys under which they are parked. What waits there is read when somebody asks for it.

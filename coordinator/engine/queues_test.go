@@ -93,6 +93,17 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
+// waitInVain joins a worker and grants it nothing for 19 minutes.
+func (r *rig) waitInVain() *crew {
+	r.Helper()
+	c, _ := r.join("i", 5)
+	time.Sleep(19 * time.Minute)
+	if n := len(c.grants()); n != 0 {
+		r.Errorf("%d grants within an hour, want none", n)
+	}
+	return c
+}
+
 // T13: who waits for a slow rate limit goes on waiting over restarts, in order or not, and does not begin anew; what was let through before stays used up.
 func TestSlowRateOverRestarts(t *testing.T) {
 	t.Attr("rules", "T13")
@@ -106,11 +117,7 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		r.say(lease.KindComplete, c.grants()[0]) // so that no lease is live, which would have the clock saved
 		for _, restart := range []func(){r.kill, func() { r.restart(Config{}) }, r.kill} {
 			restart()
-			c, _ = r.join("i", 5)
-			time.Sleep(19 * time.Minute)
-			if n := len(c.grants()); n != 0 {
-				r.Errorf("%d grants within an hour, want none", n)
-			}
+			c = r.waitInVain()
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(c.grants()); n != 1 {
@@ -138,11 +145,7 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 		}
 		for range 3 {
 			r.kill()
-			c, _ := r.join("i", 5)
-			time.Sleep(19 * time.Minute)
-			if n := len(c.grants()); n != 0 {
-				r.Errorf("%d grants within an hour, want none", n)
-			}
+			r.waitInVain()
 		}
 		r.kill()
 		c, _ := r.join("i", 5)
