@@ -44,27 +44,24 @@ func (p *plan) group(b *store.Batch) {
 
 func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 	bucket, err := tx.CreateBucketIfNotExists([]byte(ks.String()))
-	switch {
-	case err != nil:
-	case ks == store.Ledger:
-		bucket.FillPercent = roomy
-	case appended(ks):
-		bucket.FillPercent = 1
+	if err == nil {
+		bucket.FillPercent = fillOf(ks)
 	}
 	return bucket, err
 }
 
-// roomy is how full the pages of the ledger become before they are split. Its records are small, and come when their tasks are deleted: nearly, but not quite,
-// in the order of their keys. In pages that are filled to the end those few that come late would each split one, for two records.
-const roomy = 0.7
-
-// appended tells whether the keys of ks come in rising order, more or less. Its pages are then filled to the end, which
-// halves the file; where keys come at random, full pages would have to be split again.
-func appended(ks store.Keyspace) bool {
+// fillOf returns how full the pages of ks become before they are split. If its keys come in rising order, more or less, pages that are filled to the
+// end halve the file; if they come at random, full pages would have to be split again.
+//
+// The records of the ledger are small, and come when their tasks are deleted: nearly, but not quite, in the order of their keys. In pages that are filled
+// to the end, those few that come late would each split one, for two records.
+func fillOf(ks store.Keyspace) float64 {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,
 		store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked, store.Feedback:
-		return true
+		return 1
+	case store.Ledger:
+		return 0.7
 	}
-	return false
+	return bbolt.DefaultFillPercent
 }
