@@ -229,17 +229,10 @@ func checkNotEmpty(field, text string) error {
 }
 
 // checkID checks an identifier, which may be empty.
-func checkID(field, id string) error { return ofWorker(text.CheckID(field, id)) }
+func checkID(field, id string) error { return text.CheckID("worker: "+field, id) }
 
 // checkText checks free text.
-func checkText(field, free string) error { return ofWorker(text.Check(field, free)) }
-
-func ofWorker(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("worker: %w", err)
-}
+func checkText(field, free string) error { return text.Check("worker: "+field, free) }
 
 func checkRange(field string, value, least, most int) error {
 	if value < least || value > most {

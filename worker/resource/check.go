@@ -28,13 +28,6 @@ func (res *Resource) check() error {
 	return errors.Join(checkID("ID", res.ID), checkID("Type", res.Type))
 }
 
-func checkID(field, id string) error { return ofResource(text.CheckID(field, id)) }
+func checkID(field, id string) error { return text.CheckID("resource: "+field, id) }
 
-func checkText(field, free string) error { return ofResource(text.Check(field, free)) }
-
-func ofResource(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("resource: %w", err)
-}
+func checkText(field, free string) error { return text.Check("resource: "+field, free) }
