@@ -190,6 +190,43 @@ func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 	})
 }
 
+// W12: a worker that is gone may be waited for in several lines, which are given up one after the other. Nothing is left of that: once the worker is
+// back, its tasks wait for it again, however long ago that was.
+func TestLinesOfAWorkerThatIsGone(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		var specs []*lease.Spec
+		for _, typ := range []string{"a", "b"} {
+			for _, s := range many(lossesPerRound * 3 / 4) { // of the two together a part remains for the second round
+				on("holder")(s)
+				s.Type = typ
+				specs = append(specs, s)
+			}
+		}
+		r.submit(specs...)
+		time.Sleep(lease.DefaultResourceWait + time.Second)
+		if q := r.queueInfo(); q.Ready != 0 {
+			r.Fatalf("%d tasks wait for a worker that is gone", q.Ready)
+		}
+		holder := r.worker("holder", 0, nil)
+		id := r.task(on("holder"))
+		time.Sleep(2 * lease.DefaultResourceWait)
+		if s := r.version(id).State(); s != lease.Ready {
+			r.Errorf("the task is %v although its worker is there", s)
+		}
+		if err := r.Leave(holder.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(lease.DefaultResourceWait + time.Second)
+		if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
+			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
+		}
+		if n := inside(r, func() int { return len(r.workers) + r.alarms.set.Len() }); n != 0 {
+			r.Errorf("%d workers and alarms are remembered, and nothing is wanted of them", n)
+		}
+	})
+}
+
 func kin(key string, mode lease.AffinityMode) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.Affinity = &lease.Affinity{Key: key, Mode: mode, TTL: time.Minute} }
 }

@@ -98,13 +98,13 @@ const lossesPerRound = 200
 // loseResources gives up the tasks that wait for a worker that has been gone for too long.
 func (e *Engine) loseResources(k workerKey) {
 	p := e.workers[k]
-	p.end = nil
 	n := 0
-	for l := range p.pinned {
+	for l := range p.pinned { // while p.end is the alarm that has rung, a line that is empty now sets no other (wait)
 		for ; n < lossesPerRound && l.in != nil; n++ {
 			e.loseFirst(l, k.worker)
 		}
 	}
+	p.end = nil
 	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait
 		p.end = e.alarm(e.now.Serving, func() { e.loseResources(k) })
 	}
