@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// slowReads is a store in which a line is read long after the state was taken that is read, and in which commits take their time.
+// slowReads is a store that scans lines slowly: a scan returns 10 to 49 ms after its View took the state that it reads. Each commit takes 1 ms.
 type slowReads struct {
 	*memstore.Store
 	reads atomic.Int64
@@ -47,7 +47,7 @@ func (r slowReader) Scan(k store.Keyspace, from, to []byte, fn func(key, value [
 	return r.Reader.Scan(k, from, to, fn)
 }
 
-// countedReads counts how often the store is looked at.
+// countedReads counts the calls of View.
 type countedReads struct {
 	*memstore.Store
 	views atomic.Int64
@@ -58,7 +58,8 @@ func (s *countedReads) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A line that does not fit into memory is read many tasks at once, also while it grows: what waits far behind takes no room from what comes next.
+// A line that is longer than what is kept in memory is read from the store in large pieces, also while it grows: here at most one read per 500 tasks.
+// New tasks far behind must not use the memory that the next tasks need.
 func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &countedReads{Store: memstore.New()}
@@ -87,8 +88,8 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 	})
 }
 
-// T2: a line that is read ahead hands out each task once and in its order, whatever happens to the line between the state that is read and the
-// moment at which it is taken: tasks are submitted before and behind what is in memory, cancelled, leased and given back.
+// T2: while the next part of a line is read in the background, the line changes: tasks are submitted before and behind the part that is in memory,
+// cancelled, leased and given back. Each task is still granted once, and in order.
 func TestReadAheadMissesNothing(t *testing.T) {
 	t.Attr("rules", "T2")
 	for seed := range uint64(2) {
@@ -96,7 +97,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			r := &rig{T: t, st: &slowReads{Store: memstore.New()}}
 			r.start(Config{})
-			var line []place // that are taken, in order
+			var line []place // places of the tasks that wait, in the order in which they must be leased
 			at := func(p place) int {
 				i, _ := slices.BinarySearchFunc(line, p, func(a, b place) int {
 					switch {
@@ -137,7 +138,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				}
 				line = line[len(want):]
 				for i, g := range got {
-					if g.Task.Attempt() <= lease.FreeReleases && rnd.IntN(50) == 0 { // back to its old place
+					if g.Task.Attempt() <= lease.FreeReleases && rnd.IntN(50) == 0 { // released: the task goes back to its old place
 						r.want(r.say(lease.KindRelease, g), lease.VerdictCommitted, lease.None)
 						add(want[i])
 					}
@@ -152,7 +153,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// together is a submit in the batch after one that is under commit, and in the same batch a reading is asked for.
+			// together submits tasks in the batch that follows one whose commit is under way, and asks for a reading of each line in that same batch.
 			together := func() {
 				var first sync.WaitGroup
 				first.Go(cancel)
@@ -175,7 +176,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				}))
 				first.Wait()
 			}
-			changes := 0 // of lines while they were read
+			changes := 0 // of lines while they were read ahead
 			for range 8 {
 				submitted(r.submit(specs(1000, 3)...))
 			}
@@ -194,7 +195,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				case 3:
 					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
 				case 4:
-					if bursts > 0 && inside(r, func() int { return len(r.aheads) }) > 0 { // so many before the others that the head grows too long
+					if bursts > 0 && inside(r, func() int { return len(r.aheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
 						bursts--
 						for range 3 {
 							more := specs(1000, 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What each part of a round allocates for 100 tasks only gets less. Garbage is counted, not timed: it is the same on every machine, give or take a map
-// that grows earlier or later. Who makes it less lowers the bound.
+// How often each part of a round allocates for 100 tasks. The bounds may only go down: whoever reduces a number lowers its bound. Allocations are
+// counted, not timed, so that the result is the same on every machine, except for a map that grows earlier or later.
 func TestAllocationsOfARound(t *testing.T) {
 	const tasks, rounds = 100, 20
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody else allocates meanwhile
@@ -45,7 +45,8 @@ func TestAllocationsOfARound(t *testing.T) {
 	}
 }
 
-// allocations counts those of one call. testing.AllocsPerRun would call it more than once, and a task is submitted, granted and completed once.
+// allocations counts the allocations of one call. testing.AllocsPerRun would repeat the call, but a task can be submitted, granted and completed only
+// once.
 func allocations(call func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// W11: who has too much waiting for him gets no new work, whatever his slots; with the room comes the work.
+// W11: a session gets no new task while the backlog that waits to be sent to it is full, even if it has free slots. When the backlog has room again,
+// the session gets work again.
 func TestFullBacklogGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	run(t, func(r *rig) {
@@ -26,11 +27,11 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 			synctest.Wait()
 			granted, want := c.grants(), min(taken+5, 12)
 			if len(granted) != want {
-				r.Fatalf("%d are granted while %d were sent, want %d", len(granted), taken, want)
+				r.Fatalf("%d tasks are granted when %d were sent, want %d", len(granted), taken, want)
 			}
 			for i, g := range granted[taken : taken+4] {
-				if m.Backlog.Sent(g.Bytes) != (i == 0 && want == taken+5) {
-					r.Errorf("number %d: wrong word on room", taken+i)
+				if want := i == 0 && want == taken+5; m.Backlog.Sent(g.Bytes) != want { // only the first one takes a full backlog below its bound
+					r.Errorf("grant %d was sent: Sent returned %v, want %v", taken+i, !want, want)
 				}
 			}
 			if err := r.Room(home.Tenant, m.Session); err != nil {
@@ -40,7 +41,8 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 	})
 }
 
-// W11, W12: the task that fills the backlog of the worker that goes first opens the rest to others.
+// W11, W12: PREFERRED tasks go first to the worker that had others of their key. When one of them fills that worker's backlog, the rest go to other
+// workers.
 func TestFullBacklogOpensPreferredTasks(t *testing.T) {
 	t.Attr("rules", "W11 W12")
 	run(t, func(r *rig) {
@@ -52,7 +54,7 @@ func TestFullBacklogOpensPreferredTasks(t *testing.T) {
 		}
 		r.task(kin("k", lease.Preferred))
 		b := r.worker("b", 10, nil)
-		r.task(kin("k", lease.Preferred)) // now b has its turn before a
+		r.task(kin("k", lease.Preferred)) // now b's turn comes before a's
 		a.Backlog.Add(maxBacklog - 4096)
 		var specs []*lease.Spec
 		for range 10 {
@@ -62,7 +64,7 @@ func TestFullBacklogOpensPreferredTasks(t *testing.T) {
 		}
 		r.submit(specs...)
 		if n := len(c.grants()) + len(b.grants()); n != 12 {
-			r.Errorf("%d of 12 are granted: %d to the slow one", n, len(c.grants()))
+			r.Errorf("%d tasks are granted, %d of them to the worker that reads nothing; want all 12", n, len(c.grants()))
 		}
 	})
 }

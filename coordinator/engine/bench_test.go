@@ -40,8 +40,8 @@ func serve(b *testing.B, st store.Store) (e *Engine, stop func()) {
 	}
 }
 
-// BenchmarkLifecycle takes tasks from submit over grant to COMMITTED: frames of so many submits, and a session whose every frame of grants is
-// answered with a frame of completes. One operation is one task.
+// BenchmarkLifecycle takes tasks from submit over grant to COMMITTED: each submit call has so many tasks, and the session answers each batch of
+// grants with one batch of completes. One operation is one task.
 func BenchmarkLifecycle(b *testing.B) {
 	for _, frame := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("bolt/frame=%d", frame), func(b *testing.B) {
@@ -84,7 +84,7 @@ func BenchmarkDrain(b *testing.B) {
 	left.Wait()
 }
 
-// consume completes whatever is granted, and tells left of each task.
+// consume completes whatever is granted, and calls left.Done for each task.
 func consume(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 	b.Helper()
 	complete := func(granted []Granted) {
@@ -135,8 +135,8 @@ func produce(b *testing.B, e *Engine, frame int) {
 	}
 }
 
-// BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant, its step and what it changes in memory included; it
-// must not cost more where more sessions wait.
+// BenchmarkMatch hands out waiting tasks to sessions with free slots. One operation is one grant, with its step and what it changes in memory. The
+// cost must not rise with the number of waiting sessions.
 func BenchmarkMatch(b *testing.B) {
 	const tasks = 1000
 	for _, takers := range []int{1, 100, 1000} {
@@ -162,7 +162,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkShortLife judges what comes of a short task in one frame, its Start and its report. One operation is one task.
+// BenchmarkShortLife judges the Start and the Complete of a short task, which come in one frame. One operation is one task.
 func BenchmarkShortLife(b *testing.B) {
 	const tasks = 500
 	h := newHand(b, 1, tasks)
@@ -182,7 +182,7 @@ func BenchmarkShortLife(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode writes the steps of 500 tasks' lives in the store's terms, one step after the other. One operation is one task.
+// BenchmarkEncode encodes the steps in the lives of 500 tasks as store operations, one kind of step after the other. One operation is one task.
 func BenchmarkEncode(b *testing.B) {
 	const tasks = 500
 	h := newHand(b, 1, tasks)

@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// busyDisk holds every commit until it is let go, and keeps what is in them.
+// busyDisk holds each commit until the test sends its result on next, and records which new tasks each commit has.
 type busyDisk struct {
 	begun [][]lease.TaskID // new tasks of each commit
 	next  chan error
@@ -34,7 +34,8 @@ func (d *busyDisk) commit(_ context.Context, b *store.Batch, apply func()) error
 	return nil
 }
 
-// become puts the disk under an engine, which knows the queue by then: the first task of one has the loop wait for its commit.
+// become puts the disk under a running engine. It first submits two tasks, so that the engine knows the queue: for the first task of a new queue, the
+// loop waits for the commit.
 func (d *busyDisk) become(r *rig) *busyDisk {
 	r.submit(work())
 	r.submit(work())
@@ -43,7 +44,7 @@ func (d *busyDisk) become(r *rig) *busyDisk {
 	return d
 }
 
-// submits calls from a goroutine each, one after the other, and gives each time to be handed over.
+// submits makes n Submit calls, each in its own goroutine. It starts a call only when the one before is handed over.
 func submits(r *rig, n int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
@@ -60,7 +61,8 @@ func submits(r *rig, n int) (errs chan error) {
 	return errs
 }
 
-// A6, design 4: what comes while the disk is busy is in one commit, in its order, however many batches it is; and nothing of it is told before that commit.
+// A6, design 4: what arrives while a commit is under way goes into one commit after it, in the order of arrival. Nothing of it is answered before
+// that commit.
 func TestWhatComesWhileTheDiskIsBusyIsOneCommit(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -69,7 +71,7 @@ func TestWhatComesWhileTheDiskIsBusyIsOneCommit(t *testing.T) {
 		first := submits(r, 1)
 		rest := submits(r, 5)
 		if len(first)+len(rest) != 0 || len(d.begun) != 1 {
-			r.Fatalf("%d answers, %d commits begun", len(first)+len(rest), len(d.begun))
+			r.Fatalf("%d answers and %d commits begun while the first commit is under way, want 0 and 1", len(first)+len(rest), len(d.begun))
 		}
 		d.next <- nil
 		synctest.Wait()
@@ -96,7 +98,7 @@ func TestWhatComesWhileTheDiskIsBusyIsOneCommit(t *testing.T) {
 	})
 }
 
-// Design 4: a commit has a bounded number of operations, however long the disk was busy.
+// Design 4: the size of a commit is bounded, however much arrived while the commit before was under way.
 func TestCommitIsBounded(t *testing.T) {
 	run(t, func(r *rig) {
 		d := new(busyDisk).become(r)
@@ -111,17 +113,17 @@ func TestCommitIsBounded(t *testing.T) {
 			}
 		}
 		if len(d.begun) < 3 {
-			r.Errorf("%d commits", len(d.begun))
+			r.Errorf("%d commits, want at least 3", len(d.begun))
 		}
 		for _, tasks := range d.begun {
 			if len(tasks) > 2*maxBatchOps {
-				r.Errorf("a commit of %d tasks", len(tasks))
+				r.Errorf("a commit has %d tasks, want at most %d", len(tasks), 2*maxBatchOps)
 			}
 		}
 	})
 }
 
-// A6: answers keep the order of the commits, also where those who hear the first ones take their time.
+// A6: answers are delivered in the order of the commits, even if the delivery of an earlier one takes long.
 func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -133,7 +135,7 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		submits(r, 1) // its grant is told, for as long as that takes
+		submits(r, 1) // the delivery of its grant blocks until heard is closed
 		if later := submits(r, 1); len(later) != 0 {
 			r.Error("a later commit was answered first")
 		}
@@ -141,7 +143,8 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	})
 }
 
-// A10, design 4: where a commit fails, everything after it fails too, whether it was handed over or not and whether it changes anything or not; and nothing of it is in the store.
+// A10, design 4: when a commit fails, all calls that wait get ErrStore: those whose changes were handed over for the next commit, those whose were
+// not yet, and one that changed nothing. No later commit is begun.
 func TestFailedCommitTakesTheNextWithIt(t *testing.T) {
 	t.Attr("rules", "A10")
 	for _, later := range []int{0, 1, 5 * maxBatchOps / 2} {
@@ -173,13 +176,13 @@ func TestFailedCommitTakesTheNextWithIt(t *testing.T) {
 				}
 			}
 			if len(d.begun) != 1 {
-				t.Errorf("%d commits were begun", len(d.begun))
+				t.Errorf("%d commits were begun, want only the one that failed", len(d.begun))
 			}
 		})
 	}
 }
 
-// A10, design 4: a commit that fails ends the engine at once, also where nobody waits for anything more.
+// A10, design 4: a failed commit ends the engine at once, even if no further call arrives.
 func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +202,8 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 	})
 }
 
-// A10: a call for work whose time is over is told of a commit that failed before its answer, for it waits for nothing else any more.
+// A10: a call for work waits for a task up to its wait time; after that its empty answer waits only for the commit before it. If that commit fails,
+// the call gets ErrStore.
 func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +218,7 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 		synctest.Wait()
 		submits(r, 1)
 		time.Sleep(time.Second)
-		synctest.Wait() // its answer is in line behind the commit
+		synctest.Wait() // its empty answer now waits for the commit
 		d.next <- errors.New("EIO")
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			t.Errorf("Run returned %v", err)

@@ -10,7 +10,8 @@ func key(name string, limit uint32) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.TaskKey, s.ConcurrencyKey, s.ConcurrencyLimit = name, name, limit }
 }
 
-// W2, W4: a type with a limit gets no more slots than that, and does not keep others from theirs; a new limit counts at once.
+// W2, W4: a worker holds no more tasks of a type than type_limits allows, and the type's other tasks do not block tasks of other types. A new limit
+// counts at once.
 func TestTypeLimits(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	run(t, func(r *rig) {
@@ -32,7 +33,8 @@ func TestTypeLimits(t *testing.T) {
 	})
 }
 
-// W4: max_bytes bounds the payloads that a worker holds; one that is larger alone is granted when it holds nothing, and what fits goes first.
+// W4: max_bytes bounds the sum of the payloads that a worker holds. A smaller task that fits goes before a larger one that does not. A task that
+// alone is over max_bytes is granted only to a worker that holds nothing.
 func TestMaxBytes(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -55,7 +57,8 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
-// W12: a worker that runs one task of a concurrency key at a time gets no second one, whatever the key's limit; another worker does.
+// W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's limit allows more. The next task of the key may
+// go to another worker.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {

@@ -36,7 +36,8 @@ func TestLifeOfATask(t *testing.T) {
 	})
 }
 
-// A backlog far beyond what is kept in memory is handed out in its order, each task once (T2; design: RAM holds the working set).
+// T2: a backlog far longer than what is kept in memory is handed out in its order, each task once. At the end memory holds at most maxIdle waiting
+// tasks.
 func TestBacklogBeyondMemory(t *testing.T) {
 	t.Attr("rules", "T2")
 	run(t, func(r *rig) {
@@ -63,12 +64,13 @@ func TestBacklogBeyondMemory(t *testing.T) {
 			r.Errorf("leased %d tasks more than were submitted", len(more))
 		}
 		if n := inside(r, func() int { return len(r.set.tasks) - r.set.live }); n > maxIdle {
-			r.Errorf("%d tasks at rest in memory", n)
+			r.Errorf("%d waiting tasks in memory, want at most %d", n, maxIdle)
 		}
 	})
 }
 
-// A task that was read back for its grant has its payload, so that the dispatch need not read it again; a large one would fill the memory.
+// A task that is read from the store for its grant keeps its payload if that is small, so that the dispatch does not have to read it again. A large
+// payload is left out, because it would fill the memory.
 func TestGrantOfWhatWasReadHasItsPayload(t *testing.T) {
 	run(t, func(r *rig) {
 		small, large := work(), work()
@@ -87,7 +89,7 @@ func TestGrantOfWhatWasReadHasItsPayload(t *testing.T) {
 	})
 }
 
-// A6, A9: acknowledged tasks and live leases survive a crash; the lease goes on and commits.
+// A6, A9: acknowledged tasks and live leases survive a crash: the reports of their workers are still COMMITTED.
 func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	t.Attr("rules", "A6 A9")
 	run(t, func(r *rig) {
@@ -105,7 +107,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
-// T8: an expired lease is noticed within 100 ms, and the task goes to the next who waits.
+// T8: within 100 ms after a lease ends, the task goes to the next taker that waits.
 func TestExpiryHandsOverWithoutAScan(t *testing.T) {
 	t.Attr("rules", "T8 V9")
 	run(t, func(r *rig) {
@@ -125,7 +127,7 @@ func TestExpiryHandsOverWithoutAScan(t *testing.T) {
 	})
 }
 
-// W4: work is pushed up to the free slots, at once, and the slot of a finished task is filled again.
+// W4: tasks are pushed at once to a session that has free slots; when a task is finished, its slot is filled again.
 func TestPushUpToSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
@@ -141,7 +143,8 @@ func TestPushUpToSlots(t *testing.T) {
 	})
 }
 
-// W5: an unacknowledged dispatch comes back, the session is left alone until it says something.
+// W5: a dispatch that is not acknowledged in time is taken back and not counted against the task. The session gets no new work until it says
+// something.
 func TestUnacknowledgedDispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -165,8 +168,8 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 	})
 }
 
-// W5: a lease that is shorter than the time for an acknowledgement runs out first. The silent session is left alone all the same,
-// or it would keep tasks from those who work.
+// W5: if the heartbeat timeout is shorter than the time for an acknowledgement, the lease ends by its expiry. The silent session gets no new work in
+// this case either; otherwise it would take tasks away from workers that are alive.
 func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -189,7 +192,8 @@ func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
 	})
 }
 
-// W8: a lost stream revokes nothing; the same instance finds its leases and their slots again, a goodbye gives them back.
+// W8: a lost stream revokes nothing: the next stream of the same instance has the leases, and they fill its slots. It displaces an older stream that
+// is still open. When the displaced stream then says goodbye, that gives no lease back.
 func TestLeasesFollowTheInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -208,10 +212,10 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		if !second.gone {
 			r.Error("the older stream of the instance was not displaced")
 		}
-		_ = r.Leave(second.Member, true) // too late: it is gone
+		_ = r.Leave(second.Member, true) // a goodbye of the displaced stream
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 		if n := len(third.grants()); n != 1 {
-			r.Errorf("%d grants once the slot was free", n)
+			r.Errorf("%d grants once the slot was free, want 1", n)
 		}
 	})
 }
@@ -233,7 +237,7 @@ func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 	})
 }
 
-// T7: the holder's session hears of a cancel at once.
+// T7: a cancel is sent at once to the session that holds the lease, with the grace and the reason.
 func TestCancelReachesTheHolder(t *testing.T) {
 	t.Attr("rules", "T7")
 	run(t, func(r *rig) {
@@ -250,7 +254,7 @@ func TestCancelReachesTheHolder(t *testing.T) {
 	})
 }
 
-// T7: a lease that ends by a Start which comes after a cancel counts as cancelled, not as reported.
+// T7: if a Start comes after a cancel, it ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
 func TestCauseOfALeaseThatStartedTooLate(t *testing.T) {
 	t.Attr("rules", "T7")
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +275,7 @@ func TestCauseOfALeaseThatStartedTooLate(t *testing.T) {
 	})
 }
 
-// S2: a repeated request_id gets the same live assignments.
+// S2: a Lease that is repeated with the same request_id gets the same live leases, also after a crash.
 func TestRepeatedLeaseRequest(t *testing.T) {
 	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
@@ -294,7 +298,8 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 	})
 }
 
-// S2: a request that is repeated while it waits is answered where it was made last, once; the call before, of which nobody may be left, is granted nothing.
+// S2: if a Lease is repeated while the first call still waits, the repeat is granted the task and the first call gets nothing, since its caller may
+// be gone. A repeat after the grant gets the same lease.
 func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
@@ -331,7 +336,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	})
 }
 
-// W5: what was granted to a caller that is gone before the hand-over is requeued at once.
+// W5: a task that is granted to a call whose caller has gone before the hand-over is requeued at once.
 func TestCallerGoneBeforeHandOver(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -363,7 +368,7 @@ func TestCallerGoneBeforeHandOver(t *testing.T) {
 	})
 }
 
-// A10, design 4: a failed commit has no verdict. Everyone who waits gets ErrStore, and the engine ends.
+// A10, design 4: a failed commit has no verdict. Every call that waits gets ErrStore, the engine ends, and so do later calls.
 func TestFailedCommitHasNoVerdict(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -385,7 +390,7 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 	})
 }
 
-// Commit, then speak: nothing is told before the batch is durable.
+// A6, A10: neither the answer to a submit nor the grant of its task is told before the batch is durable.
 func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	t.Attr("rules", "A6 A10")
 	run(t, func(r *rig) {
@@ -418,7 +423,7 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	})
 }
 
-// T9: a finished task goes after its retention, and its verdict is replayed for an hour more (A10).
+// T9, A10: a task that ended is deleted after its retention. Its verdict is replayed for one hour more, also after a crash.
 func TestRetentionAndLedger(t *testing.T) {
 	t.Attr("rules", "T9 A10")
 	run(t, func(r *rig) {
@@ -444,7 +449,8 @@ func TestRetentionAndLedger(t *testing.T) {
 	})
 }
 
-// A8: a coordinator that stood still gives the time back before it expires anything.
+// A8: a coordinator that stood still gives the time back before it expires anything: the heartbeat, handled 1.6 s after the Start, still renews a
+// lease with a timeout of 1 s.
 func TestStandstillIsGivenBack(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -454,13 +460,13 @@ func TestStandstillIsGivenBack(t *testing.T) {
 		g := r.lease(1, 0)
 		r.say(lease.KindStart, g[0])
 		time.Sleep(900 * time.Millisecond)
-		// The loop stands still in an operation; the heartbeat waits behind it.
+		// The loop stands still in this operation, and the heartbeat waits behind it.
 		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(700 * time.Millisecond) }})
 		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
 	})
 }
 
-// A unary response has to fit a message, whatever the payloads weigh.
+// The tasks that one unary response hands over are bounded by their bytes, because the response has to fit into one message.
 func TestHandOverIsBounded(t *testing.T) {
 	run(t, func(r *rig) {
 		specs := many(5)
@@ -469,12 +475,12 @@ func TestHandOverIsBounded(t *testing.T) {
 		}
 		r.submit(specs...)
 		if n := len(r.lease(5, 0)); n != 2 {
-			r.Errorf("%d tasks of 1 MiB in one response", n)
+			r.Errorf("%d tasks of 1 MiB in one response, want 2", n)
 		}
 	})
 }
 
-// T1: a key is free again once the retention of its task has passed.
+// T1: an idempotency key is free again once the retention of its task has passed.
 func TestKeyIsFreeAfterRetention(t *testing.T) {
 	t.Attr("rules", "T1")
 	run(t, func(r *rig) {
@@ -492,7 +498,7 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 		if err := late.Fill(lease.DefaultLimits()); err != nil {
 			r.Fatal(err)
 		}
-		again := inside(r, func() lease.Step { // on the loop, so that no timer comes before
+		again := inside(r, func() lease.Step { // all on the loop, so that no timer deletes the task first
 			time.Sleep(time.Hour)
 			r.look()
 			return r.Engine.submit(home, []*lease.Spec{late}, make([]lease.Digest, 1))
@@ -503,7 +509,7 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 	})
 }
 
-// Queues count their tasks by state; one that only workers wait on does not exist (T13).
+// T13: a queue counts its tasks by state, also after a crash. A worker that waits does not make a queue.
 func TestQueueCounts(t *testing.T) {
 	run(t, func(r *rig) {
 		if g := r.lease(1, 0); len(g) != 0 {
@@ -525,7 +531,7 @@ func TestQueueCounts(t *testing.T) {
 				r.Fatal(q, err)
 			}
 			if got := fmt.Sprint(q[0].Ready, q[0].Scheduled, q[0].Leased); got != "1 1 1" {
-				r.Errorf("counts %s", got)
+				r.Errorf("ready, scheduled and leased are %s, want 1 each", got)
 			}
 			r.kill()
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// S6: each reason for which a task waits is found, by its code, and the words name what it is about.
+// S6: ExplainTask gives each reason why a task waits: its code comes first among the findings, and the message names what it is about.
 func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	t.Attr("rules", "S6")
 	for _, c := range []struct {
@@ -97,7 +97,7 @@ func (r *rig) explain(id lease.TaskID) lease.Explanation {
 	return x
 }
 
-// S6: why a lease was lost, by how much its worker missed it, and why its report was refused.
+// S6, T10: ExplainTask tells why a lease was lost, why a report under it was refused, and by how much that report was late.
 func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
 	t.Attr("rules", "S6 T10")
 	run(t, func(r *rig) {
@@ -123,7 +123,7 @@ func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
 	})
 }
 
-// S4: another tenant's task is not explained, as one that does not exist.
+// S4, S6: ExplainTask of another tenant's task is refused with ErrNotFound, as for a task that does not exist.
 func TestExplainIsForTheTenantAlone(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// together makes all that do puts into the inbox share one batch: the loop stands still meanwhile.
+// together has the loop take all that do puts into the inbox as one batch: the loop stands still while do runs.
 func (r *rig) together(do func()) {
 	r.Helper()
 	block := make(chan struct{})
@@ -22,7 +22,7 @@ func (r *rig) together(do func()) {
 	synctest.Wait()
 }
 
-// take grants the one task that waits, in the background.
+// take leases one task in the background.
 func (r *rig) take(worker string) <-chan []Granted {
 	got := make(chan []Granted, 1)
 	go func() {
@@ -41,7 +41,7 @@ func feed(g Granted, f Feed) Feed {
 	return f
 }
 
-// lastWords is what the store has of attempts that ended.
+// lastWords is the feedback of the last ended attempt that the store has.
 func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
 	r.Helper()
 	err := r.st.View(func(rd store.Reader) (err error) {
@@ -54,7 +54,8 @@ func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
 	return f
 }
 
-// Last words are kept as they were when the attempt ended, also where the task changes again before that is told, and output was forgotten meanwhile that is too much for memory.
+// The feedback of an attempt is stored once, as it was when the attempt ended: not again with the task's next change, even if memory has dropped the
+// output meanwhile because there was too much of it.
 func TestLastWordsAreKeptOnce(t *testing.T) {
 	h := newHub()
 	id := lease.TaskID{Space: 1, Seq: 1}
@@ -75,7 +76,8 @@ func TestLastWordsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// What an attempt said is not shown as the next one's, even where one commit ends the one and begins the other.
+// Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the one and begins the other. It is stored as the last
+// words of its own attempt.
 func TestFeedStaysWithItsAttempt(t *testing.T) {
 	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +119,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 	}
 }
 
-// Feedback is dropped oldest first (W11): of a live attempt the last of its output is kept, within a bound.
+// W11: of the output of a live attempt the newest chunks are kept, up to bounds in bytes and in number.
 func TestLastOutputIsKept(t *testing.T) {
 	t.Attr("rules", "W11")
 	chunk := func(channel string, bytes int) lease.Chunk {
@@ -125,7 +127,7 @@ func TestLastOutputIsKept(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		said []lease.Chunk
-		want string // channels of what is kept
+		want string // channels of the chunks that are kept
 	}{
 		"nothing":       {nil, ""},
 		"what fits":     {[]lease.Chunk{chunk("a", 1), chunk("b", recentBytes-1)}, "ab"},
@@ -136,7 +138,7 @@ func TestLastOutputIsKept(t *testing.T) {
 		}, "b"},
 		"many small": {[]lease.Chunk{chunk("a", 0), chunk("b", 0), chunk("c", 0)}, "abc"},
 	} {
-		for _, pieces := range []int{1, 2} { // at once, or bit by bit
+		for _, pieces := range []int{1, 2} { // all at once, or in two parts
 			sum := &lease.Feedback{}
 			for said := tt.said; len(said) > 0; {
 				n := (len(said) + pieces - 1) / pieces
@@ -161,7 +163,7 @@ func TestLastOutputIsKept(t *testing.T) {
 	}
 }
 
-// A stream is told when its feedback has gone through, and also when nobody takes it.
+// A stream is told when its feedback was handled, also if it was dropped because the coordinator is overloaded.
 func TestFeedTellsWhenItIsThrough(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())

@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// hand turns an engine by hand, one part of a round after the other, so that what each part costs shows by itself. Nothing is committed: a batch
-// is encoded, and then taken for durable.
+// hand runs the parts of the engine's round one by one, without its loop, so that the cost of each part can be measured. Nothing is committed: a
+// batch is encoded, and then treated as durable.
 type hand struct {
 	testing.TB
 	*Engine
@@ -18,7 +18,7 @@ type hand struct {
 	encoded store.Batch
 }
 
-// newHand has an engine with so many sessions, which have so many slots each.
+// newHand makes an engine with that many sessions, each with that many slots.
 func newHand(tb testing.TB, takers, slots int) *hand {
 	tb.Helper()
 	e, err := Open(memstore.New(), Config{})
@@ -47,7 +47,7 @@ func newHand(tb testing.TB, takers, slots int) *hand {
 	return h
 }
 
-// specs are those of n tasks, as the edge hands them over.
+// specs returns n tasks as the edge would hand them over.
 func (h *hand) specs(n int) ([]*lease.Spec, []lease.Digest) {
 	specs := make([]*lease.Spec, n)
 	for i := range specs {
@@ -59,14 +59,14 @@ func (h *hand) specs(n int) ([]*lease.Spec, []lease.Digest) {
 	return specs, make([]lease.Digest, n)
 }
 
-// put submits them.
+// put submits the tasks.
 func (h *hand) put(specs []*lease.Spec, digests []lease.Digest) {
 	if out := h.submit(home, specs, digests); out.Err != nil {
 		h.Fatal(out.Err)
 	}
 }
 
-// completions of all that the batch grants, which must be n tasks.
+// completions returns a Complete for each grant of the batch; there must be n of them.
 func (h *hand) completions(n int) []*lease.Report {
 	reports := make([]*lease.Report, 0, n)
 	for _, tell := range h.batch.tells {
@@ -82,7 +82,7 @@ func (h *hand) completions(n int) []*lease.Report {
 	return reports
 }
 
-// withStarts has each report come right after the Start of its attempt, as that of a short task does.
+// withStarts puts a Start before each report, as a short task sends both in one frame.
 func withStarts(reports []*lease.Report) []*lease.Report {
 	var all []*lease.Report
 	for _, r := range reports {
@@ -91,7 +91,7 @@ func withStarts(reports []*lease.Report) []*lease.Report {
 	return all
 }
 
-// complete says so, and frees the slots.
+// complete has the reports judged; all must be COMMITTED.
 func (h *hand) complete(reports []*lease.Report) {
 	for _, a := range h.judge(home.Tenant, reports) {
 		if a.Verdict != lease.VerdictCommitted {
@@ -108,7 +108,7 @@ func (h *hand) encodeBatch() {
 	}
 }
 
-// committed ends the batch, and begins the next one.
+// committed treats the batch as durable, and begins the next one.
 func (h *hand) committed() {
 	b := h.batch
 	h.batch = newBatch(b.number+1, &h.blanks)

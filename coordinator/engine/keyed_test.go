@@ -10,13 +10,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// sharing is a task of a concurrency key.
+// sharing makes a task with a concurrency key.
 func sharing(key string, limit uint32) *lease.Spec {
 	return &lease.Spec{Queue: "q", ConcurrencyKey: key, ConcurrencyLimit: limit}
 }
 
-// T11: live leases that share a key never exceed its limit; those without a key, or with another, go on; the next one follows as soon as there is
-// room, in its old place.
+// T11: the live leases of a concurrency key never exceed its limit. Tasks without a key or with another one are granted meanwhile. When a lease of
+// the key ends, its next task is granted, in its old order.
 func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -54,7 +54,7 @@ func (r *rig) queueInfo() QueueInfo {
 	return q
 }
 
-// T11: a place is free however its lease ends, and whatever becomes of the task that was to have it next.
+// T11: however a lease ends, its place in the limit is free for the next task of the key, also if that task is cancelled.
 func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, end := range map[string]func(r *rig, g Granted){
@@ -108,7 +108,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	}
 }
 
-// T11: a task that came back and finds no taker does not keep the key from others: each line has one that stands ready.
+// T11: tasks of one key but of different types wait in different lines. A task that no taker wants does not keep the key from the others.
 func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
@@ -130,7 +130,7 @@ func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
 			r.Fatalf("after the second: %s", seqs(g))
 		}
 	})
-	run(t, func(r *rig) { // the line before has no taker at all
+	run(t, func(r *rig) { // here nobody takes type "rare", which stands before the second "common"
 		spec := func(typ string) *lease.Spec { return &lease.Spec{Queue: "q", Type: typ, ConcurrencyKey: "k"} }
 		r.submit(spec("common"), spec("rare"), spec("common"))
 		g := r.lease(3, 0)
@@ -142,7 +142,7 @@ func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
 	})
 }
 
-// T11: a start brings back whatever has room, also where a holder is gone and the crash took what would have followed.
+// T11: at a start, parked tasks whose key has room become READY, even if the task that held the key is missing from the store.
 func TestStartBringsParkedTasksBack(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
@@ -163,15 +163,15 @@ func TestStartBringsParkedTasksBack(t *testing.T) {
 	})
 }
 
-// T2, T11: tasks of one key in one line go in their order, whatever their limits: one that needs the key for itself is not overtaken for ever, nor
-// is the one behind it.
+// T2, T11: tasks of one key in one line are granted in order, whatever limits they name. A task with limit 1 among others with limit 2 is not
+// overtaken for ever, nor is the one behind it.
 func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
 		r.submit(sharing("k", 2), sharing("k", 2))
 		live := r.lease(2, 0)
 		alone, behind := r.submit(sharing("k", 1))[0].ID, r.submit(sharing("k", 2))[0].ID
-		r.lease(2, 0) // parks them
+		r.lease(2, 0) // parks both
 		var order []lease.TaskID
 		for range 10 {
 			r.submit(sharing("k", 2))
@@ -187,7 +187,8 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	})
 }
 
-// T2, T11: however many tasks wait for a key, a grant looks at few of them, others pass, and memory stays bounded; after a restart they wait on.
+// T2, T11: 3*parkedHead tasks wait for one key. Tasks without the key pass them; they are granted one by one and in order, also after restarts, and
+// at the end the key uses no memory.
 func TestLongParkingLine(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -231,8 +232,8 @@ func TestLongParkingLine(t *testing.T) {
 	})
 }
 
-// T11, T13: random commands, kills included, on tasks that share few keys and a queue with max_inflight: the limits hold after every grant, as
-// counted from the tasks themselves, and in the end everything drains.
+// T11, T13: random commands, kills included, on tasks that share three keys, in a queue with max_inflight: neither limit is exceeded after any grant,
+// as counted from the leases that the test holds, and in the end all tasks complete.
 func TestLimitsHoldUnderRandomCommands(t *testing.T) {
 	t.Attr("rules", "T11 T13")
 	for range 8 {
@@ -304,7 +305,7 @@ func randomLimits(t *testing.T, rng *rand.Rand) {
 	})
 }
 
-// checkLimits counts live leases by their keys.
+// checkLimits counts the live leases of each key, and of the queue.
 func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	r.Helper()
 	count, limit := map[string]int{}, map[string]int{}
@@ -325,7 +326,7 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	}
 }
 
-// T11: a parked task that needs more room than there is holds up those behind it only while it waits.
+// T11: a parked task with a lower limit holds up those behind it. When it is cancelled, they are granted.
 func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {

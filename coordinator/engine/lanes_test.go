@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// T12: lanes take turns, whatever waits in each; within a lane the order stays.
+// T12: lanes take turns, however much waits in each; within a lane the order is kept.
 func TestLanesTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[string]()
@@ -33,7 +33,7 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 }
 
-// Lanes with an order give out the least item of each, in turn.
+// Lanes with an order: each lane gives out its least item, and the lanes take turns.
 func TestLanesWithAnOrder(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[int]()
@@ -72,7 +72,7 @@ func must(t *testing.T, l *lanes[string]) string {
 	return v
 }
 
-// A lane that is never empty does not grow with what has passed through it.
+// The memory of a lane that is never empty does not grow with the number of items that passed through it.
 func TestLaneMemoryIsBounded(t *testing.T) {
 	l := newLanes[string]()
 	l.push("a", "first")

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// V15, A5, A6: the first late result is kept over a crash, can be adopted once, and is the task's output then; the report stays CANCELLED.
+// V15, A5, A6: the first late result of a lease survives a crash. An operator can adopt it once; the task is then COMPLETED. The late report itself
+// stays CANCELLED.
 func TestLateResultIsKeptAndAdopted(t *testing.T) {
 	t.Attr("rules", "V15 A5 A6")
 	run(t, func(r *rig) {
@@ -40,7 +41,7 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 	})
 }
 
-// V15: results of two lost attempts that come in one batch are both kept; of many attempts the newest.
+// V15: of many late results that come in one batch, two in each call, the newest MaxDiscarded are kept.
 func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -57,7 +58,7 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 				Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: []byte{byte(i)}},
 			}
 		}
-		r.together(func() { // two in a step, and all steps in a batch
+		r.together(func() { // two reports in a step, and all steps in one batch
 			for pair := range slices.Chunk(reports, 2) {
 				go func() {
 					if _, err := r.Say(r.Context(), home.Tenant, pair); err != nil {
@@ -80,7 +81,8 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 	})
 }
 
-// V15: a result that made room for newer ones, and is said again in the same batch, is kept as the task tells.
+// V15: there is one late result too many, so the first is dropped. Its report is repeated in the same batch and kept again as the newest: what the
+// task lists must also be in the store.
 func TestResultSaidAgainIsKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -97,7 +99,7 @@ func TestResultSaidAgainIsKept(t *testing.T) {
 		if _, err := r.Say(r.Context(), home.Tenant, append(reports, reports[0])); err != nil {
 			r.Fatal(err)
 		}
-		r.restart(Config{}) // which looks through the store, too
+		r.restart(Config{}) // also verifies the store
 		for _, d := range r.version(id).Discarded {
 			if r.kept(id, d.Attempt) == nil {
 				r.Errorf("the task tells of a result of attempt %d, which is not there", d.Attempt)
@@ -109,7 +111,7 @@ func TestResultSaidAgainIsKept(t *testing.T) {
 	})
 }
 
-// T10, V1: what has a fault of form is in the history with the worker that holds the lease, whatever it calls itself.
+// T10, V1: a malformed report is in the history under the worker that holds the lease, not under the name that the report gives.
 func TestMalformedReportIsRecorded(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	run(t, func(r *rig) {
@@ -131,7 +133,7 @@ func TestMalformedReportIsRecorded(t *testing.T) {
 	})
 }
 
-// T10: a worker that repeats a refused report without end adds one entry to the history, and one commit to the store.
+// T10: a report that is refused again and again is in the history once.
 func TestRepeatedRefusalIsRecordedOnce(t *testing.T) {
 	t.Attr("rules", "T10")
 	run(t, func(r *rig) {

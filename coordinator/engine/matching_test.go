@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// W4, W12: whatever comes in whatever order, nobody is granted what it may not have, and no task waits that somebody with room may take. A plain
-// model that looks at every worker and every task says what may be.
+// W4, W12: under random events, no worker is granted a task that it may not have, and no task waits while a worker with room may take it. A plain
+// model, which looks at every worker and every task, says what is allowed.
 func TestMatchingAgainstAModel(t *testing.T) {
 	t.Attr("rules", "W4 W12")
 	for seed := range uint64(40) {
@@ -35,14 +35,14 @@ type matchModel struct {
 	rand    *rand.Rand
 	step    int
 	crews   []*crew
-	seen    []int // grants of each crew that were checked
+	seen    []int // how many grants of each crew were checked
 	tasks   []lease.TaskID
 	granted int
 	paused  bool
 	bound   map[string]binder // by sticky key
 }
 
-// binder is who was seen last with a lease of a sticky key, and when.
+// binder is the worker that was last seen with a lease of a sticky key, and when.
 type binder struct {
 	worker string
 	last   time.Time
@@ -52,7 +52,7 @@ func (m *matchModel) one(of ...string) string { return of[m.rand.IntN(len(of))] 
 
 func (m *matchModel) chance(percent int) bool { return m.rand.IntN(100) < percent }
 
-// act does something at random, and waits until its consequences are over.
+// act does something at random, and waits for its consequences.
 func (m *matchModel) act() {
 	switch n := m.rand.IntN(100); {
 	case n < 2, m.paused && n < 15:
@@ -71,7 +71,7 @@ func (m *matchModel) act() {
 	case n < 67:
 		m.restartAll()
 	case n < 77:
-		for range m.rand.IntN(20) { // what is granted meanwhile is acknowledged in time
+		for range m.rand.IntN(20) { // check acknowledges in time what is granted meanwhile
 			time.Sleep(time.Second)
 			m.check()
 		}
@@ -87,7 +87,7 @@ func (m *matchModel) must(err error) {
 	}
 }
 
-// ask makes a task's demands. Names of workers are those of some steps, so that some are there, some were and some never will be.
+// ask gives a task random demands.
 func (m *matchModel) ask(s *lease.Spec) {
 	s.Type, s.Priority = m.one("a", "b", "c"), int32(m.rand.IntN(3))
 	s.Payload = make([]byte, m.rand.IntN(80))
@@ -119,7 +119,7 @@ func (m *matchModel) anybody() string {
 	return m.crews[m.rand.IntN(len(m.crews))].Wants.Worker
 }
 
-// wish makes what a worker takes.
+// wish gives a worker random types, limits and features.
 func (m *matchModel) wish(w *Wants) {
 	w.Types, w.TypeLimits, w.MaxBytes, w.SingleFlight = nil, nil, 0, m.chance(30)
 	w.Capabilities.Features = nil
@@ -150,7 +150,7 @@ func (m *matchModel) change(c *crew) {
 	c.Slots = slots
 }
 
-// restartAll kills the engine; each worker comes back with what it had.
+// restartAll kills the engine; each worker comes back with the same wants and slots.
 func (m *matchModel) restartAll() {
 	m.kill()
 	for i, c := range m.crews {
@@ -170,7 +170,7 @@ func (m *matchModel) finish(c *crew) {
 	}
 }
 
-// check compares what is with what may be.
+// check compares the engine's state with what the model allows.
 func (m *matchModel) check() {
 	m.Helper()
 	for i, c := range m.crews {
@@ -208,7 +208,7 @@ func (m *matchModel) check() {
 	}
 }
 
-// bind remembers who has the sticky keys, of which nobody else may have a lease.
+// bind records which worker holds each sticky key. It fails if two workers have leases of one key.
 func (m *matchModel) bind(live []*lease.Task) {
 	seen := map[string]string{}
 	for _, t := range live {
@@ -234,7 +234,7 @@ func holding(worker string, live []*lease.Task) (held []*lease.Task) {
 	return held
 }
 
-// objection is why a worker may not have a task beside what it holds; empty: it may.
+// objection says why a worker may not have a task besides what it holds; empty if it may.
 func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	bytes, ofType := t.Spec.Size, 0
 	for _, h := range held {
@@ -274,7 +274,7 @@ func (m *matchModel) checkGrant(c *crew, t *lease.Task, live []*lease.Task) {
 	}
 }
 
-// checkWaiting fails where somebody with room may take a task that waits.
+// checkWaiting fails if a task waits that a worker with room may take.
 func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	for _, c := range m.crews {
 		held := holding(c.Wants.Worker, live)
@@ -285,7 +285,8 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	}
 }
 
-// boundElsewhere reports whether a sticky key keeps a task from a worker, or may do so for all that the model knows.
+// boundElsewhere reports whether a sticky key may still keep a task from a worker. The model does not know the exact end of a binding, and allows 20
+// s more.
 func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	a := t.Spec.Affinity
 	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {

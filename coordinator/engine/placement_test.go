@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// worker joins with what it has.
+// worker joins a worker; with may change what it wants.
 func (r *rig) worker(name string, slots int, with func(*Wants)) *crew {
 	r.Helper()
 	w := Wants{Space: home, Worker: name, Queues: []string{"q"}}
@@ -18,7 +18,7 @@ func (r *rig) worker(name string, slots int, with func(*Wants)) *crew {
 	return r.joinFor(w, slots)
 }
 
-// task submits one that asks for something.
+// task submits one task; ask may change its spec.
 func (r *rig) task(ask func(*lease.Spec)) lease.TaskID {
 	r.Helper()
 	s := work()
@@ -26,7 +26,7 @@ func (r *rig) task(ask func(*lease.Spec)) lease.TaskID {
 	return r.submit(s)[0].ID
 }
 
-// starts acknowledges all that a crew was granted, so that it stays.
+// starts sends a Start for all that a crew was granted, so that the leases are not taken back as unacknowledged.
 func (r *rig) starts(c *crew) {
 	r.Helper()
 	for _, g := range c.grants() {
@@ -62,7 +62,8 @@ func hasGPU(w *Wants) {
 	}
 }
 
-// W12: a task goes only to a worker that has all that it requires, and holds up nobody who has less.
+// W12: a task goes only to a worker that has all that the task requires. While it waits, a worker with less gets other tasks, even if they have a
+// lower priority.
 func TestRequirementsAreMet(t *testing.T) {
 	t.Attr("rules", "W12")
 	lacking := map[string]func(*Wants){
@@ -85,8 +86,8 @@ func TestRequirementsAreMet(t *testing.T) {
 	}
 }
 
-// W12: a worker that says anew what it has gets what it did not get before; a unary request is held to the same. What waits is found after a
-// restart, too.
+// W12: a worker without the required capabilities gets no task, neither on a stream nor by a unary Lease. When the worker registers the capabilities,
+// it gets the task, also after a crash.
 func TestRequirementsAfterAChange(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -115,7 +116,7 @@ func on(worker string) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.ResourceRefs = []lease.ResourceRef{{ResourceID: "model", Worker: worker}} }
 }
 
-// W12: a pinned task goes to the worker that holds its resources, however many others are idle.
+// W12: a pinned task goes only to the worker that holds its resources, even if others are idle.
 func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -129,8 +130,8 @@ func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 	})
 }
 
-// W12: a task whose worker has been gone for longer than resource_wait is FAILED / RESOURCE_GONE; the wait begins when the worker goes, or with
-// the first task for one that is not there, and ends with its return.
+// W12: a task whose worker is gone for longer than resource_wait is FAILED / RESOURCE_GONE. The wait begins when the worker goes, and ends when it
+// returns; the next wait has its full length again.
 func TestTaskWhoseWorkerIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -143,7 +144,7 @@ func TestTaskWhoseWorkerIsGone(t *testing.T) {
 		}
 		time.Sleep(lease.DefaultResourceWait - time.Second)
 		holder = r.worker("holder", 0, nil)
-		time.Sleep(lease.DefaultHeartbeatTimeout) // the first lease ends meanwhile
+		time.Sleep(lease.DefaultHeartbeatTimeout) // meanwhile the lease of the first task expires
 		if s := r.version(waits).State(); s != lease.Ready {
 			r.Fatalf("the task is %v although its worker is there", s)
 		}
@@ -166,7 +167,8 @@ func TestTaskWhoseWorkerIsGone(t *testing.T) {
 	})
 }
 
-// W12: many tasks of a worker that is gone are given up in steps, whatever is on disk only, and after a restart, which begins the wait anew.
+// W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After a crash the wait begins anew. A task that is not
+// pinned is left alone.
 func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -231,7 +233,7 @@ func kin(key string, mode lease.AffinityMode) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.Affinity = &lease.Affinity{Key: key, Mode: mode, TTL: time.Minute} }
 }
 
-// W12: tasks of a STICKY key stay with the worker of the first and wait for it, until its last lease of the key has been over for the TTL.
+// W12: tasks of a STICKY key go to the worker of the first one and wait for it, until the TTL has passed since its last lease of the key.
 func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -265,7 +267,7 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 	})
 }
 
-// W12: a key is bound by its live leases, and so over a restart.
+// W12: at a start the binding of a STICKY key is rebuilt from its live leases.
 func TestStickyKeyOverARestart(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -281,7 +283,7 @@ func TestStickyKeyOverARestart(t *testing.T) {
 	})
 }
 
-// W12: a PREFERRED key goes to its worker where that has room, and to another where it has none.
+// W12: a task of a PREFERRED key goes to the worker of its key if that has room, otherwise to another.
 func TestPreferredKey(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -299,7 +301,8 @@ func TestPreferredKey(t *testing.T) {
 	})
 }
 
-// W12: what waits for a worker with room goes to others when that worker takes no more, by its own word or because it is gone.
+// W12: a PREFERRED task that waits for its worker goes to another when that worker stops taking work: by a resize to 0, an update to other queues, or
+// when it leaves.
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
 	for name, stop := range map[string]func(*rig, *crew) error{

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"reflect"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,7 @@ func (r *rig) govern(change func(*lease.Settings)) QueueInfo {
 	return q
 }
 
-// T13: a pause stops grants only, and nothing is forgotten over a restart; a resume hands out at once what waits.
+// T13: a pause stops grants only: reports and submits go on, and the pause survives a crash. After a resume the waiting tasks are granted at once.
 func TestPauseStopsGrantsOnly(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -44,7 +45,8 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 	})
 }
 
-// T13: max_inflight bounds the live leases of the queue over all workers; as one ends the next task goes out at once, to whoever waits.
+// T13: max_inflight bounds the live leases of the queue over all workers. When one ends, or the limit is raised, a waiting worker gets the next task
+// at once.
 func TestMaxInflight(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -66,7 +68,7 @@ func TestMaxInflight(t *testing.T) {
 	})
 }
 
-// T13: a rate limit lets burst through at once, then per_second, without anybody asking again; a crash loop lets no more through.
+// T13: a rate limit lets burst tasks through at once, then per_second, also without a new request. Crashes in a row let at most one more through.
 func TestRateLimit(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -93,18 +95,19 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// waitInVain joins a worker and grants it nothing for 19 minutes.
+// waitInVain joins a worker and checks that it is granted nothing for 19 minutes.
 func (r *rig) waitInVain() *crew {
 	r.Helper()
 	c, _ := r.join("i", 5)
 	time.Sleep(19 * time.Minute)
 	if n := len(c.grants()); n != 0 {
-		r.Errorf("%d grants within an hour, want none", n)
+		r.Errorf("%d grants within 19 minutes, want none", n)
 	}
 	return c
 }
 
-// T13: who waits for a slow rate limit goes on waiting over restarts, in order or not, and does not begin anew; what was let through before stays used up.
+// T13: the wait for a slow rate limit (one grant per hour) goes on over restarts and crashes: it does not begin anew, and the grant before them still
+// counts.
 func TestSlowRateOverRestarts(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -114,7 +117,7 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		if n := len(c.grants()); n != 1 {
 			r.Fatalf("%d grants at first, want 1", n)
 		}
-		r.say(lease.KindComplete, c.grants()[0]) // so that no lease is live, which would have the clock saved
+		r.say(lease.KindComplete, c.grants()[0]) // because a live lease would have the clock saved regularly
 		for _, restart := range []func(){r.kill, func() { r.restart(Config{}) }, r.kill} {
 			restart()
 			c = r.waitInVain()
@@ -126,7 +129,8 @@ func TestSlowRateOverRestarts(t *testing.T) {
 	})
 }
 
-// T13: of a queue that an earlier format has written, nobody knows how far its limit is used up. The first start takes it for used up, and not each one anew.
+// T13: the queues of an earlier format do not have how far their rate limit is used up. The first start takes the limit for used up; later starts
+// must not do so again.
 func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -156,8 +160,8 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	})
 }
 
-// T13: a limit that is set for the first time lets its burst through, also on a queue of before the start; a store from a backup does not know what was
-// granted after it, and lets nothing through before its time.
+// T13: when a limit is set for the first time, its burst is let through at once, also if the queue is older than the last start. A restored backup
+// does not know what was granted after it, so its limits count as used up.
 func TestRateLimitAfterAStart(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -179,7 +183,8 @@ func TestRateLimitAfterAStart(t *testing.T) {
 	})
 }
 
-// T13, T3: the queue's retry policy fills what a task leaves open, at its submit.
+// T13, T3: at its submit, a task takes from the queue's retry policy what its own leaves open. A later change of the queue's policy does not change
+// the task.
 func TestRetryPolicyOfTheQueue(t *testing.T) {
 	t.Attr("rules", "T3 T13")
 	run(t, func(r *rig) {
@@ -192,19 +197,18 @@ func TestRetryPolicyOfTheQueue(t *testing.T) {
 			{MaxAttempts: 1, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
 			{MaxAttempts: 2, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
 		} {
-			got := tasks[i].Spec.Retry
-			if got.MaxAttempts != want.MaxAttempts || got.InitialBackoff != want.InitialBackoff || got.MaxBackoff != want.MaxBackoff {
+			if got := tasks[i].Spec.Retry; !reflect.DeepEqual(got, want) {
 				r.Errorf("task %d has %+v, want %+v", i, got, want)
 			}
 		}
 	})
 }
 
-// T13: a queue exists from its first submit or update on, and keeps its settings; bad ones change nothing.
+// T13: a queue exists from its first update on, and its settings survive a crash. A refused update changes nothing and makes no queue.
 func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
-		r.join("i", 1) // a worker that waits makes no queue
+		r.join("i", 1) // a waiting worker makes no queue
 		if _, found, err := r.Queue(r.Context(), home, "q"); found || err != nil {
 			r.Errorf("before: found %v, %v", found, err)
 		}
@@ -224,7 +228,8 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	})
 }
 
-// T12: one fairness key with a thousand tasks waiting delays another's single task by one turn; within a key the higher priority goes first.
+// T12: one fairness key has a thousand tasks waiting. The single task of another key waits one turn at most. Within a key the higher priority goes
+// first.
 func TestFairnessKeysTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -255,7 +260,7 @@ func has(g []Granted, id lease.TaskID) bool {
 	return false
 }
 
-// T12: keys get turns by their weights, whatever the number of their tasks, also over a restart.
+// T12: keys get turns in proportion to their weights, however many tasks each has, also over restarts.
 func TestFairnessWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -280,7 +285,7 @@ func TestFairnessWeights(t *testing.T) {
 	})
 }
 
-// onlyType takes one task of a type, or of several.
+// onlyType leases up to n tasks of the given types.
 func (r *rig) onlyType(n int, types ...string) []Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: types}, Max: n})
@@ -290,7 +295,7 @@ func (r *rig) onlyType(n int, types ...string) []Granted {
 	return g
 }
 
-// T12: a key whose tasks nobody could take has saved up no turns when somebody can.
+// T12: a key whose tasks no taker wanted for a while has not saved up turns when a taker wants them.
 func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -312,7 +317,7 @@ func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 	})
 }
 
-// T12: new keys that never stop coming do not hold up one that waits.
+// T12: a key that waits gets its turn although two new keys come in each round.
 func TestNewKeysDoNotStarveAnother(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -332,7 +337,7 @@ func TestNewKeysDoNotStarveAnother(t *testing.T) {
 	})
 }
 
-// T12: keys that come one after the other, each with one task, are not remembered for ever.
+// T12: keys that come one after the other, with one task each, are forgotten again: at most keptFlows and a few are in memory.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -350,19 +355,19 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 			r.say(lease.KindComplete, g[0])
 		}
 		if n := inside(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
-			r.Errorf("%d flows are remembered", n)
+			r.Errorf("%d flows are remembered, want at most %d", n, keptFlows+2)
 		}
 	})
 }
 
-// T12: a tenant with a flood of commands delays another's one command by one turn, and its backlog another's task by none.
+// T12: a tenant with thousands of commands in the inbox delays another tenant's single command by one turn at most.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		other := Space{Tenant: "other", Workspace: "default"}
 		flood := make(chan struct{}, 1)
 		busy := make(chan struct{})
-		if err := r.inbox.put("x", op{run: func() { flood <- struct{}{}; <-busy }}); err != nil { // the loop stands still
+		if err := r.inbox.put("x", op{run: func() { flood <- struct{}{}; <-busy }}); err != nil { // the loop stands still in this command
 			r.Fatal(err)
 		}
 		<-flood

@@ -9,7 +9,7 @@ import (
 
 // What becomes of leases over a restart.
 
-// A9: time that the coordinator was down is not counted against a lease, and a lease whose worker is silent still ends.
+// A9: the time that the coordinator was down does not count against a lease. A lease whose worker stays silent still ends.
 func TestDowntimeIsNotCounted(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -26,7 +26,7 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 	})
 }
 
-// A9: what was left of a lease before a restart is left after it, however long the coordinator had served by then.
+// A9: a lease has the same time left after a restart as before it, also if the coordinator had served for long by then.
 func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -46,7 +46,7 @@ func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 	})
 }
 
-// A9: a start that takes long is downtime: nobody can be heard in it.
+// A9: a slow start counts as downtime, because no worker can be heard during it.
 func TestSlowStartIsNotCounted(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -61,7 +61,7 @@ func TestSlowStartIsNotCounted(t *testing.T) {
 	})
 }
 
-// A9: the serving clock is saved while leases are live, so that a silent one ends however often the coordinator crashes.
+// A9: the serving clock is saved while leases are live, so that a silent lease ends even if the coordinator crashes every 10 s.
 func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -78,7 +78,7 @@ func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 	})
 }
 
-// A9: --recovery=invalidate ends every older lease, for good.
+// A9: --recovery=invalidate ends all leases, also for later starts; this does not count as a loss.
 func TestInvalidateEndsOlderLeases(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {

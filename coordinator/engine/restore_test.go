@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A11: leases that were open in a backup end, and are no losses; those of the lost future are told so, whether or not their task is
-// known. Fencing tokens rise all the same (A2).
+// A11, A2: after a restore, a lease that was open in the backup is ended without counting as a loss. Leases granted after the backup get
+// COORDINATOR_RECOVERED, whether or not the restored store has their task. Fencing tokens still rise.
 func TestRestoreFromABackup(t *testing.T) {
 	t.Attr("rules", "A11 A2")
 	run(t, func(r *rig) {
@@ -22,7 +22,7 @@ func TestRestoreFromABackup(t *testing.T) {
 		unknown := r.lease(1, 0)[0]
 
 		r.restore(backup)
-		for range 2 { // again when an id of the lost future is another task
+		for range 2 { // the second time, new tasks have the ids of tasks that the restore lost
 			for _, g := range []Granted{open, known, unknown} {
 				r.want(r.say(lease.KindStart, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
 				r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
@@ -55,7 +55,7 @@ func (r *rig) backup() []byte {
 	return b.Bytes()
 }
 
-// restore goes back to a backup, in a new epoch.
+// restore starts anew from a backup, in a new epoch.
 func (r *rig) restore(backup []byte) {
 	r.Helper()
 	r.end()

@@ -15,7 +15,7 @@ import (
 
 var home = Space{Tenant: "acme", Workspace: "default"}
 
-// rig is an engine that runs in a bubble, with the shorthands that the tests read by.
+// rig is an engine in a synctest bubble, with short helpers for the tests.
 type rig struct {
 	*testing.T
 	*Engine
@@ -90,7 +90,7 @@ func (r *rig) end() {
 	r.totals()
 }
 
-// totals checks that the sum that is kept of the tasks of all queues is their sum.
+// totals checks that the engine's count of all tasks is the sum of the counts of its queues.
 func (r *rig) totals() {
 	r.Helper()
 	var sum tally
@@ -107,7 +107,7 @@ func (r *rig) totals() {
 	}
 }
 
-// verify looks through the store that is left: whatever a test did, all that its records promise holds.
+// verify checks all records of the store and their relations, as `lessor verify` does.
 func (r *rig) verify() {
 	r.Helper()
 	err := r.st.View(func(rd store.Reader) error {
@@ -119,7 +119,7 @@ func (r *rig) verify() {
 	}
 }
 
-// restart is an orderly stop and a new start; kill is one without a last word to the store.
+// restart is an orderly stop and a new start; kill is a stop after which nothing more reaches the store, and a new start.
 func (r *rig) restart(cfg Config) {
 	r.Helper()
 	r.end()
@@ -156,7 +156,7 @@ func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
 	return tasks
 }
 
-// submitOne is submit for a goroutine of its own, which must not end the test.
+// submitOne is submit for a goroutine of its own, which must not call FailNow.
 func submitOne(r *rig) {
 	spec := work()
 	err := spec.Fill(lease.DefaultLimits())
@@ -200,7 +200,7 @@ func (r *rig) want(a lease.Answer, v lease.Verdict, reason lease.Reason) {
 	}
 }
 
-// crew is a session that records what it is told.
+// crew is a session that records the grants and notices that it gets.
 type crew struct {
 	mu      sync.Mutex
 	granted []Granted
@@ -220,7 +220,7 @@ func (r *rig) join(instance string, slots int) (*crew, string) {
 	return c, m.Session
 }
 
-// joinFor is join for other wants, as an instance of its own.
+// joinFor is join with the given wants; the worker's name is also that of its instance.
 func (r *rig) joinFor(w Wants, slots int) *crew {
 	r.Helper()
 	c := &crew{}

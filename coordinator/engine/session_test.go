@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// sayBy is say by a stream.
+// sayBy is say on a stream.
 func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 	r.Helper()
 	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}
@@ -24,7 +24,7 @@ func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 	return a[0]
 }
 
-// W8: what a displaced stream had still to say counts, but its leases stay with the stream that took them over, and so do their slots.
+// W8: reports on a displaced stream still count, but the leases and their slots stay with the stream that took them over.
 func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -44,7 +44,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 	})
 }
 
-// W8: a lease follows the stream that speaks for it, and leaves its slot behind.
+// W8: a lease moves to the session that renews it, and frees its slot in the session before.
 func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -63,7 +63,7 @@ func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
 	})
 }
 
-// flood fills the inbox while the loop stands still, until nothing more is taken; then it goes on after wait.
+// flood fills the inbox until the engine refuses calls, with the loop standing still; after wait the loop goes on.
 func (r *rig) flood(wait time.Duration) {
 	r.Helper()
 	block := make(chan struct{})
@@ -78,7 +78,7 @@ func (r *rig) flood(wait time.Duration) {
 	time.AfterFunc(wait, func() { close(block) })
 }
 
-// Overload refuses calls, but not what ends or changes others: nobody would say it again.
+// An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a waiting call: nobody would repeat them.
 func TestOverloadLosesNoEnd(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -131,7 +131,7 @@ func (s *blind) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A10, design 4: a store that cannot be read stops the engine, and everyone who waits is told that there is no verdict.
+// A10, design 4: if the store cannot be read, the engine stops, and every call that waits gets ErrStore.
 func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -140,11 +140,11 @@ func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 		r.start(Config{})
 		r.submit(work())
 		g := r.lease(1, 0)
-		r.say(lease.KindComplete, g[0]) // from now on the task is on disk only
+		r.say(lease.KindComplete, g[0]) // from now on the task is only in the store
 		synctest.Wait()
 		st.on.Store(true)
 		answers := make(chan error, 3)
-		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(time.Millisecond) }}) // so that they are taken together
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(time.Millisecond) }}) // so that the loop takes the three reports together
 		synctest.Wait()
 		for range cap(answers) {
 			go func() {
@@ -163,8 +163,8 @@ func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 	})
 }
 
-// A full batch waits for the commit before it and does not turn in circles while timers are due. (Time does not pass in a bubble
-// where somebody is busy: a loop that spins hangs this test.)
+// A loop whose batch is full waits for the commit before it, and does not spin while timers are due. If the loop spins, this test hangs: time does
+// not pass in a bubble while a goroutine is busy.
 func TestFullBatchWaitsInPeace(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -177,7 +177,7 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 		})
 		go submitOne(r)
 		synctest.Wait()
-		for range 3*maxBatchOps + 1 { // the commit that has begun takes as many, and the batch
+		for range 3*maxBatchOps + 1 { // enough for the commit under way, and to fill the batch after it
 			if err := r.inbox.put(home.Tenant, op{run: func() {}}); err != nil {
 				r.Fatal(err)
 			}
@@ -187,8 +187,8 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 	})
 }
 
-// A8: a commit that takes long is no fault of those who wait for it. A grant that it held back can still be acknowledged, a lease
-// lives on by as much, and one that nobody renews ends all the same.
+// A8: the time of a slow commit is given back to leases: a grant that the commit held back can still be acknowledged in full time, and a live lease
+// is extended by as much. A lease that nobody renews still ends.
 func TestSlowCommitIsGivenBack(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -207,7 +207,7 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 			apply()
 			return nil
 		})
-		go submitOne(r) // granted with its submit
+		go submitOne(r) // its task is granted in the same batch
 		time.Sleep(slow)
 		close(gate)
 		late := c.grants()
@@ -222,8 +222,8 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 	})
 }
 
-// A8: what is said while a commit takes long is judged by leases that have got its time back so far: a worker whose renewal waits for the commit may end its
-// task meanwhile.
+// A8: a slow commit gives time back while it lasts, too: a worker whose Start waits for the commit can complete its task meanwhile, though its
+// heartbeat timeout has passed on the clock.
 func TestSlowCommitIsGivenBackWhileItLasts(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -249,7 +249,7 @@ func TestSlowCommitIsGivenBackWhileItLasts(t *testing.T) {
 	})
 }
 
-// A8: so is one that waits for a commit before it that takes long, too.
+// A8: a grant that waits for two slow commits in a row gets the time of both back: its acknowledgement still counts.
 func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -280,7 +280,8 @@ func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
 	})
 }
 
-// A8: where every commit takes long and there is always another one, what is due is still done after each; and leases get back just the time of the commits that are slow.
+// A8: commits follow each other without a pause. Tasks that are due must still be handled after each of them. Leases get the time of the commits back
+// only if each takes SlowCommit or longer.
 func TestCommitsThatFollowEachOther(t *testing.T) {
 	t.Attr("rules", "A8")
 	for _, each := range []time.Duration{SlowCommit * 6 / 10, SlowCommit * 3 / 2, SlowCommit * 6} {
@@ -320,7 +321,7 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// A stall of the loop that lies within a commit is given back once.
+// A8: when the loop stalls during a slow commit, the time is given back once, not twice.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -346,8 +347,8 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 	})
 }
 
-// W8 W9: what a stream says of its slots, as it misses heartbeats, does not count once another stream has gone on with its session. That one has told its
-// own slots, and would not tell them again.
+// W8, W9: when a second stream goes on with a session, it has given its own number of slots. A number that the old stream gives after that does not
+// count.
 func TestSlotsAreOfTheNewestStream(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	run(t, func(r *rig) {

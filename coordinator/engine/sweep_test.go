@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -25,7 +26,8 @@ func cancelAll(typ string) Sweep {
 	}}
 }
 
-// T9: a bulk command goes over all tasks in bounded steps and calls, counts what it did, and leaves alone what was submitted after it began.
+// T9: a sweep goes over all tasks in bounded steps and calls, and counts what it changed and skipped. It leaves alone the tasks that were submitted
+// after it began.
 func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
@@ -61,9 +63,9 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	})
 }
 
-// T9: what a sweep decides on are the newest versions, due timers applied; a refused command is counted as skipped. Nothing at all is no error.
-func TestSweepDecidesOnTheNewestVersion(t *testing.T) {
-	t.Attr("rules", "T9 A3")
+// T9: a task whose command is refused is counted as skipped. A sweep over a workspace without tasks is no error.
+func TestSweepCountsWhatIsRefused(t *testing.T) {
+	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
 		none, err := r.Sweep(r.Context(), cancelAll(""))
 		if err != nil || none != (Swept{}) {
@@ -75,12 +77,38 @@ func TestSweepDecidesOnTheNewestVersion(t *testing.T) {
 			return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
 		}}
 		if done, err := r.Sweep(r.Context(), s); err != nil || done.Changed != 2 || done.Skipped != 1 || done.More {
-			r.Errorf("delete: %+v, %v; the leased one needs force", done, err)
+			r.Errorf("delete: %+v, %v; want 2 changed, and the leased one skipped, which needs force", done, err)
 		}
 	})
 }
 
-// T9: a sweep decides on what is decided, not on what the store has by then: a report whose commit is under way is not overlooked.
+// A3: a sweep applies the due timers of a task before it decides on it.
+func TestSweepAppliesDueTimers(t *testing.T) {
+	t.Attr("rules", "T9 A3")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retry.MaxLosses = 1
+		id := r.submit(spec)[0].ID
+		r.say(lease.KindStart, r.lease(1, 0)[0])
+		var seen lease.State
+		look := Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+			seen = t.State()
+			return nil, false
+		}}
+		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Millisecond)
+		synctest.Wait()
+		inside(r, func() error { // on the loop, so that the timer itself cannot come first
+			time.Sleep(20 * time.Millisecond)
+			r.look()
+			return r.sweepTask(look, id, new(Swept))
+		})
+		if seen != lease.Failed {
+			r.Errorf("the sweep saw the task as %v, want FAILED, as its lease had expired", seen)
+		}
+	})
+}
+
+// T9: a sweep decides on the newest version of a task, not on the stored one: it sees a report whose commit is still under way.
 func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
@@ -114,7 +142,7 @@ func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 	})
 }
 
-// T9: a caller who has gone stops a sweep between two steps; what is done is done.
+// T9: a sweep whose caller has gone stops after the current step; the steps before it stay done.
 func TestSweepStopsWithItsCaller(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// hungry is how many takers stand in line for work of a queue.
+// hungry returns how many takers wait in line for work of a queue.
 func (r *rig) hungry(name string) int {
 	r.Helper()
 	synctest.Wait()
@@ -20,7 +20,7 @@ func (r *rig) hungry(name string) int {
 	})
 }
 
-// Whoever asked in vain, or has gone, is not remembered.
+// A call that got nothing and a session that left do not stay in the line of takers.
 func TestTakersThatLeftAreForgotten(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -38,7 +38,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 	})
 }
 
-// A session that registers again gets nothing from the queues that it no longer names (W2).
+// W2: after an update, a session gets nothing from the queues that it no longer names.
 func TestUpdateReplacesTheQueues(t *testing.T) {
 	t.Attr("rules", "W2")
 	run(t, func(r *rig) {
@@ -59,7 +59,7 @@ func TestUpdateReplacesTheQueues(t *testing.T) {
 	})
 }
 
-// Takers get tasks in turn; one for whom nothing is there keeps its place, and does not stop the others (T12 within a queue).
+// T12, within a queue: takers get tasks in turn. A taker for which there is no task keeps its place, and does not block the others.
 func TestTakersTakeTurns(t *testing.T) {
 	run(t, func(r *rig) {
 		picky := r.joinFor(Wants{Space: home, Worker: "p", Queues: []string{"q"}, Types: []string{"rare"}}, 10)

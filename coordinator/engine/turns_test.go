@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// TestRandomTurns draws weights, types and takers by chance (T12). Keys of which something always waits get grants in proportion to their
-// weights, and the single task of a new key waits for one turn of each other key at most, whatever types the takers want.
+// T12: with random weights, types and takers, the keys of which tasks always wait get grants in proportion to their weights. The single task of a new
+// key waits for one turn of each other key at most, whatever types the takers want.
 func TestRandomTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	for range 10 {
@@ -30,8 +30,8 @@ func TestRandomTurns(t *testing.T) {
 	}
 }
 
-// T12: queues that share a taker take turns, whichever it names first and however many tasks wait in another: each turn goes to the one that was granted
-// longest ago. One of them does not starve where another has tasks all the time.
+// T12: queues that share a taker take turns, in whatever order the taker names them and however many tasks wait in each: the next turn goes to the
+// queue whose last grant is the oldest. A queue that always has tasks does not starve the others.
 func TestQueuesOfATakerTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	queues := []string{"long", "short", "third"}
@@ -40,7 +40,7 @@ func TestQueuesOfATakerTakeTurns(t *testing.T) {
 		"session": func(r *rig) func() Granted {
 			w, n := r.joinFor(wants, 1), 0
 			return func() Granted {
-				r.submitTo("long") // comes before the slot is free
+				r.submitTo("long") // so that "long" has a task when the slot becomes free
 				g := w.grants()[n]
 				n++
 				return g
@@ -81,7 +81,7 @@ func (r *rig) submitTo(queue string) {
 	r.submit(spec)
 }
 
-// takeOne is one task for a unary call.
+// takeOne leases one task by a unary call.
 func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: w, Max: 1, Wait: wait})
@@ -91,7 +91,7 @@ func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
 	return g[0]
 }
 
-// T12: a weight that is set counts from the next turn on, also of a key that took its last one by another weight.
+// T12, T13: a new weight counts from the next turn on, also for a key that took its last turn by another weight.
 func TestNewWeightCountsAtOnce(t *testing.T) {
 	t.Attr("rules", "T12 T13")
 	run(t, func(r *rig) {
@@ -130,7 +130,7 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 	})
 }
 
-// turnsWorld is a queue with some keys of which much waits, of two types each.
+// turnsWorld is a queue with a few fairness keys, each with many waiting tasks of two types.
 type turnsWorld struct {
 	*rig
 	rng     *rand.Rand
@@ -140,7 +140,7 @@ type turnsWorld struct {
 
 const eachWaits = 500
 
-// weigh draws the keys and their weights, and submits.
+// weigh draws the keys and their weights, and submits their tasks.
 func (w *turnsWorld) weigh() {
 	for i := range 2 + w.rng.IntN(5) {
 		w.weights[fmt.Sprint("key", i)] = math.Exp2(float64(w.rng.IntN(5) - 2))
@@ -157,7 +157,7 @@ func (w *turnsWorld) weigh() {
 	}
 }
 
-// take lets a taker of some types, all if there are none, have up to n tasks, and returns their keys.
+// take leases up to n tasks of the given types (all, if there are none), and returns their keys.
 func (w *turnsWorld) take(n int, types ...string) (keys []string) {
 	for _, g := range w.onlyType(n, types...) {
 		keys = append(keys, g.Task.Spec.FairnessKey)
@@ -170,8 +170,8 @@ func (w *turnsWorld) someTypes() []string {
 	return [][]string{nil, {"a"}, {"b"}, {"a", "b"}}[w.rng.IntN(4)]
 }
 
-// shares grants some hundreds in steps of any size to any takers. However they are cut, no key is ahead of its share by more than a turn, nor
-// behind by more than what the others are ahead.
+// shares leases some hundred tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind
+// it by more than the turns that the others may be ahead.
 func (w *turnsWorld) shares() {
 	total, sum := 0, 0.0
 	for _, weight := range w.weights {
@@ -193,7 +193,7 @@ func (w *turnsWorld) shares() {
 	}
 }
 
-// single submits one task of a new key. Those that want its type meet each other key once at most before it.
+// single submits one task of a new key. Before it is granted, takers that want its type meet each other key once at most.
 func (w *turnsWorld) single(i int) {
 	typ := []string{"a", "b"}[w.rng.IntN(2)]
 	spec := work()

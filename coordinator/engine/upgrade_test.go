@@ -19,15 +19,15 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Leases that a program of format 1 granted in testdata/format1.db.gz, by the sequence of their task: of task 4, since completed with "out", of
-// task 3, since failed, and of task 2, live with the checkpoint "half". Task 1 waits with the payload "hello", task 5 until 2100.
+// Leases that a program of format 1 granted in testdata/format1.db.gz, by the sequence number of their task. Task 4 is completed with "out", task 3
+// failed, and task 2 is live with the checkpoint "half". Task 1 waits with the payload "hello", task 5 until the year 2100.
 var format1 = map[uint64]string{
 	4: "AAAAAQAAAQAAAAAAAAQAAAABYWh1TR1u6-ZrQx-k01qL7Mnw-XXWqJaO",
 	3: "AAAAAQAAAQAAAAAAAAMAAAABgPFyTGKX-xiYtgfMoAVIJ6IiI17IZgNM",
 	2: "AAAAAQAAAQAAAAAAAAIAAAABPhgiB34g8CFcbYXZAkXBy1y-wa2Ri7vL",
 }
 
-// A store of format 1 is upgraded at a start, and its tasks, leases, verdicts and retries go on.
+// A store of format 1 is upgraded at the start. Its leases, verdicts, payloads and retries go on.
 func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	upgrade(t, "testdata/format1.db.gz", func(r *rig) {
@@ -69,11 +69,11 @@ func TestUpgradeFromFormat1(t *testing.T) {
 	})
 }
 
-// The lease that a program of format 2 granted in testdata/format2.db.gz: of task 1, with the concurrency key "k", under which task 3 is
-// parked. Task 4 waits in the run "r" with the fairness key "f", task 5 in a line of its own; max_inflight of the queue is 10.
+// The lease that a program of format 2 granted in testdata/format2.db.gz: of task 1, with the concurrency key "k", under which task 3 is parked. Task
+// 4 waits in the run "r" with the fairness key "f", task 5 in another line; max_inflight of the queue is 10.
 const format2 = "AAAAAQAAAQAAAAAAAAEAAAAByLF2MWZ_Fhtb3AUULzfdve6We9BCG3Go"
 
-// A store of format 2 is upgraded at a start: its tasks require nothing of a worker, and stand in the lines in which they stood.
+// A store of format 2 is upgraded at the start: its tasks have no requirements, and are granted in their lines as before.
 func TestUpgradeFromFormat2(t *testing.T) {
 	t.Attr("rules", "A9 A10 T11 W12")
 	upgrade(t, "testdata/format2.db.gz", func(r *rig) {
@@ -106,7 +106,7 @@ func TestUpgradeFromFormat2(t *testing.T) {
 // is "hello".
 const format3 = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7P"
 
-// A store of format 3 is upgraded at a start: it has no credentials, and takes some.
+// A store of format 3, which has no credentials, is upgraded at the start, and can then store a token.
 func TestUpgradeFromFormat3(t *testing.T) {
 	t.Attr("rules", "A9 A10 X1")
 	upgrade(t, "testdata/format3.db.gz", func(r *rig) {
@@ -144,26 +144,27 @@ func keptTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 6 have records of every keyspace, and the lease of task 1 beside them. They stay as they are: a program that writes
-// records otherwise must read these all the same, or raise the format and bring them up.
+// The stores of formats 4 to 6 have records of every keyspace; beside each is the lease id of its task 1. They never change: a program that writes
+// records in another way must still read all of them, or raise the format and upgrade them.
 const (
 	format6      = "testdata/format6.db.gz"
 	format6Lease = "testdata/format6.lease"
 )
 
-// A store of format 4 goes on: its specs do not tell how their tasks were at first.
+// A store of format 4 is upgraded at the start, and its lease goes on. Its specs do not have how their tasks were at first; each task has a record
+// with that instead.
 func TestUpgradeFromFormat4(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	goesOn(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
 }
 
-// A store of format 5 goes on: its queues do not tell how far their rate limits are used up.
+// A store of format 5 is upgraded at the start, and its lease goes on. Its queues do not have how far their rate limits are used up.
 func TestUpgradeFromFormat5(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	goesOn(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
-// What a program of this format has written stays readable, and its leases go on.
+// A store of format 6, the present one, stays readable; its lease goes on, and its rate limit is still used up.
 func TestStoreOfFormat6(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	if *updateGolden {
@@ -193,7 +194,7 @@ func goesOn(t *testing.T, file, leaseFile string, test func(*rig)) {
 				if err := rd.Scan(ks, nil, nil, func(_, _ []byte) bool { n++; return true }); err != nil {
 					return err
 				}
-				if n == 0 && ks != store.Line { // which is of format 1
+				if n == 0 && ks != store.Line { // only format 1 had lines there
 					r.Errorf("no records in %v", ks)
 				}
 			}
@@ -224,7 +225,7 @@ func (r *rig) leaseOf(queue string) []Granted {
 	return g
 }
 
-// makeGolden makes a store with records of every keyspace.
+// makeGolden makes the store of format 6 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -247,7 +248,7 @@ func makeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	var packed bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // a level that there is
+	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid, so there is no error
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func makeGolden(t *testing.T) {
 	}
 }
 
-// fillGolden returns the id of the live lease of task 1.
+// fillGolden fills the store with records of every keyspace, and returns the id of the live lease of task 1.
 func (r *rig) fillGolden() string {
 	r.Helper()
 	spec := func(change func(*lease.Spec)) *lease.Task {
@@ -323,7 +324,7 @@ func (r *rig) fillGolden() string {
 	return live.LeaseID
 }
 
-// upgrade runs test in a bubble with an engine over a store that an earlier program made.
+// upgrade runs test in a bubble, with an engine over a store that an earlier program wrote.
 func upgrade(t *testing.T, file string, test func(*rig)) {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,14 +12,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Verdicts, in short.
+// Short names of the verdicts.
 const (
 	committed = lessorv1.Verdict_VERDICT_COMMITTED
 	cancelled = lessorv1.Verdict_VERDICT_CANCELLED
 	rejected  = lessorv1.Verdict_VERDICT_REJECTED
 )
 
-// answer is a verdict with what is recorded beside it.
+// answer is a verdict with what the response says beside it.
 type answer struct {
 	verdict  lessorv1.Verdict
 	reason   lessorv1.Reason
@@ -33,13 +33,13 @@ func (a answer) String() string {
 	return fmt.Sprintf("%v/%v, state %v, retry at %v, replayed %v", a.verdict, a.reason, a.state, a.retryAt, a.replayed)
 }
 
-// again is the answer that a repeat of the same report must get (V4).
+// again returns the answer that a repeat of the same report must get (V4).
 func (a answer) again() answer {
 	a.replayed = true
 	return a
 }
 
-// final reports whether the round ended with this answer.
+// final reports whether this answer ended the round.
 func (a answer) final() bool { return final(a.state) }
 
 func final(s lessorv1.TaskState) bool {
@@ -50,7 +50,7 @@ func final(s lessorv1.TaskState) bool {
 	return false
 }
 
-// judgement is what the responses to reports, Start and Heartbeat have in common.
+// judgement is what the responses to all reports have in common.
 type judgement interface {
 	GetVerdict() lessorv1.Verdict
 	GetReason() lessorv1.Reason
@@ -74,14 +74,14 @@ func answerOf(m judgement) answer {
 	return a
 }
 
-// report is an outcome of an attempt; one of the requests is set.
+// report is what a worker says of the outcome of an attempt; one of the requests is set.
 type report struct {
 	complete *lessorv1.CompleteRequest
 	fail     *lessorv1.FailRequest
 	release  *lessorv1.ReleaseRequest
 }
 
-// send sends the report. An error is no verdict.
+// send sends the report. An error means that there was no verdict.
 func (r *report) send(ctx context.Context, workers lessorv1.WorkerServiceClient) (answer, error) {
 	switch {
 	case r.complete != nil:
@@ -95,7 +95,7 @@ func (r *report) send(ctx context.Context, workers lessorv1.WorkerServiceClient)
 	return answerOf(m), err
 }
 
-// event is the type of the history's entry for the report.
+// event returns the type of the history entry that the report leads to.
 func (r *report) event() lessorv1.HistoryEventType {
 	switch {
 	case r.complete != nil:

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// granted enters a lease that a unary worker was given when it asked for work.
+// granted enters a lease that a unary worker got as the answer to its Lease request.
 func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -29,7 +29,7 @@ func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *at
 	return a
 }
 
-// grantedAgainLocked is for a repeated request, which gets the same live leases (S2).
+// grantedAgainLocked enters a grant that the book has already: a repeated request gets the same live leases (S2).
 func (b *book) grantedAgainLocked(before, now *attempt) *attempt {
 	if before.leaseID != now.leaseID || before.token != now.token {
 		b.wrong("A2", now.task, "attempt %d was granted twice", now.number)
@@ -44,17 +44,17 @@ func (b *book) compareLocked(t *task, at int) {
 		if after.token <= before.token {
 			b.wrong("A2", t, "attempt %d has token %d, attempt %d has %d", before.number, before.token, after.number, after.token)
 		}
-		// Its holder has not said anything that could have ended it, and nobody else has.
+		// No answer told its holder that it has ended, and nobody else had a reason to end it.
 		if before.open() && !b.fickle(t) {
 			b.wrong("A1", t, "attempt %d was granted while attempt %d held a live lease", after.number, before.number)
 		}
 	}
 }
 
-// fickle reports whether leases of the task may end without their holder's doing.
+// fickle reports whether leases of the task may end without a report of their holder.
 func (b *book) fickle(t *task) bool { return t.meddled || t.queue == shortQueue }
 
-// saying enters that the holder is about to report. What it says is said for ever: a repeat is the same.
+// saying enters that the holder is about to report. The report of an attempt is fixed from then on: repeats are the same.
 func (b *book) saying(a *attempt, r *report) {
 	b.enter(func() {
 		a.said = r
@@ -64,7 +64,7 @@ func (b *book) saying(a *attempt, r *report) {
 	})
 }
 
-// heard enters the verdict on what the holder said.
+// heard enters the verdict on the holder's report.
 func (b *book) heard(a *attempt, got answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +99,7 @@ func (b *book) committedLocked(a *attempt, got answer) {
 	}
 }
 
-// decidedLocked enters whose report ended the round.
+// decidedLocked enters which attempt's report ended the round.
 func (b *book) decidedLocked(t *task, attempt uint32) {
 	if t.decided != 0 && t.decided != attempt {
 		b.wrong("A5", t, "attempt %d and attempt %d both ended it with their reports", t.decided, attempt)
@@ -107,7 +107,7 @@ func (b *book) decidedLocked(t *task, attempt uint32) {
 	t.decided = attempt
 }
 
-// lostLocked enters that a lease has ended. That of a patient task has no reason to.
+// lostLocked enters that a lease has ended. It fails if the lease had no reason to: see fickle.
 func (b *book) lostLocked(a *attempt, got answer) {
 	if a.committed != nil {
 		b.wrong("A10", a.task, "attempt %d was COMMITTED, and is %v now", a.number, got)
@@ -122,7 +122,7 @@ func (b *book) lostLocked(a *attempt, got answer) {
 	a.lost = &got
 }
 
-// beat enters the verdict on a Start or Heartbeat under a lease on which nothing was reported yet.
+// beat enters the verdict on a Start or Heartbeat of a lease under which nothing was reported yet.
 func (b *book) beat(a *attempt, got answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

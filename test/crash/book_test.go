@@ -11,60 +11,59 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// book holds everything that clients were told, and what they asked in vain. An entry that contradicts another one fails the
-// test.
+// book holds what clients were told, and which of their calls got no answer. An entry that contradicts an earlier one fails the test.
 type book struct {
 	t *testing.T
 
 	mu      sync.Mutex
 	tasks   map[string]*task
-	order   []*task // as they were heard of first
+	order   []*task // in the order in which the test first heard of them
 	touched map[*task]struct{}
-	keyed   []*submission            // that were acknowledged and may be repeated
-	submits []*submission            // that got no answer
-	leases  []*lessorv1.LeaseRequest // that got no answer
+	keyed   []*submission            // acknowledged submits that may be repeated
+	submits []*submission            // submits without an answer
+	leases  []*lessorv1.LeaseRequest // Lease requests without an answer
 	counts  counts
 }
 
-// counts are what the test prints.
+// counts are the numbers that the test prints.
 type counts struct {
-	submits, tasks, leases, beats, cancels, deletes int // that were acknowledged
+	submits, tasks, leases, beats, cancels, deletes int // acknowledged
 	verdicts                                        map[lessorv1.Verdict]int
-	unsureYes, unsureNo                             int // questions without an answer, by what came out
-	replays, duplicates, compared, held, resubmits  int // by the checks
-	streamed, carried                               int // outcomes on streams; by attempts that outlived a kill
+	unsureYes, unsureNo                             int // calls without an answer, by whether they had taken effect
+	replays, duplicates, compared, held, resubmits  int // made by the comparer
+	streamed, carried                               int // verdicts on streams; those for attempts that outlived a kill
 }
 
-// task is what is known of one task.
+// task is what the test knows of one task.
 type task struct {
 	id string
-	// spec as it was submitted; nil while the submit has no answer, though a worker may already have been given the task.
+	// spec is what was submitted; nil while the submit has no answer. A worker may have been given the task before that.
 	spec  *lessorv1.TaskSpec
-	queue string // written once
-	// attempts that unary workers were given, by number.
+	queue string // written once, see in
+	// attempts are those of unary workers, ordered by number.
 	attempts []*attempt
-	// streamed are the verdicts that stream workers were told, by attempt.
+	// streamed holds the verdicts that stream workers were told, by attempt.
 	streamed map[uint32]answer
-	// meddled: somebody asked to cancel or to delete it.
+	// meddled says that a producer has tried to cancel or delete the task.
 	meddled bool
 	deleted fate
-	// end is the final state that somebody was told; decided is the attempt whose report led there, 0 where none is known.
+	// end is the final state that a client was told. decided is the attempt whose report led to it; 0 if that is not known.
 	end     lessorv1.TaskState
 	decided uint32
-	// checkpoint was acknowledged; later was sent after it and got no answer.
+	// checkpoint is the last acknowledged one; later was sent after it and has no answer.
 	checkpoint, later []byte
-	// history that somebody was told.
+	// history is what the last comparison found.
 	history []*lessorv1.HistoryEvent
 }
 
-// in enters the queue. Whoever holds an attempt may read it without a lock from then on.
+// in sets the queue. Whoever holds an attempt may read it without the lock from then on.
 func (t *task) in(queue string) {
 	if t.queue == "" {
 		t.queue = queue
 	}
 }
 
-// fate is what is known about something that was asked for.
+// fate says whether something that was asked for has happened.
 type fate int
 
 const (
@@ -80,12 +79,12 @@ type attempt struct {
 	leaseID string
 	token   uint64
 	asked   *lessorv1.LeaseRequest
-	// said is the one report that is sent under the lease; tries is how often it was.
+	// said is the only report that is sent under the lease; tries says how often it was sent.
 	said  *report
 	tries int
-	// committed is the answer that said got, once it was COMMITTED.
+	// committed is the COMMITTED answer to said; nil if there was none.
 	committed *answer
-	// lost is the first CANCELLED under the lease.
+	// lost is the first CANCELLED answer under the lease; nil if there was none.
 	lost *answer
 }
 
@@ -99,20 +98,20 @@ func newBook(t *testing.T) *book {
 	}
 }
 
-// enter changes the book.
+// enter changes the book under its lock.
 func (b *book) enter(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change()
 }
 
-// wrong fails the test: a rule was broken.
+// wrong fails the test because a rule was broken.
 func (b *book) wrong(rule string, t *task, format string, args ...any) {
 	b.t.Helper()
 	b.t.Errorf("%s: task %s: %s", rule, t.id, fmt.Sprintf(format, args...))
 }
 
-// touchLocked finds a task, or begins its page, and notes that something happened to it.
+// touchLocked finds a task, or makes an entry for it, and notes that something happened to it.
 func (b *book) touchLocked(id string) *task {
 	t := b.tasks[id]
 	if t == nil {
@@ -124,7 +123,7 @@ func (b *book) touchLocked(id string) *task {
 	return t
 }
 
-// any draws a task whose submit was acknowledged; nil if it draws in vain.
+// any returns a random task whose submit was acknowledged; nil if the random choice is not one.
 func (b *book) any(r *rand.Rand) *task {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +136,7 @@ func (b *book) any(r *rand.Rand) *task {
 	return nil
 }
 
-// due takes the tasks that were touched since it was last called, and a sample of the others.
+// due returns the tasks that were touched since its last call, and a random sample of all.
 func (b *book) due(sample int, r *rand.Rand) []*task {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +159,7 @@ func (b *book) all() []*task {
 	return append([]*task(nil), b.order...)
 }
 
-// endedLocked enters a final state that somebody was told. There is one per round, and nobody here opens a second round.
+// endedLocked enters a final state that a client was told. It never changes, since this test calls no RetryTask.
 func (b *book) endedLocked(t *task, state lessorv1.TaskState) {
 	if !final(state) {
 		return

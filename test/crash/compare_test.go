@@ -17,27 +17,27 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// comparer compares a coordinator with the book, while no unary worker and no producer is at work.
+// comparer compares the coordinator with the book, while no producer and no unary worker is at work.
 type comparer struct {
 	b       *book
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 	rand    *rand.Rand
-	absent  []*submission // that got no answer, and were not there after the kill
+	absent  []*submission // submits without an answer whose tasks were not there after the kill
 }
 
 func (c *comparer) connect(conn grpc.ClientConnInterface) {
 	c.tasks, c.workers = lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn)
 }
 
-// must fails the test where a call fails that nothing disturbs.
+// must fails the test if a call fails. No kill disturbs the calls of the comparer.
 func (c *comparer) must(err error) {
 	if err != nil {
 		c.b.t.Error(err)
 	}
 }
 
-// compare compares tasks, several at once.
+// compare compares tasks, several at the same time.
 func (c *comparer) compare(ctx context.Context, due []*task) {
 	const atOnce = 8
 	next := make(chan *task)
@@ -59,7 +59,7 @@ func (c *comparer) compare(ctx context.Context, due []*task) {
 	c.b.enter(func() { c.b.counts.compared += len(due) })
 }
 
-// task compares one task, and asks again what was said of it.
+// task compares one task, and repeats the reports of its attempts.
 func (c *comparer) task(ctx context.Context, t *task) error {
 	streamed := c.b.toldOnStreams(t)
 	got, err := c.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: t.id})
@@ -79,7 +79,8 @@ func (c *comparer) task(ctx context.Context, t *task) error {
 	return nil
 }
 
-// toldOnStreams copies the verdicts that stream workers were told so far: more may come while the task is looked at.
+// toldOnStreams copies the verdicts that stream workers were told so far. They must be copied before the task is read: more verdicts may arrive
+// meanwhile.
 func (b *book) toldOnStreams(t *task) map[uint32]answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +91,7 @@ func (b *book) toldOnStreams(t *task) map[uint32]answer {
 	return told
 }
 
-// gone enters that there is no such task.
+// gone enters that the task does not exist.
 func (b *book) gone(t *task) {
 	b.enter(func() {
 		if t.deleted == no {
@@ -100,7 +101,7 @@ func (b *book) gone(t *task) {
 	})
 }
 
-// found enters how a task was found.
+// found enters how the task was found.
 func (b *book) found(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +123,7 @@ func (b *book) found(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
 
 func (b *book) sameSpecLocked(t *task, got *lessorv1.TaskSpec) {
 	switch want := t.spec; {
-	case want == nil: // its submit has no answer, or has one in vain
+	case want == nil: // its submit was not acknowledged, and settle did not find it either
 		b.wrong("A6", t, "was given to a worker, and its submit is not there")
 	case !bytes.Equal(want.GetPayload(), got.GetPayload()), want.GetRunId() != got.GetRunId(), want.GetTaskKey() != got.GetTaskKey(),
 		want.GetQueue() != got.GetQueue(), want.GetIdempotencyKey() != got.GetIdempotencyKey():
@@ -130,8 +131,8 @@ func (b *book) sameSpecLocked(t *task, got *lessorv1.TaskSpec) {
 	}
 }
 
-// sameAttemptsLocked compares the attempts. Each grant to a unary worker was told by now, at the latest to the repeat of its
-// request, unless its lease was too short for that.
+// sameAttemptsLocked compares the number of attempts. By now each grant to a unary worker was told, at the latest to the repeat of its request,
+// unless its lease may have ended before that.
 func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 	if len(t.attempts) == 0 {
 		return
@@ -142,7 +143,7 @@ func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 	}
 }
 
-// sameHistoryLocked compares the history: what was told stays, and no attempt has two ends.
+// sameHistoryLocked compares the history: entries that were read before stay the same, and no attempt ends twice.
 func (b *book) sameHistoryLocked(t *task, got *lessorv1.Task) {
 	history := got.GetHistory()
 	if got.GetHistoryDropped() > 0 || len(history) < len(t.history) {
@@ -185,7 +186,7 @@ func (b *book) soundHistoryLocked(t *task) {
 	}
 }
 
-// sameOutcomeLocked compares what the last attempts left behind.
+// sameOutcomeLocked compares the output and the checkpoint.
 func (b *book) sameOutcomeLocked(t *task, got *lessorv1.Task) {
 	if e := outcomeOf(got, got.GetAttempt()); e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED {
 		if want := output(t.id, e.GetAttempt()); string(got.GetOutput()) != want {
@@ -202,7 +203,7 @@ func (b *book) sameOutcomeLocked(t *task, got *lessorv1.Task) {
 	}
 }
 
-// outcomeOf finds the entry of the history with which the holder itself ended an attempt; nil where it did not.
+// outcomeOf returns the history entry of the report by which the holder ended an attempt; nil if there is none.
 func outcomeOf(t *lessorv1.Task, attempt uint32) *lessorv1.HistoryEvent {
 	i := slices.IndexFunc(t.GetHistory(), func(e *lessorv1.HistoryEvent) bool {
 		switch e.GetType() {

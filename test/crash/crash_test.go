@@ -22,33 +22,33 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Who works during a round, beside the stream workers.
+// Who works during a round, besides the stream workers.
 const (
 	producers     = 3
 	holders       = 8
 	streamWorkers = 2
 )
 
-// TestKill: nothing that was acknowledged is lost or changes by kill -9, and who held a lease goes on (A1-A6, A9, A10, V4, V5).
+// TestKill: nothing that was acknowledged is lost or changed by kill -9, and holders of leases go on (A1-A6, A9, A10, V4, V5).
 func TestKill(t *testing.T) {
 	r := newRounds(t, t.TempDir())
 	r.end = r.c.Kill
 	r.run(*kills)
 }
 
-// rounds are the kills of one test.
+// rounds holds the state of one test: in each round clients work until the coordinator is killed.
 type rounds struct {
 	t     *testing.T
 	b     *book
 	rand  *rand.Rand
 	c     *harness.Coordinator
 	check *comparer
-	// end ends the coordinator in the midst of its work.
+	// end ends the coordinator in the middle of its work.
 	end func()
 
-	kills, hits int   // hits are kills with calls under way
-	cut         int64 // calls that the kills cut off
-	takenBack   int   // commits
+	kills, hits int   // kills that cut off a call
+	cut         int64 // calls that a kill cut off
+	takenBack   int   // commits that a start took back
 }
 
 func newRounds(t *testing.T, dir string) *rounds {
@@ -62,17 +62,17 @@ func newRounds(t *testing.T, dir string) *rounds {
 	return r
 }
 
-// run goes on until so many ends have hit calls under way.
+// run goes on until that many kills have cut off calls.
 func (r *rounds) run(hits int) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 20*harness.Patience+time.Duration(hits)*5*time.Second)
 	defer cancel()
 	r.c.Start()
 	streams := startStreams(r.t, r.b, r.c.Follow(), streamWorkers)
-	defer streams.drain() // where the test ends early
+	defer streams.drain() // in case the test ends early
 	for r.hits < hits && !r.t.Failed() {
 		r.work(ctx)
 		if r.kills%5 == 0 {
-			r.c.Verify() // what the kill has left
+			r.c.Verify() // the store as the kill left it
 		}
 		r.c.Start()
 		if r.c.TookBack() {
@@ -87,7 +87,7 @@ func (r *rounds) run(hits int) {
 	r.t.Log(r)
 }
 
-// work lets everybody work until enough calls were answered, and kills the coordinator.
+// work lets all clients work until enough calls were answered, and then kills the coordinator.
 func (r *rounds) work(ctx context.Context) {
 	m := newMeter(r.c.Conn(), 1+r.rand.Int64N(300))
 	from := r.leftOpen()
@@ -105,7 +105,7 @@ func (r *rounds) work(ctx context.Context) {
 	case <-ctx.Done():
 		r.t.Fatalf("after %d kills: %v", r.kills, ctx.Err())
 	}
-	// Not right after an answer: calls that share a commit are answered together, and the next ones have hardly begun.
+	// Wait a random moment: the calls of one commit are answered together, and right after that the next calls have hardly begun.
 	dawdle(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
 	m.killing()
 	r.end()
@@ -115,7 +115,7 @@ func (r *rounds) work(ctx context.Context) {
 
 func (r *rounds) fork() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), 0)) }
 
-// leftOpen hands out the attempts of earlier rounds.
+// leftOpen returns the attempts that earlier rounds left open.
 func (r *rounds) leftOpen() chan *attempt {
 	open := r.b.held()
 	from := make(chan *attempt, len(open))
@@ -150,16 +150,16 @@ func (r *rounds) count(m *meter) {
 	}
 }
 
-// look compares what is there after a kill.
+// look compares the coordinator after a kill with the book.
 func (r *rounds) look(ctx context.Context) {
-	const sample, keyed = 50, 10 // of the tasks that the last round did not touch, and of submits
+	const sample, keyed = 50, 10 // how many other tasks to compare, and how many submits to repeat
 	r.check.connect(r.c.Conn())
 	r.check.settle(ctx)
 	r.check.resubmit(ctx, keyed)
 	r.check.compare(ctx, r.b.due(sample, r.rand))
 }
 
-// finish lets the streams end their work, and compares everything.
+// finish lets the streams end their work, and then compares everything.
 func (r *rounds) finish(ctx context.Context, s *streams) {
 	if r.t.Failed() {
 		return
@@ -173,7 +173,7 @@ func (r *rounds) finish(ctx context.Context, s *streams) {
 	r.c.Verify()
 }
 
-// awaitStreams waits until every task of the streams is final or gone.
+// awaitStreams waits until every task on streamQueue is final or deleted.
 func (r *rounds) awaitStreams(ctx context.Context) {
 	for _, t := range r.b.all() {
 		if t.queue != streamQueue {

@@ -1,12 +1,13 @@
-// Package crash kills a coordinator with SIGKILL while clients work with it, again and again on one data directory, and
-// compares what comes back with what had been acknowledged.
+// Package crash kills a coordinator with SIGKILL while clients work with it, again and again on one data directory, and compares what is there
+// afterwards with what had been acknowledged.
 //
-// The book (book_test.go) is the witness: it lies in the memory of the test and holds everything that a client was told, and
-// everything that a client asked without getting an answer. After each kill the same directory is served again; then
+// The book (book_test.go) is in the memory of the test. It holds everything that a client was told, and each call that got no answer. After each kill
+// the same directory is served again; then
 //
-//   - each question without an answer is asked again, and its answer entered: it may be yes or no, but stays so from there on;
-//   - each task that was touched since the last kill, and a sample of all others, is compared with the book; in the end all are.
+//   - each call without an answer is repeated, and its answer entered in the book: either answer is right, but it must not change later;
+//   - each task that was touched since the last kill, and a sample of all others, is compared with the book; at the end all are.
 //
-// SIGKILL loses what the process had in memory, not what it had handed to the kernel: that is about order (A6, A10: durable before told) and
-// recovery (A9). The same load on a disk that loses its power is about syncs. The walk lets each call to the system be the last one, or fail.
+// SIGKILL loses what the process had in memory, not what it had written to the kernel. So TestKill checks the order (A6, A10: durable before told)
+// and the recovery (A9). TestPowerCut runs the same load on a disk that loses its power, and so checks the syncs. TestWalk makes a single system call
+// fail, or be the last one, and then the next.
 package crash

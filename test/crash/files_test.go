@@ -15,10 +15,11 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// files is how many the coordinator of TestFilesUsedUp may open.
+// files is how many files the coordinator of TestFilesUsedUp may open.
 const files = 64
 
-// TestFilesUsedUp: a process that may open no more files goes on for those who are connected, says why it takes no others, and takes them as soon as it can.
+// TestFilesUsedUp: a coordinator that may open no more files still serves the connections that it has, and logs why it accepts no others. When files
+// are free again, it accepts connections.
 func TestFilesUsedUp(t *testing.T) {
 	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
@@ -27,11 +28,11 @@ func TestFilesUsedUp(t *testing.T) {
 	crowd := make([]net.Conn, files)
 	for i := range crowd {
 		var err error
-		if crowd[i], err = net.Dial("tcp", w.c.Addr()); err != nil { // by the kernel, at first
+		if crowd[i], err = net.Dial("tcp", w.c.Addr()); err != nil { // the kernel accepts the first of them even if the coordinator cannot
 			t.Fatal(err)
 		}
 	}
-	for range 10 { // on the connection that there is
+	for range 10 { // on the connection of before
 		w.live()
 	}
 	if len(w.done) != 11 {

@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestDiskFull: on a full disk no tasks are taken in, and verdicts, cancels and expiries go on, also after a start; with room all goes on by itself.
+// TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after a kill and a start. When there is room again,
+// submits are accepted without a restart.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
@@ -25,7 +26,7 @@ func TestDiskFull(t *testing.T) {
 	for range 40 {
 		f.ids = append(f.ids, submitOne(t, c))
 	}
-	f.lease(3 * time.Second) // for the expiry; long enough for its start
+	f.lease(3 * time.Second) // this lease is to expire later; it is long enough for its Start to come in time
 	full := disk.Fill("filler", 40<<20)
 	f.refused()
 	f.works()
@@ -33,7 +34,7 @@ func TestDiskFull(t *testing.T) {
 	f.works()
 	f.refused()
 	c.Kill()
-	_ = disk.Fill("most", 0) // also what the reserve had
+	_ = disk.Fill("most", 0) // takes also what the start may have freed of the reserve
 	c.Start()
 	f.refused()
 	f.works()
@@ -49,7 +50,7 @@ func TestDiskFull(t *testing.T) {
 	c.Verify()
 }
 
-// fullDisk has tasks from before the disk was full.
+// fullDisk holds tasks that were submitted before the disk was full.
 type fullDisk struct {
 	t     *testing.T
 	c     *harness.Coordinator
@@ -59,7 +60,7 @@ type fullDisk struct {
 
 func (f *fullDisk) refused() {
 	f.t.Helper()
-	time.Sleep(50 * time.Millisecond) // a coordinator does not ask the disk each time
+	time.Sleep(50 * time.Millisecond) // the coordinator does not check the free space on each call
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
 		Task: &lessorv1.TaskSpec{Queue: patientQueue},
 	})
@@ -68,7 +69,7 @@ func (f *fullDisk) refused() {
 	}
 }
 
-// lease makes a task whose lease soon expires, and leases it.
+// lease submits a task whose lease soon expires, and leases it.
 func (f *fullDisk) lease(ttl time.Duration) {
 	f.t.Helper()
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
@@ -95,7 +96,7 @@ func (f *fullDisk) next(queue string) *lessorv1.Assignment {
 	return got.GetAssignments()[0]
 }
 
-// works leases and completes tasks with a result, and cancels one.
+// works leases and completes tasks with a result, and cancels another one.
 func (f *fullDisk) works() {
 	f.t.Helper()
 	for range 5 {
@@ -115,7 +116,7 @@ func (f *fullDisk) works() {
 	f.ids = f.ids[:last]
 }
 
-// expires waits until the lease has expired.
+// expires waits until the lease of lease has expired.
 func (f *fullDisk) expires() {
 	f.t.Helper()
 	tasks := lessorv1.NewTaskServiceClient(f.c.Conn())

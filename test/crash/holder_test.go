@@ -14,17 +14,17 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// holder is a worker without a stream: it leases and reports by unary calls.
+// holder is a worker that leases and reports by unary calls.
 type holder struct {
 	b       *book
 	name    string
 	workers lessorv1.WorkerServiceClient
 	rand    *rand.Rand
-	// from holds attempts that earlier rounds left open.
+	// from holds the attempts that earlier rounds left open.
 	from chan *attempt
 }
 
-// step does one thing. The error is one of a call that got no answer, or that failed the test.
+// step makes one random move. It returns an error if a call got no answer or failed.
 func (h *holder) step(ctx context.Context) error {
 	if h.rand.IntN(3) == 0 {
 		select {
@@ -36,7 +36,7 @@ func (h *holder) step(ctx context.Context) error {
 	return h.lease(ctx)
 }
 
-// requests numbers them.
+// requests numbers the Lease requests, for their request_id.
 var requests atomic.Int64
 
 func (h *holder) lease(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (h *holder) lease(ctx context.Context) error {
 	return nil
 }
 
-// work does what a worker may do with an attempt. Now and then that is to keep it for a later round.
+// work does what a worker may do with an attempt. Now and then it does not report, and leaves the attempt for a later round.
 func (h *holder) work(ctx context.Context, a *attempt) error {
 	if h.rand.IntN(3) > 0 {
 		m, err := h.workers.Start(ctx, &lessorv1.StartRequest{TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number})
@@ -84,12 +84,12 @@ func (h *holder) work(ctx context.Context, a *attempt) error {
 		return nil
 	}
 	if a.task.queue == shortQueue && h.rand.IntN(2) == 0 {
-		dawdle(ctx, shortLease+10*time.Millisecond) // and let it run out; whether it did is the coordinator's to say
+		dawdle(ctx, shortLease+10*time.Millisecond) // let the lease expire; whether it did, the coordinator decides
 	}
 	return h.b.say(ctx, h.workers, a, h.outcome(a))
 }
 
-// heartbeat renews a lease and saves a checkpoint with it.
+// heartbeat renews a lease and stores a checkpoint.
 func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 	checkpoint := fmt.Appendf(nil, "%s/%d/%d", a.task.id, a.number, h.rand.Uint32())
 	h.b.enter(func() { h.b.touchLocked(a.task.id).later = checkpoint })
@@ -106,7 +106,7 @@ func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// dawdle does nothing for a while.
+// dawdle waits.
 func dawdle(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -119,16 +119,16 @@ func (h *holder) outcome(a *attempt) *report {
 		return completion(a, output(a.task.id, a.number))
 	case n < 8:
 		return failure(a, output(a.task.id, a.number), true)
-	case n < 9 && a.number < 5: // and not for ever
+	case n < 9 && a.number < 5: // not again and again
 		return release(a)
 	}
 	return failure(a, output(a.task.id, a.number), false)
 }
 
-// output of an attempt names it, so that it is seen whose output a task has.
+// output names the attempt, so that a task's output shows which attempt it is from.
 func output(id string, attempt uint32) string { return fmt.Sprintf("output of %s/%d", id, attempt) }
 
-// say reports on an attempt and enters the verdict.
+// say sends the report of an attempt and enters the verdict.
 func (b *book) say(ctx context.Context, workers lessorv1.WorkerServiceClient, a *attempt, r *report) error {
 	b.saying(a, r)
 	got, err := r.send(ctx, workers)

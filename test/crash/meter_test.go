@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// meter is a connection that counts the calls on it. It tells when to kill, and afterwards what the kill hit.
+// meter is a connection that counts its calls. It says when enough were answered for a kill, and afterwards what the kill cut off.
 type meter struct {
 	grpc.ClientConnInterface
 	born time.Time
-	// enough is closed when as many calls were answered as the round wants.
+	// enough is closed when want calls were answered.
 	enough   chan struct{}
 	want     int64
 	answered atomic.Int64
-	// killedAt is the instant of the kill, as the time since born; 0 before.
+	// killedAt is the time of the kill, since born; 0 before it.
 	killedAt atomic.Int64
-	// cut counts calls that began before the kill and got no answer; early those that failed like this before it.
+	// cut counts calls that began before the kill and got no answer. early counts calls that got no answer although there was no kill yet.
 	cut, early atomic.Int64
 }
 
@@ -30,7 +30,7 @@ func newMeter(conn grpc.ClientConnInterface, want int64) *meter {
 	return &meter{ClientConnInterface: conn, born: time.Now(), enough: make(chan struct{}), want: want}
 }
 
-// Invoke makes a unary call.
+// Invoke makes a unary call and counts it.
 func (m *meter) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	began := m.clock()
 	err := m.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
@@ -47,10 +47,10 @@ func (m *meter) Invoke(ctx context.Context, method string, args, reply any, opts
 	return err
 }
 
-// killing notes that the kill is next.
+// killing notes that the kill comes next.
 func (m *meter) killing() { m.killedAt.Store(m.clock()) }
 
 func (m *meter) clock() int64 { return int64(time.Since(m.born)) + 1 }
 
-// unanswered reports whether err says that there was no answer. Any other error is one.
+// unanswered reports whether err means that there was no answer. Any other error is an answer.
 func unanswered(err error) bool { return status.Code(err) == codes.Unavailable }

@@ -13,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillAtCommit: a coordinator that dies right before a commit, or right after it and before anybody is told, goes on with everything that was
-// acknowledged: at the start, a submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
+// TestKillAtCommit: a coordinator dies right before a commit, or right after it but before anybody is told. The next start has everything that was
+// acknowledged. The commits are those of a start, a submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
 func TestKillAtCommit(t *testing.T) {
 	landed := 0
 	for _, when := range []string{"before", "after"} {
@@ -40,7 +40,7 @@ func TestKillAtCommit(t *testing.T) {
 	t.Logf("%d kills", landed)
 }
 
-// lives is everything that can happen to a task, until the process dies.
+// lives takes tasks through all kinds of commits, until the process dies.
 func (w *walker) lives() {
 	w.expire()
 	for len(w.ids) < 20 && !w.over() {
@@ -49,7 +49,7 @@ func (w *walker) lives() {
 	}
 }
 
-// expire leases a task and lets the lease run out.
+// expire leases a task and waits until the lease has expired.
 func (w *walker) expire() {
 	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
 	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{
@@ -70,7 +70,7 @@ func (w *walker) expire() {
 	}
 }
 
-// remove deletes a task that nobody else looks for.
+// remove submits a task and deletes it; goesOn does not look for it.
 func (w *walker) remove() {
 	tasks := lessorv1.NewTaskServiceClient(w.c.Conn())
 	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: shortQueue}})

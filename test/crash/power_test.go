@@ -13,10 +13,10 @@ import (
 
 var cuts = flag.Int("cuts", 20, "power cuts that hit calls under way")
 
-// TestPowerCut: nothing that was acknowledged is lost or changes when the disk loses its power, and with it all that was not synced (A6, A10).
+// TestPowerCut: when the disk loses its power, and with it all that was not synced, nothing that was acknowledged is lost or changed (A6, A10).
 func TestPowerCut(t *testing.T) { powerCuts(t, harness.NewDisk(t, 256)) }
 
-// TestPowerCutXFS is the same on XFS, which keeps its journal in another way.
+// TestPowerCutXFS is the same on XFS, whose journal works in another way.
 func TestPowerCutXFS(t *testing.T) { powerCuts(t, harness.NewXFS(t, 320)) }
 
 func powerCuts(t *testing.T, disk *harness.Disk) {
@@ -24,7 +24,8 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 	r := newRounds(t, filepath.Join(disk.Dir(), "data"))
 	r.c.PowerCuts = true
 	r.end = func() {
-		// The machine loses its power with its disk. Else an ext4 that is shut down in the middle of a flush may say that all is there, and it would be heard.
+		// The machine loses its power together with its disk, so the process is frozen first. Otherwise it could see a flush succeed that the ext4
+		// under shutdown never made.
 		r.c.Process().Freeze()
 		disk.Cut()
 		r.c.Kill()
@@ -33,7 +34,7 @@ func powerCuts(t *testing.T, disk *harness.Disk) {
 	r.run(*cuts)
 }
 
-// TestPowerCutWithoutSync is the test of TestPowerCut: where syncs do nothing, the same cut takes what was acknowledged.
+// TestPowerCutWithoutSync checks that Cut really loses what was not synced: with syncs that do nothing, a cut must lose acknowledged tasks.
 func TestPowerCutWithoutSync(t *testing.T) {
 	t.Run("ext4", func(t *testing.T) { losesWithoutSync(t, harness.NewDisk(t, 256)) })
 	t.Run("xfs", func(t *testing.T) { losesWithoutSync(t, harness.NewXFS(t, 320)) })
@@ -42,7 +43,7 @@ func TestPowerCutWithoutSync(t *testing.T) {
 func losesWithoutSync(t *testing.T, disk *harness.Disk) {
 	t.Helper()
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
-	c.Start() // so that the store itself is there
+	c.Start() // so that the store exists, properly synced
 	c.Stop()
 	c.Under = harness.Strace(t, "fdatasync,fsync:retval=0")
 	c.Start()

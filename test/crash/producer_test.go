@@ -17,29 +17,29 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The queues differ in who serves them and in how long a lease lives without a heartbeat.
+// The queues differ in who works on them, and in how long a lease lives without a heartbeat.
 const (
-	patientQueue = "patient" // unary workers; longer than the test
-	shortQueue   = "short"   // unary workers; no longer than must be
-	streamQueue  = "stream"  // workers with a session; longer than the test
+	patientQueue = "patient" // unary workers; leases outlive the test
+	shortQueue   = "short"   // unary workers; leases as short as is allowed
+	streamQueue  = "stream"  // stream workers; leases outlive the test
 )
 
 const (
 	longer     = time.Hour              // more than the whole test takes
-	shortLease = 100 * time.Millisecond // the least that there is
+	shortLease = 100 * time.Millisecond // the shortest heartbeat timeout that is allowed
 )
 
-// holdType is the type of tasks on streamQueue that are held until the coordinator was killed.
+// holdType is the type of tasks on streamQueue whose handler waits until the coordinator was killed and is back.
 const holdType = "hold"
 
-// submission is one submit.
+// submission is one submit call.
 type submission struct {
-	// run is a name of its own, by which the tasks are found when the submit got no answer.
+	// run is the RunId of its tasks, unique to it. If the submit got no answer, its tasks are found by it.
 	run   string
 	specs []*lessorv1.TaskSpec
-	// keyed: the specs have idempotency keys, so that the submit may be repeated.
+	// keyed says that the specs have idempotency keys, so that the submit may be repeated.
 	keyed bool
-	// made are the tasks, once it was acknowledged.
+	// made holds the tasks, once the submit was acknowledged.
 	made []*task
 }
 
@@ -50,7 +50,7 @@ type producer struct {
 	rand  *rand.Rand
 }
 
-// step does one thing. The error is one of a call that got no answer, or that failed the test.
+// step makes one random call. It returns an error if the call got no answer or failed.
 func (p *producer) step(ctx context.Context) error {
 	switch n := p.rand.IntN(100); {
 	case n < 55:
@@ -75,7 +75,7 @@ func (p *producer) submit(ctx context.Context, n int) error {
 	return err
 }
 
-// submissions numbers them.
+// submissions numbers the submits.
 var submissions atomic.Int64
 
 func newSubmission(r *rand.Rand, n int) *submission {
@@ -111,7 +111,7 @@ func newSpec(r *rand.Rand) *lessorv1.TaskSpec {
 	return spec
 }
 
-// send submits: a single task by the one call, several by the other.
+// send submits: a single task by SubmitTask, several by BatchSubmitTasks.
 func (s *submission) send(ctx context.Context, tasks lessorv1.TaskServiceClient) ([]*lessorv1.SubmitResult, error) {
 	if len(s.specs) == 1 {
 		m, err := tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s.specs[0]})
@@ -139,7 +139,7 @@ func (b *book) submitted(s *submission, made []*lessorv1.SubmitResult) {
 	}
 }
 
-// madeLocked enters that a spec made a task. Each makes one.
+// madeLocked enters the task that a spec made. Two specs must not have made the same task.
 func (b *book) madeLocked(id string, spec *lessorv1.TaskSpec) *task {
 	t := b.touchLocked(id)
 	if t.spec != nil {
@@ -151,7 +151,7 @@ func (b *book) madeLocked(id string, spec *lessorv1.TaskSpec) *task {
 	return t
 }
 
-// meddle begins to change a task from outside.
+// meddle notes that a producer is about to cancel or delete the task.
 func (b *book) meddle(t *task) {
 	b.enter(func() { b.touchLocked(t.id).meddled = true })
 }
@@ -166,7 +166,7 @@ func (p *producer) cancel(ctx context.Context) error {
 	switch status.Code(err) {
 	case codes.OK:
 		p.b.enter(func() { p.b.counts.cancels++; p.b.endedLocked(t, m.GetTask().GetState()) })
-	case codes.FailedPrecondition, codes.NotFound: // it is final already, or deleted
+	case codes.FailedPrecondition, codes.NotFound: // the task is final already, or deleted
 		return nil
 	}
 	return err
@@ -183,7 +183,7 @@ func (p *producer) delete(ctx context.Context) error {
 	switch status.Code(err) {
 	case codes.OK:
 		p.b.enter(func() { p.b.counts.deletes++; t.deleted = yes })
-	case codes.FailedPrecondition, codes.NotFound: // it is leased, or deleted already
+	case codes.FailedPrecondition, codes.NotFound: // the task is leased, or deleted already
 		return nil
 	}
 	return err

@@ -9,12 +9,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// attempt asks again what was said of an attempt; task is how it was found, nil where it is gone.
+// attempt repeats what was said under a lease. task is how the task was found; nil if it is deleted.
 func (c *comparer) attempt(ctx context.Context, a *attempt, task *lessorv1.Task) error {
 	switch {
 	case a.open():
 		return c.goOn(ctx, a)
-	case a.said == nil: // its holder was told to stop before it reported
+	case a.said == nil: // a CANCELLED answer stopped its holder before it reported
 		return c.heartbeat(ctx, a)
 	case a.committed == nil && a.lost == nil:
 		return c.settleReport(ctx, a, task)
@@ -25,13 +25,13 @@ func (c *comparer) attempt(ctx context.Context, a *attempt, task *lessorv1.Task)
 	return c.contradict(ctx, a)
 }
 
-// repeat says again what was said, and gets the same verdict (V4, V10).
+// repeat sends the report again; the book checks that the verdict is the same (V4, V10).
 func (c *comparer) repeat(ctx context.Context, a *attempt) error {
 	return c.b.say(ctx, c.workers, a, a.said)
 }
 
-// settleReport repeats a report that got no answer. What the history already has is answered as a repeat; from the first answer on
-// it is the same for ever.
+// settleReport repeats a report that got no answer. If the history has it, the repeat must be answered as replayed. After that, each repeat gets the
+// same answer.
 func (c *comparer) settleReport(ctx context.Context, a *attempt, task *lessorv1.Task) error {
 	recorded := outcomeOf(task, a.number)
 	if recorded != nil && recorded.GetType() != a.said.event() {
@@ -47,7 +47,8 @@ func (c *comparer) settleReport(ctx context.Context, a *attempt, task *lessorv1.
 	return c.repeat(ctx, a)
 }
 
-// contradict says something else under a lease that had its report (V5). It changes nothing: the task is compared again.
+// contradict sends another report under a lease that has its report (V5). It must be refused; that it changes nothing shows when the task is compared
+// next.
 func (c *comparer) contradict(ctx context.Context, a *attempt) error {
 	if c.rand.IntN(4) > 0 {
 		return nil
@@ -71,8 +72,7 @@ func (c *comparer) heartbeat(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// goOn goes on with a lease that is held across the restart (A9): it is live, and so is its report, unless it is kept for
-// another round.
+// goOn goes on with a lease that is held across the restart (A9): it must still be live. Then the holder reports, or keeps it for another round.
 func (c *comparer) goOn(ctx context.Context, a *attempt) error {
 	if err := c.askedAgain(ctx, a); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *comparer) goOn(ctx context.Context, a *attempt) error {
 	return c.b.say(ctx, c.workers, a, completion(a, output(a.task.id, a.number)))
 }
 
-// askedAgain repeats the request that a lease answered. It gets the same lease again (S2).
+// askedAgain repeats the Lease request to which the lease was the answer. It must get the same lease (S2).
 func (c *comparer) askedAgain(ctx context.Context, a *attempt) error {
 	if c.rand.IntN(4) > 0 || c.b.unsteady(a) {
 		return nil
@@ -106,7 +106,7 @@ func (c *comparer) askedAgain(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// unsteady reports whether the lease may end without its holder's doing.
+// unsteady is fickle under the lock: whether the lease may end without a report of its holder.
 func (b *book) unsteady(a *attempt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// settle asks again what got no answer before the kill. Reports have their turn when their task is compared.
+// settle repeats the submits and Lease requests that got no answer before the kill. Reports are repeated when their task is compared.
 func (c *comparer) settle(ctx context.Context) {
 	var submits []*submission
 	var leases []*lessorv1.LeaseRequest
@@ -27,7 +27,8 @@ func (c *comparer) settle(ctx context.Context) {
 	}
 }
 
-// settleSubmit repeats a submit that may be repeated, and looks for one that may not. Half of a batch is never there (A6).
+// settleSubmit finds out whether a submit without an answer took effect: all of a batch is there, or nothing (A6). If the submit has keys, it is
+// repeated then.
 func (c *comparer) settleSubmit(ctx context.Context, s *submission) error {
 	found, err := c.find(ctx, s)
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *comparer) settleSubmit(ctx context.Context, s *submission) error {
 	return nil
 }
 
-// settleFound enters a submit that cannot be repeated, as it was found.
+// settleFound enters what was found of a submit that cannot be repeated.
 func (c *comparer) settleFound(s *submission, found []*lessorv1.Task) error {
 	if len(found) == 0 {
 		c.absent = append(c.absent, s)
@@ -82,7 +83,7 @@ func (c *comparer) find(ctx context.Context, s *submission) (found []*lessorv1.T
 	}
 }
 
-// settleLease repeats a request for work. Where leases were granted to it, they are the ones that come back (S2).
+// settleLease repeats a Lease request. If leases were granted to it, they are the answer (S2).
 func (c *comparer) settleLease(ctx context.Context, req *lessorv1.LeaseRequest) error {
 	req.Wait = nil
 	m, err := c.workers.Lease(ctx, req)
@@ -95,7 +96,7 @@ func (c *comparer) settleLease(ctx context.Context, req *lessorv1.LeaseRequest) 
 	return nil
 }
 
-// resubmit repeats some submits that were acknowledged and have keys: they make nothing (T1).
+// resubmit repeats some acknowledged submits that have keys: they make no new tasks (T1).
 func (c *comparer) resubmit(ctx context.Context, sample int) {
 	for range sample {
 		s := c.b.anyKeyed(c.rand)
@@ -113,7 +114,7 @@ func (c *comparer) resubmit(ctx context.Context, sample int) {
 	}
 }
 
-// anyKeyed draws an acknowledged submit that may be repeated: its tasks still have their keys. Nil if it draws in vain.
+// anyKeyed returns a random acknowledged submit whose tasks still have their keys; nil if the random choice is not one.
 func (b *book) anyKeyed(r *rand.Rand) *submission {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +128,7 @@ func (b *book) anyKeyed(r *rand.Rand) *submission {
 	return s
 }
 
-// stillAbsent looks once more for what was not there after a kill: it never comes later.
+// stillAbsent looks again for tasks that were not there after a kill: they must not appear later.
 func (c *comparer) stillAbsent(ctx context.Context) {
 	for _, s := range c.absent {
 		found, err := c.find(ctx, s)
@@ -138,7 +139,7 @@ func (c *comparer) stillAbsent(ctx context.Context) {
 	}
 }
 
-// settled counts a question that got no answer, by what came out.
+// settled counts a call without an answer, by whether it had taken effect.
 func (b *book) settled(happened bool) {
 	b.enter(func() {
 		if happened {

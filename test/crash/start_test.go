@@ -13,8 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillWhileStarting: a coordinator that is killed while it starts, for the first time or a later one, starts the next
-// time, with everything that was there before.
+// TestKillWhileStarting: a coordinator is killed while it starts, for the first time or later. The next start has everything that was there before.
 func TestKillWhileStarting(t *testing.T) {
 	const dirs = 8
 	var early, late atomic.Int64
@@ -35,7 +34,7 @@ func TestKillWhileStarting(t *testing.T) {
 	t.Logf("%d data directories: %d kills before the coordinator listened, %d after", dirs, early.Load(), late.Load())
 }
 
-// killSoon starts a process and kills it a moment later, whatever it does then.
+// killSoon starts a process and kills it at a random moment soon after, whatever it is doing.
 func killSoon(t *testing.T, c *harness.Coordinator, early, late *atomic.Int64) {
 	t.Helper()
 	var listens atomic.Bool

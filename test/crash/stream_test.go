@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// streams are workers with a session each, made of the Go SDK. They live through all kills.
+// streams are workers with sessions, made of the Go SDK. They go on through all kills.
 type streams struct {
 	b *book
 
@@ -26,8 +26,8 @@ type streams struct {
 	mu      sync.Mutex
 	round   int
 	restart chan struct{}  // closed at the next start of the coordinator
-	over    bool           // there will be no other
-	begun   map[string]int // round in which an attempt began, by its id
+	over    bool           // there will be no other kill
+	begun   map[string]int // the round in which an attempt began, by its id
 }
 
 // startStreams starts n workers.
@@ -65,7 +65,7 @@ func (s *streams) drain() {
 	s.running.Wait()
 }
 
-// restarted lets those go on who waited for a kill.
+// restarted lets those handlers go on that waited for a kill.
 func (s *streams) restarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *streams) restarted() {
 	s.restart = make(chan struct{})
 }
 
-// holdNoMore is called after the last kill.
+// holdNoMore lets all handlers go on; it is called after the last kill.
 func (s *streams) holdNoMore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *streams) holdNoMore() {
 	}
 }
 
-// handle holds some tasks until the coordinator was killed and is back; the others are done at once.
+// handle holds tasks of holdType until the coordinator was killed and is back; it completes the others at once.
 func (s *streams) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	restart := s.begin(t)
 	if t.Type == holdType {
@@ -111,7 +111,7 @@ func (s *streams) carried(t *worker.Task) bool {
 	return s.begun[t.AttemptID] < s.round
 }
 
-// heard enters a verdict. Leases of streamQueue end by their holder's report alone, unless somebody meddles.
+// heard enters a verdict. A lease on streamQueue ends only by its holder's report, unless a producer meddled with the task.
 func (s *streams) heard(w *worker.Task, v *lessorv1.ReportVerdict) {
 	b, got, carried := s.b, answerOf(v), s.carried(w)
 	b.mu.Lock()

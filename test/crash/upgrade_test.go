@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestKillWhileUpgrading: a coordinator that is killed at any write or sync by which it brings a store of format 1 to the newest one leaves a store of some format, whole, from which
-// the next start gets where one without a kill does.
+// TestKillWhileUpgrading: a coordinator is killed at each write or sync by which it upgrades a store of format 1. The kill leaves a consistent store
+// of some format, and the next start gets from it to the same store as an upgrade without a kill.
 func TestKillWhileUpgrading(t *testing.T) {
 	newest := store.Current().Format()
 	want := upgraded(t, oldStore(t))
@@ -30,7 +30,7 @@ func TestKillWhileUpgrading(t *testing.T) {
 			served := c.Try()
 			c.Perish()
 			if served {
-				break // it was killed later, if at all
+				break // the upgrade was finished before the kill
 			}
 			format := formatOf(t, dir)
 			left[format]++
@@ -93,7 +93,7 @@ func formatOf(t *testing.T, dir string) (format uint32) {
 	return format
 }
 
-// upgraded brings a store to the newest format, and lists what is in it then.
+// upgraded brings a store to the newest format, and returns a list of its content.
 func upgraded(t *testing.T, dir string) string {
 	t.Helper()
 	st, err := boltstore.Open(dir, boltstore.Options{})

@@ -14,8 +14,8 @@ import (
 
 var steps = flag.Int("steps", 8, "calls of each kind at which the system fails, one after the other; far more than there are: all")
 
-// TestWalk: whichever call to the system is the last one of the process, or fails, the first start included, the next start has all that was acknowledged,
-// and a process whose store failed ends with the exit code that says so (A6, A10).
+// TestWalk: one system call of the coordinator is its last one, or fails, also during the first start. Whichever it is, the next start has all that
+// was acknowledged. A process whose store failed ends with the exit code for that (A6, A10).
 func TestWalk(t *testing.T) {
 	for _, fault := range []string{
 		"pwrite64:signal=SIGKILL", "fdatasync:signal=SIGKILL", "ftruncate:signal=SIGKILL", "fsync:signal=SIGKILL", "linkat:signal=SIGKILL",
@@ -39,7 +39,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// walker takes tasks through their lives, one after the other, until a call fails.
+// walker takes tasks from submit to COMMITTED, one after the other, until the process ends.
 type walker struct {
 	t    *testing.T
 	c    *harness.Coordinator
@@ -47,13 +47,13 @@ type walker struct {
 	done []*lessorv1.CompleteRequest // that were COMMITTED
 }
 
-// fails serves until the fault ends the process, and reports whether it did.
+// fails serves until the fault ends the process; it returns false if the fault did not.
 func (w *walker) fails(fault string) bool {
 	w.t.Helper()
 	w.c.Under = harness.Strace(w.t, fault)
 	for w.c.Try(); !w.over(); {
 		if len(w.ids) == 20 {
-			w.c.Process().Stop() // in which it may still fail: strace counts the calls of each thread, and any may make the last ones
+			w.c.Process().Stop() // strace counts the calls of each thread, so one of the last calls may still fail
 			break
 		}
 		w.live()
@@ -78,7 +78,7 @@ func (w *walker) over() bool {
 	}
 }
 
-// live takes one task as far as it gets.
+// live takes one task as far as possible.
 func (w *walker) live() {
 	ctx := w.t.Context()
 	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
@@ -98,7 +98,7 @@ func (w *walker) live() {
 	}
 }
 
-// goesOn starts again, and finds everything that was acknowledged.
+// goesOn starts again without a fault, and checks that everything that was acknowledged is there.
 func (w *walker) goesOn() {
 	w.t.Helper()
 	w.c.Under = nil

@@ -10,11 +10,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is the lessor under test.
+// binary is the path of the lessor under test.
 var binary string
 
-// Main builds lessor, runs the tests of a package, looks for goroutines that they left behind, and removes what it built: call it from TestMain. Where the tests have
-// the race detector, lessor has it too. It is built with the tag faults, by which its wall clock can be set.
+// Main builds lessor, runs the tests of a package, checks that they left no goroutine behind, and removes what it built. Call it from TestMain. If
+// the tests have the race detector, lessor has it too. lessor is built with the tag faults, by which tests can set its wall clock and kill it at a
+// commit.
 func Main(m *testing.M) {
 	code, err := build(m.Run)
 	if err != nil {
@@ -30,11 +31,11 @@ func build(run func() int) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // for Stranger
+	if err := os.Chmod(dir, 0o755); err != nil { // so that the user of Stranger can run the program
 		return 0, err
 	}
 	binary = filepath.Join(dir, "lessor")
-	// Each package of tests links its own: without what a debugger wants, in half the time.
+	// Each package of tests links its own binary. Without debug information the linker needs half the time.
 	args := append([]string{"build", "-tags", "faults", "-ldflags=-s -w", "-o", binary}, raceFlag...)
 	out, err := exec.Command("go", append(args, "github.com/lessor-dev/lessor/cmd/lessor")...).CombinedOutput()
 	if err != nil {
@@ -47,7 +48,7 @@ func build(run func() int) (int, error) {
 	return 0, goleak.Find()
 }
 
-// Plain builds a command of this module as users have it, without the race detector and its memory, and returns its path.
+// Plain builds a command of this module as users have it, without the race detector and the memory that it needs, and returns its path.
 func Plain(t testing.TB, command string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(command))

@@ -28,9 +28,9 @@ type Coordinator struct {
 	Path string
 	// Env is added to the environment of each process.
 	Env []string
-	// Under is a command that runs the program as its last arguments, and becomes it. Empty: none.
+	// Under is a command that runs the program, given as its last arguments, in its own process (as strace -D and prlimit do). Empty: none.
 	Under []string
-	// PowerCuts end its processes. Then there may be nothing to verify before the next start has taken a commit back.
+	// PowerCuts says that its processes end by power cuts. Verify then accepts a store whose last commit the next start has to take back.
 	PowerCuts bool
 
 	t    testing.TB
@@ -47,7 +47,7 @@ func NewCoordinator(t testing.TB, dir string) *Coordinator {
 	return &Coordinator{t: t, dir: dir}
 }
 
-// Start starts a process, with these arguments beside the usual, and returns once it serves.
+// Start starts a process with these additional arguments, and returns once it serves.
 func (c *Coordinator) Start(args ...string) {
 	c.t.Helper()
 	if !c.Try(args...) {
@@ -55,7 +55,7 @@ func (c *Coordinator) Start(args ...string) {
 	}
 }
 
-// Try is Start, and reports false where the process ended instead.
+// Try is like Start, but returns false if the process ends instead.
 func (c *Coordinator) Try(args ...string) bool {
 	c.t.Helper()
 	at := make(chan listening, 1)
@@ -69,13 +69,13 @@ func (c *Coordinator) Try(args ...string) bool {
 		c.t.Fatalf("the coordinator did not start\n%s", c.proc.Stderr())
 	}
 	if c.conn != nil {
-		_ = c.conn.Close() // thousands of them would go on looking for processes that are gone
+		_ = c.conn.Close() // otherwise thousands of connections would keep looking for processes that are gone
 	}
 	c.conn = c.dial(c.Addr())
 	return c.call()
 }
 
-// Launch starts a process, with these arguments beside the usual, and does not wait until it serves. Then it prints a line.
+// Launch starts a process with these additional arguments, and does not wait. The process prints a line to stdout when it serves.
 func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
 	command := Command{
@@ -91,8 +91,8 @@ func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	return Start(c.t, command)
 }
 
-// Listen starts a process, with these arguments beside the usual, and returns once it has said where it listens: for a coordinator that would not
-// answer the question by which Start knows that it serves.
+// Listen starts a process with these additional arguments, and returns once it has printed where it listens. It is for a coordinator that would
+// refuse the call by which Start checks that it serves.
 func (c *Coordinator) Listen(args ...string) (p *Process, grpc, http string) {
 	c.t.Helper()
 	at := make(chan listening, 1)
@@ -112,11 +112,11 @@ type listening struct{ GRPC, HTTP string }
 
 // announced reads what lessor serve prints when it listens.
 func announced(line string) (at listening) {
-	_ = json.Unmarshal([]byte(line), &at) // then the address is empty, and the dial says so
+	_ = json.Unmarshal([]byte(line), &at) // if it fails, the address is empty, and the dial reports that
 	return at
 }
 
-// call waits until the process answers; false where it ended instead.
+// call waits until the process answers; it returns false if the process ends instead.
 func (c *Coordinator) call() bool {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -133,28 +133,28 @@ func (c *Coordinator) call() bool {
 	switch {
 	case err == nil:
 		return true
-	case c.proc.over(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection's end was heard of before the process's
+	case c.proc.over(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection may end before the test hears of the end of the process
 		return false
 	}
 	c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
 	return false
 }
 
-// Kill ends the process by SIGKILL. Its connection stays open until the next start, and fails.
+// Kill ends the process by SIGKILL. The connection stays open until the next start; calls on it fail.
 func (c *Coordinator) Kill() {
 	c.t.Helper()
 	c.setAddr(listening{})
 	c.proc.Kill()
 }
 
-// Perish is Kill, unless the process has ended by itself because its store failed.
+// Perish is like Kill, but the process may also have ended by itself because its store failed.
 func (c *Coordinator) Perish() {
 	c.t.Helper()
 	c.setAddr(listening{})
 	c.proc.Perish()
 }
 
-// Stop ends the process in order, and fails the test if it does not end well.
+// Stop ends the process in order, and fails the test if its exit code is not 0.
 func (c *Coordinator) Stop() {
 	c.t.Helper()
 	c.setAddr(listening{})
@@ -163,24 +163,24 @@ func (c *Coordinator) Stop() {
 	}
 }
 
-// Conn is a connection to the present process.
+// Conn returns the connection to the present process.
 func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 
-// Addr is where the present process listens.
+// Addr returns where the present process listens; empty while there is none.
 func (c *Coordinator) Addr() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at.GRPC
 }
 
-// HTTP is where the present process serves metrics and profiles, if it was asked to.
+// HTTP returns where the present process serves metrics and profiles, if it was started with --http.
 func (c *Coordinator) HTTP() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at.HTTP
 }
 
-// Process is the present process, or the last one.
+// Process returns the present process, or the last one.
 func (c *Coordinator) Process() *Process { return c.proc }
 
 func (c *Coordinator) setAddr(at listening) {
@@ -189,8 +189,8 @@ func (c *Coordinator) setAddr(at listening) {
 	c.at = at
 }
 
-// Follow makes a connection that finds the coordinator wherever it listens after a restart. A port of the kernel's choice
-// instead of a fixed one: nothing else on the machine can have taken it meanwhile.
+// Follow makes a connection that finds the coordinator wherever it listens after a restart. The kernel chooses each port: a fixed port could be taken
+// by another process in between.
 func (c *Coordinator) Follow() *grpc.ClientConn {
 	c.t.Helper()
 	var d net.Dialer

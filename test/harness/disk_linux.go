@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Disk is a small file system of its own, in a file, whose power can be cut.
+// Disk is a small file system in a file, whose power can be cut.
 type Disk struct {
 	t      testing.TB
 	fs     fileSystem
@@ -21,25 +21,25 @@ type Disk struct {
 	dir    string
 }
 
-// fileSystem is what is on a Disk.
+// fileSystem says how to make and mount the file system of a Disk.
 type fileSystem struct {
 	name  string
-	mkfs  []string // the command that makes one in a file
-	mount string   // options: nothing reaches the disk that nobody asked for
+	mkfs  []string // the command that makes the file system in a file
+	mount string   // options: nothing is written to the disk before a program asks for it
 }
 
 var (
-	ext4 = fileSystem{"ext4", []string{"mkfs.ext4", "-q", "-F"}, "commit=1000,errors=remount-ro"} // by default it writes everything out after five seconds
-	xfs  = fileSystem{"xfs", []string{"mkfs.xfs", "-q", "-f"}, ""}                                // by default it does after thirty
+	ext4 = fileSystem{"ext4", []string{"mkfs.ext4", "-q", "-F"}, "commit=1000,errors=remount-ro"} // by default it writes everything out after 5 s
+	xfs  = fileSystem{"xfs", []string{"mkfs.xfs", "-q", "-f"}, ""}                                // by default it writes everything out after 30 s
 )
 
-// NewDisk makes a disk of that size with an ext4. It skips the test where nobody may do that, which takes root and loop devices.
+// NewDisk makes a disk of that size with ext4. It skips the test if that is not possible: it takes root and loop devices.
 func NewDisk(t testing.TB, megabytes int64) *Disk {
 	t.Helper()
 	return newDisk(t, ext4, megabytes)
 }
 
-// NewXFS makes a disk as NewDisk does, with an XFS, of which mkfs.xfs makes none under 300 megabytes. It skips the test where the kernel or the machine has no XFS, too.
+// NewXFS is like NewDisk, with XFS; mkfs.xfs needs at least 300 megabytes. It also skips the test if the kernel or the machine has no XFS.
 func NewXFS(t testing.TB, megabytes int64) *Disk {
 	t.Helper()
 	if _, err := exec.LookPath(xfs.mkfs[0]); err != nil {
@@ -83,7 +83,7 @@ func (d *Disk) Dir() string { return d.dir }
 
 func (d *Disk) mount() error { return syscall.Mount(d.device, d.dir, d.fs.name, 0, d.fs.mount) }
 
-// Cut cuts the power: what was not yet written by then never will be, and every sync from now on fails.
+// Cut cuts the power: what is not on the disk yet will never be, and every sync from now on fails.
 func (d *Disk) Cut() {
 	d.t.Helper()
 	const (
@@ -99,7 +99,7 @@ func (d *Disk) Cut() {
 	d.must(dir.Close())
 }
 
-// Fail makes the system believe that it found the disk's ext4 damaged: it can only be read from now on, by whoever has a file open, too.
+// Fail makes the kernel believe that it found the disk's ext4 damaged: from now on the disk is read-only, also for processes that have files open.
 func (d *Disk) Fail() {
 	d.t.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
@@ -108,8 +108,8 @@ func (d *Disk) Fail() {
 	}
 }
 
-// Restore brings the power back, once nobody uses the disk any more. What is there then is what was on the disk. A machine that had lost its power with it would have been started
-// anew, and what stores say of the last start would not count any more.
+// Restore brings the power back, after all processes that used the disk have ended. Only what was on the disk is there then. It removes the files
+// lessor.db.checked: they belong to one boot of the machine, and a machine that lost its power would have booted again.
 func (d *Disk) Restore() {
 	d.t.Helper()
 	d.must(d.unmount())
@@ -121,7 +121,7 @@ func (d *Disk) Restore() {
 	}
 }
 
-// unmount lets the kernel finish with what an ended process had open.
+// unmount retries while the kernel still closes the files of an ended process.
 func (d *Disk) unmount() (err error) {
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if err = syscall.Unmount(d.dir, 0); !errors.Is(err, syscall.EBUSY) {
@@ -131,7 +131,7 @@ func (d *Disk) unmount() (err error) {
 	return err
 }
 
-// Free is how many bytes may still be written.
+// Free returns how many bytes may still be written.
 func (d *Disk) Free() int64 {
 	d.t.Helper()
 	var s syscall.Statfs_t
@@ -139,7 +139,7 @@ func (d *Disk) Free() int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// Fill takes all but so many bytes of the disk, under a name; removing the file gives them back.
+// Fill leaves only so many bytes free: a file of that name takes the rest. Removing the file gives them back.
 func (d *Disk) Fill(name string, left int64) string {
 	d.t.Helper()
 	file, err := os.OpenFile(filepath.Join(d.dir, name), os.O_CREATE|os.O_WRONLY, 0o600)

@@ -1,12 +1,10 @@
-// Package harness runs the real lessor for the tests of the whole system: it builds the binary once for each package of
-// tests, starts processes, reads what they print, ends them by their pid, and looks for what none of them may ever print:
-// a panic or a data race.
+// Package harness runs the real lessor for the tests of the whole system. It builds the binary once for each package of tests, starts processes,
+// reads what they print, and ends them by their pid. It fails a test whose process printed a panic or a data race.
 //
-// Nothing in here waits for a time to pass. Patience bounds every wait, so that a test fails instead of hanging; how long
-// something took is never looked at.
+// No test asserts how long something took. Patience only bounds the waits, so that a test fails instead of hanging.
 package harness
 
 import "time"
 
-// Patience is how long anything may take before a test gives up.
+// Patience is how long a test waits for anything before it fails.
 const Patience = 60 * time.Second

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// buffer keeps what is written to it, for several goroutines.
+// buffer keeps what is written to it; several goroutines may use it.
 type buffer struct {
 	mu   sync.Mutex
 	data bytes.Buffer
@@ -23,8 +23,8 @@ func (b *buffer) String() string {
 	return b.data.String()
 }
 
-// Lines is a writer that calls itself with each whole line, without its end. A last line that is not whole is left out: a
-// process was killed while it wrote it. One goroutine may write.
+// Lines returns a writer that calls each with every whole line, without its line end. An incomplete last line is left out: its process was killed
+// while it wrote. Only one goroutine may write.
 func Lines(each func(line string)) *LineWriter { return &LineWriter{each: each} }
 
 // LineWriter is what Lines returns.

@@ -22,17 +22,17 @@ type Command struct {
 	Args []string
 	// Env is added to the environment of the test.
 	Env []string
-	// Dir is where it runs. Empty: where the test runs.
+	// Dir is the working directory. Empty: that of the test.
 	Dir string
-	// User is who runs it. Nil: who runs the test.
+	// User is the user who runs it. Nil: the user who runs the test.
 	User *syscall.Credential
 	// Stdin is its input. Nil: none.
 	Stdin io.Reader
-	// Stdout takes its output. Nil: nobody does.
+	// Stdout receives its output. Nil: the output is discarded.
 	Stdout io.Writer
 }
 
-// Process is a process that a test started. It ends with the test at the latest.
+// Process is a process that a test started. It is killed when the test ends, if it still runs.
 type Process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -40,8 +40,8 @@ type Process struct {
 	ended  chan struct{}
 }
 
-// settings are of every process. The first spares a program with the race detector the second that it waits at its end by default; and the memory and the
-// disk of the machine keep no work away.
+// settings are added to the environment of every process. The first saves the second that a program with the race detector waits at its end. The
+// others switch off the limits of memory and disk use at which a worker takes no work, since the machine of the tests may be above them.
 var settings = []string{"GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101"}
 
 // Start starts a process.
@@ -54,20 +54,21 @@ func Start(t testing.TB, c Command) *Process {
 	p.cmd.Env = slices.Concat(os.Environ(), settings, c.Env)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
-	// For what a killed process leaves behind with its pipes open. Long enough for a busy machine to read what the others have printed: the rest is lost.
+	// How long to read what is left in the pipes of a killed process, if another process holds them open. This is enough for a busy machine; what
+	// comes later is lost.
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // the state tells it, too
+		_ = p.cmd.Wait() // the error is also in ProcessState
 	}()
 	t.Cleanup(p.cleanUp)
 	return p
 }
 
-// Kill ends the process by SIGKILL, and fails the test if that is not what it died of.
+// Kill ends the process by SIGKILL, and fails the test if it had ended otherwise before.
 func (p *Process) Kill() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill()
@@ -77,7 +78,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Perish ends the process by SIGKILL, unless it has ended by itself because its store failed.
+// Perish ends the process by SIGKILL; the process may also have ended by itself because its store failed.
 func (p *Process) Perish() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill()
@@ -87,16 +88,17 @@ func (p *Process) Perish() {
 	}
 }
 
-// Killed reports whether SIGKILL ended the process. It has ended.
+// Killed reports whether SIGKILL ended the process. Call it only after the process has ended.
 func (p *Process) Killed() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// Pause stops the process from running by SIGSTOP, as a machine that swaps or a debugger would. Resume lets it go on.
+// Pause stops the process by SIGSTOP, as a swapping machine or a debugger would. Resume lets it go on.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 
-// Freeze is Pause, and returns when the process can do nothing any more. What it has asked the kernel for goes on, and it will not hear how that ended.
+// Freeze is like Pause, and returns when no thread of the process runs any more. A system call under way goes on in the kernel, but the process does
+// not see its result.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Pause()
@@ -107,9 +109,9 @@ func (p *Process) Freeze() {
 	}
 }
 
-// frozen reports whether the first thread has stopped. Before it does, the kernel sees to it that no other one leaves a system call.
+// frozen reports whether the first thread has stopped; by then the kernel lets no other thread return from a system call.
 func (p *Process) frozen() bool {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid())) // it may have ended
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid())) // if the process has ended, it is not frozen
 	_, state, _ := bytes.Cut(stat, []byte(") "))
 	return bytes.HasPrefix(state, []byte("T"))
 }
@@ -117,7 +119,7 @@ func (p *Process) frozen() bool {
 // Resume lets a paused process go on.
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
 
-// Stop asks the process to end, waits until it has, and returns its exit code.
+// Stop sends SIGTERM, waits until the process has ended, and returns its exit code.
 func (p *Process) Stop() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -131,14 +133,14 @@ func (p *Process) signal(s syscall.Signal) {
 	}
 }
 
-// Wait waits until the process has ended and returns its exit code; -1 where a signal ended it.
+// Wait waits until the process has ended and returns its exit code; -1 if a signal ended it.
 func (p *Process) Wait() int {
 	p.t.Helper()
 	p.await()
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Pid names the process to the kernel.
+// Pid returns the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Ended is closed when the process has ended.
@@ -153,15 +155,15 @@ func (p *Process) over() bool {
 	}
 }
 
-// Stderr is what the process has printed on standard error so far.
+// Stderr returns what the process has printed on standard error so far.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// String names the process for messages.
+// String names the process in messages.
 func (p *Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.cmd.Process.Pid, strings.Join(p.cmd.Args[1:], " "))
 }
 
-// await waits for the end. A process that hangs is made to show its goroutines.
+// await waits for the end of the process. A process that hangs gets SIGQUIT, so that it prints its goroutines.
 func (p *Process) await() {
 	p.t.Helper()
 	if p.endedWithin(Patience) {
@@ -199,7 +201,7 @@ func (p *Process) cleanUp() {
 	}
 }
 
-// Self is the path of the test binary, for a test whose processes are made of it.
+// Self returns the path of the test binary, for a test that starts itself as its processes.
 func Self(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()

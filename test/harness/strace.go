@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Strace is what a Coordinator runs Under so that some of its system calls go another way than it asks: each injection is one of strace's, for
-// example "fdatasync:error=EIO:when=3". It skips the test where strace is not there or may not trace.
+// Strace returns a command for Coordinator.Under that makes some system calls of the coordinator fail. Each injection is in strace's syntax, for
+// example "fdatasync:error=EIO:when=3". It skips the test if strace is missing or not permitted.
 func Strace(t testing.TB, injections ...string) []string {
 	t.Helper()
 	wantStrace(t)
@@ -19,8 +19,8 @@ func Strace(t testing.TB, injections ...string) []string {
 	return under
 }
 
-// StraceInto is a command that runs a program as its last arguments, and writes the calls of these names, divided by commas, to a file, with the names of the
-// files that they are on. It skips the test as Strace does.
+// StraceInto returns a command for Coordinator.Under that writes the system calls of these names (comma-separated) to a file, with the names of the
+// files that they use. It skips the test as Strace does.
 func StraceInto(t testing.TB, file, calls string) []string {
 	t.Helper()
 	wantStrace(t)

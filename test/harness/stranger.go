@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// nobody is a user who owns nothing.
+// nobody is the id of a user who owns no files.
 const nobody = 65534
 
-// Stranger returns the user as whom a process has no permission for a directory: nobody, where the tests run as root, to
-// whom permissions mean nothing; else the tests' own user, from whom they are taken until the test ends.
+// Stranger returns the user as whom a process has no permission for a directory. If the tests run as root, whom permissions do not stop, that is
+// nobody. Otherwise it is the tests' own user (nil), and the directory loses its permissions until the test ends.
 func Stranger(t testing.TB, dir string) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() == 0 {

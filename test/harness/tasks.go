@@ -12,22 +12,22 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Tasks are the tasks of one run.
+// Tasks are the tasks of one run (RunId).
 type Tasks struct {
 	t      testing.TB
 	ctx    context.Context
 	conn   func() grpc.ClientConnInterface
 	run    string
-	number int // that were submitted
+	number int // of tasks that were submitted
 }
 
-// NewTasks makes a run without tasks. Each call goes over the connection that conn has at that moment.
+// NewTasks makes a run without tasks. Each call uses the connection that conn returns at that moment.
 func NewTasks(ctx context.Context, t testing.TB, run string, conn func() grpc.ClientConnInterface) *Tasks {
 	return &Tasks{t: t, ctx: ctx, run: run, conn: conn}
 }
 
-// Resilient is the spec of tasks whose leases end soon after their worker does, and which then come back at once, however often that
-// happens. On a busy machine they may also end while it lives; that costs an attempt and nothing else.
+// Resilient returns the spec of tasks whose leases expire soon after their worker has died, and which are retried at once, however often. On a busy
+// machine a lease may also expire while its worker lives; that only costs another attempt.
 func Resilient(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, HeartbeatTimeout: durationpb.New(ttl),
@@ -46,7 +46,7 @@ func (ts *Tasks) must(err error) {
 	}
 }
 
-// Submit adds n tasks of a spec.
+// Submit submits n tasks with the same spec.
 func (ts *Tasks) Submit(n int, spec *lessorv1.TaskSpec) {
 	ts.t.Helper()
 	const most = 500
@@ -62,7 +62,7 @@ func (ts *Tasks) Submit(n int, spec *lessorv1.TaskSpec) {
 	}
 }
 
-// AwaitDone watches until as many attempts were completed as there are tasks.
+// AwaitDone watches the run until as many attempts have completed as there are tasks.
 func (ts *Tasks) AwaitDone() {
 	ts.t.Helper()
 	ctx, cancel := context.WithCancel(ts.ctx)
@@ -78,7 +78,7 @@ func (ts *Tasks) AwaitDone() {
 	}
 }
 
-// Read returns all tasks with their histories, and fails the test where one is missing (A6).
+// Read returns all tasks with their histories, and fails the test if one is missing (A6).
 func (ts *Tasks) Read() []*lessorv1.Task {
 	ts.t.Helper()
 	const atOnce = 8

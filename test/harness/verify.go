@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Verify looks through the store of a coordinator that does not run, and fails the test if anything in it is wrong.
+// Verify runs `lessor verify` on the store of a coordinator that does not run, and fails the test if it finds a problem.
 func (c *Coordinator) Verify() {
 	c.t.Helper()
 	var findings bytes.Buffer
@@ -17,5 +17,5 @@ func (c *Coordinator) Verify() {
 	}
 }
 
-// TookBack reports whether the last start took a commit back that the end of the process before had cut off.
+// TookBack reports whether the last start took back a commit that the end of the previous process had cut off.
 func (c *Coordinator) TookBack() bool { return strings.Contains(c.proc.Stderr(), "was taken back") }
