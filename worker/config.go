@@ -22,7 +22,8 @@ type Config struct {
 	Name string
 	// Version is the version of the worker's software, for listings. Default: none.
 	Version string
-	// Tenant must be the one that the connection's credentials belong to. Default "default".
+	// Tenant must be the one that the connection's credentials belong to. Default: the worker takes over the tenant that the coordinator
+	// names when it connects for the first time.
 	Tenant string
 	// Workspace is the namespace of the queues. Default: the coordinator's, "default".
 	Workspace string
@@ -91,9 +92,6 @@ func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = defaultName()
 	}
-	if c.Tenant == "" {
-		c.Tenant = "default"
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -129,7 +127,7 @@ func defaultName() string {
 func (c Config) validate() error {
 	for _, check := range []error{
 		checkName("Name", c.Name),
-		checkName("Tenant", c.Tenant),
+		checkName("Tenant", cmp.Or(c.Tenant, firstTenant)),
 		checkName("Workspace", cmp.Or(c.Workspace, "default")),
 		checkRange("Concurrency", c.Concurrency, 1, maxParallel),
 		checkTypeLimits(c.PerTypeLimits),

@@ -101,16 +101,19 @@ func (s *session) payload(f *lessorv1.SessionResponse) error {
 
 // checkEnvelope checks the envelope of a frame before anything else: if it disagrees with the session, the session ends. The first
 // frame that names a sender binds the session to it. If that frame is of another tenant already, the worker's credentials belong to
-// that tenant, and trying again would not help.
+// that tenant: trying again would not help, unless the worker may take over that tenant.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
-	if t := f.GetTenant(); t != "" && t != s.w.cfg.Tenant {
-		if s.peer == nil {
-			return &RefusedError{
-				Code: codeDenied, Message: fmt.Sprintf("the credentials are of tenant %q, the worker is of %q", t, s.w.cfg.Tenant),
-				Remediation: "set the worker's tenant (--tenant, Config.Tenant) to that of its credentials",
-			}
+	if t := f.GetTenant(); t != "" && t != s.tenant {
+		switch {
+		case s.peer != nil:
+			return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)
+		case s.w.takeTenant(t):
+			return errTenantTaken
 		}
-		return fmt.Errorf("%w: tenant %q", errDeniedFrame, t)
+		return &RefusedError{
+			Code: codeDenied, Message: fmt.Sprintf("the credentials are of tenant %q, the worker is of %q", t, s.tenant),
+			Remediation: "set the worker's tenant (--tenant, Config.Tenant) to that of its credentials",
+		}
 	}
 	sender := f.GetSender()
 	if sender == nil {

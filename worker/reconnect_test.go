@@ -70,7 +70,6 @@ func TestRefusalEndsRun(t *testing.T) {
 		{"status", func(*stream) error { return status.Error(codes.Unauthenticated, "no token") }, "Unauthenticated"},
 		{"status with a code", func(*stream) error { return coordinatorStatus(codes.PermissionDenied, "SESSION_DENIED") }, "E.SESSION.DENIED"},
 		{"error frame", func(s *stream) error { return s.deny(1) }, "E.SESSION.DENIED"},
-		{"another tenant's credentials", (*stream).ofAnotherTenant, "E.SESSION.DENIED"},
 		{"error frame on register", func(s *stream) error { return s.deny(2) }, "E.SESSION.DENIED"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,6 +83,57 @@ func TestRefusalEndsRun(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A worker without a configured tenant takes over the one that the coordinator names in its first refusal, and connects again at once. It does so
+// only once, and never after a coordinator has accepted it: then another tenant means other credentials, and ends Run.
+func TestTenantOfTheCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		refusals := 1
+		c.refuse = func(s *stream) error {
+			if refusals--; refusals == 0 {
+				c.refuse = nil
+			}
+			return s.ofTenant("acme")
+		}
+		begun := time.Now()
+		r := c.run(worker.Config{}, echo)
+		s := c.accept()
+		if got := s.handshake.GetTenant(); got != "acme" || time.Since(begun) != 0 {
+			t.Errorf("the second handshake states tenant %q after %v, want acme at once", got, time.Since(begun))
+		}
+		s.send(&lessorv1.SessionResponse{Tenant: "acme"})
+		c.refuse = func(s *stream) error { return s.ofTenant("other") }
+		s.finish(errBroken)
+		wantDenied(t, r.done())
+	})
+	t.Run("configured", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			c.refuse = func(s *stream) error { return s.ofTenant("acme") }
+			wantDenied(t, c.run(worker.Config{Tenant: "default"}, echo).done())
+		})
+	})
+	t.Run("accepted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			r := c.run(worker.Config{}, echo)
+			s := c.accept()
+			c.refuse = func(s *stream) error { return s.ofTenant("acme") }
+			s.finish(errBroken)
+			wantDenied(t, r.done())
+		})
+	})
+}
+
+// wantDenied checks that Run ended because the worker's tenant is not that of its credentials.
+func wantDenied(t *testing.T, err error) {
+	t.Helper()
+	var refused *worker.RefusedError
+	if !errors.As(err, &refused) || refused.Code != "E.SESSION.DENIED" || !strings.Contains(refused.Message, "the credentials are of tenant") {
+		t.Errorf("Run = %v, want a refusal because of the tenant", err)
 	}
 }
 
@@ -132,11 +182,11 @@ func TestRefusalOfAProxyEndsNothing(t *testing.T) {
 	}
 }
 
-// ofAnotherTenant refuses the first frame as a coordinator does whose credentials are not of the worker's tenant.
-func (s *stream) ofAnotherTenant() error {
+// ofTenant refuses the first frame as a coordinator does where the credentials are of the given tenant and the worker states another.
+func (s *stream) ofTenant(tenant string) error {
 	f, err := s.grpc.Recv()
 	if err == nil {
-		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Tenant: "acme", Payload: &lessorv1.SessionResponse_Error{
+		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Tenant: tenant, Payload: &lessorv1.SessionResponse_Error{
 			Error: &lessorv1.Error{Code: "E.SESSION.DENIED", Message: "tenant"},
 		}})
 		err = status.Error(codes.PermissionDenied, "tenant")

@@ -22,6 +22,7 @@ var (
 	errIdle          = errors.New("the coordinator has said nothing for its own idle timeout")
 	errClosed        = errors.New("the coordinator closed the session")
 	errReaderGone    = errors.New("a hook called runtime.Goexit where frames are read")
+	errTenantTaken   = errors.New("the coordinator named the tenant of the credentials")
 	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
 )
 

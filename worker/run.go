@@ -52,6 +52,11 @@ func (w *Worker) serve() error {
 		if w.drained.Err() != nil {
 			return w.farewell()
 		}
+		if errors.Is(err, errTenantTaken) { // the coordinator is there: no need to wait
+			w.move(broken)
+			w.move(waited)
+			continue
+		}
 		var refused *RefusedError
 		if errors.As(err, &refused) {
 			return w.abort(refused)

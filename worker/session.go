@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -33,6 +34,8 @@ type session struct {
 	beatInterval, idleTimeout time.Duration
 	// peer is who sends, once a frame has said so.
 	peer *lessorv1.Sender
+	// tenant is the tenant that the handshake stated.
+	tenant string
 	// registration is the id of the register frame.
 	registration string
 
@@ -164,6 +167,7 @@ func (s *session) handshake() error {
 	if err != nil {
 		return err
 	}
+	s.w.takeTenant(s.tenant)
 	s.beatInterval = max(spanOr(accept.GetHeartbeatInterval(), defaultInterval), time.Millisecond)
 	s.idleTimeout = accept.GetIdleTimeout().AsDuration()
 	s.w.move(accepted)
@@ -179,8 +183,9 @@ func (s *session) hello() *lessorv1.SessionRequest {
 	defer s.w.unlock()
 	resume := s.w.mu.resume.offer(time.Now())
 	s.resuming = resume != nil
+	s.tenant = cmp.Or(s.w.mu.tenant, firstTenant)
 	return s.frameLocked(&lessorv1.SessionRequest{
-		Tenant: s.w.cfg.Tenant,
+		Tenant: s.tenant,
 		Sender: &lessorv1.Sender{Role: "worker", Id: s.w.cfg.Name},
 		Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
 			Protocol: protocolVersion,
@@ -193,6 +198,20 @@ func (s *session) hello() *lessorv1.SessionRequest {
 			Resume: resume,
 		}},
 	})
+}
+
+// firstTenant is what a worker states that does not know its tenant: the only tenant of a coordinator that asks for no credentials.
+const firstTenant = "default"
+
+// takeTenant makes the tenant of the credentials the worker's, and reports whether it could: the worker had none yet.
+func (w *Worker) takeTenant(tenant string) bool {
+	w.lock()
+	defer w.unlock()
+	if w.mu.tenant != "" {
+		return false
+	}
+	w.mu.tenant = tenant
+	return true
 }
 
 // awaitAccept reads up to the answer to the handshake, which was made at the given time. What else comes is told to be out of place, and not waited for.

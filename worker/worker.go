@@ -72,6 +72,8 @@ type Worker struct {
 
 		state State
 		begun bool
+		// tenant is the one that the worker states; empty: it was not configured, and no coordinator has named it yet.
+		tenant string
 		// known: a coordinator has accepted the worker before.
 		known bool
 		// attempts holds, by lease id, what is held or reporting.
@@ -117,6 +119,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		wake:     make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)
+	w.mu.tenant = cfg.Tenant
 	w.mu.slots.limit, w.mu.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil
 }

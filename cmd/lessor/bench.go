@@ -14,7 +14,7 @@ import (
 // benchCmd is lessor bench.
 type benchCmd struct {
 	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator that runs there, instead of own ones."`
-	Tenant    string        `shared:"" default:"default" placeholder:"NAME" help:"With --addr: tenant of the credential."`
+	Tenant    string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
 	Producers []int         `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`

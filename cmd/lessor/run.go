@@ -28,7 +28,7 @@ type runCmd struct {
 	Force       bool          `help:"Where --data holds another run, throw that away and begin anew."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
-	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"With --addr: tenant of the credential."`
+	Tenant       string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
 	Workspace    string        `placeholder:"NAME" help:"Workspace of the tasks; empty is \"default\"."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
 	Verbose      bool          `short:"v" help:"Show the log of the coordinator and the worker."`

@@ -19,7 +19,7 @@ type workerRunCmd struct {
 
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
-	Tenant       string        `shared:"" default:"default" placeholder:"NAME" help:"Tenant of the credential."`
+	Tenant       string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
 	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported as such, in bytes or as 512KiB; no more than the coordinator's --limit-output."`

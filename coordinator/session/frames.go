@@ -134,7 +134,11 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 		ss.out.proceed()
 		return true
 	}
-	ss.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
+	level := slog.LevelWarn
+	if code == refusal.CodeDenied {
+		level = slog.LevelInfo // a worker may ask for its tenant in this way
+	}
+	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
 	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
 }
 

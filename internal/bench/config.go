@@ -19,7 +19,7 @@ type Config struct {
 	Addr string
 	// Options are for connections to Addr: TLS and credentials.
 	Options []grpc.DialOption
-	// Tenant is the tenant of the credentials, which workers need. Empty: "default".
+	// Tenant is the tenant of the credentials, which workers need. Empty: the one that the coordinator names.
 	Tenant string
 
 	Producers []int // numbers of goroutines that submit single tasks; each number is measured in turn
