@@ -450,7 +450,7 @@ func TestQuotaOfTasks(t *testing.T) {
 			}
 		}
 		overQuota(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
-		if err := batch(r, "a", "b", "c"); err != nil {
+		if err := batch(r, "a", "b", "a", "c", "b"); err != nil {
 			t.Fatal(err)
 		}
 		full(r)
@@ -475,5 +475,38 @@ func TestQuotaOfTasks(t *testing.T) {
 			t.Error(err)
 		}
 		full(next)
+	})
+}
+
+// X5: a tenant that has more tasks than it may, since the limit was lowered, is still told of those that it submits again.
+func TestLoweredQuotaOfTasks(t *testing.T) {
+	t.Attr("rules", "X5 T1")
+	st := memstore.New()
+	serveWith(t, st, Config{}, func(t *testing.T, r *rig) {
+		spec := func(key string) *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key} }
+		batch := func(r *rig, keys ...string) (made int, err error) {
+			req := &lessorv1.BatchSubmitTasksRequest{}
+			for _, key := range keys {
+				req.Tasks = append(req.Tasks, spec(key))
+			}
+			res, err := r.tasks.BatchSubmitTasks(t.Context(), req)
+			for _, one := range res.GetResults() {
+				if one.GetCreated() {
+					made++
+				}
+			}
+			return made, err
+		}
+		if made, err := batch(r, "a", "b", "c"); made != 3 || err != nil {
+			t.Fatal(made, err)
+		}
+		r.close(t)
+		r = newRigWith(t, st, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 1}}})
+		defer r.close(t)
+		if made, err := batch(r, "c", "a"); made != 0 || err != nil {
+			t.Errorf("%d tasks were made, %v; want those that there are", made, err)
+		}
+		_, err := batch(r, "a", "d")
+		overQuota(t, err, quota.Tasks, "tenant", "1")
 	})
 }

@@ -10,8 +10,8 @@ import (
 // The quota of tasks that have not ended (X5). A tenant's number of tasks is updated with every change, and counted anew from the queues at
 // each start.
 
-// crowded reports whether a submit of the specs into s would give the tenant more tasks than it may have. Specs whose idempotency key has made
-// a task already do not count; settleKeys must have been called for them.
+// crowded reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is never too much,
+// even if the limit was lowered and the tenant has more tasks than that. settleKeys must have been called for the specs.
 func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
@@ -20,12 +20,21 @@ func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	if most == math.MaxInt || has+uint64(len(specs)) <= most {
 		return false
 	}
+	made := e.makes(s, specs)
+	return made > 0 && has+made > most
+}
+
+// makes returns how many tasks the specs would make: none for an idempotency key that has made a task already, and one for a key that occurs twice.
+func (e *Engine) makes(s *space, specs []*lease.Spec) (n uint64) {
+	seen := map[string]bool{}
 	for _, spec := range specs {
-		if !e.submitted(s, spec) {
-			has++
+		key := spec.IdempotencyKey
+		if key == "" || !seen[key] && !e.submitted(s, key) {
+			n++
 		}
+		seen[key] = true
 	}
-	return has > most
+	return n
 }
 
 // reopens reports whether a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could get
@@ -43,12 +52,9 @@ func (e *Engine) reopens(c lease.Command) bool {
 	return t != nil && t.Tenant == r.Tenant && (t.Rest == lease.Failed || t.Rest == lease.Cancelled)
 }
 
-// submitted reports whether the spec's idempotency key has made a task already. Submitting it again makes no task, so the quota does not apply.
-func (e *Engine) submitted(s *space, spec *lease.Spec) bool {
-	if spec.IdempotencyKey == "" {
-		return false
-	}
-	_, _, found := e.set.key(s.number, spec.IdempotencyKey)
+// submitted reports whether an idempotency key has made a task already.
+func (e *Engine) submitted(s *space, key string) bool {
+	_, _, found := e.set.key(s.number, key)
 	return found
 }
 
