@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// single is a lease.View of one task at a time, so that what is measured is the rules.
+// single is a lease.View that holds one task in a field: looking it up costs nothing, so only the rules are measured.
 type single struct {
 	memory
 	task *lease.Task
@@ -18,14 +18,14 @@ func (s *single) Queue(uint32, string) (q lease.Queue)     { return q }
 func (s *single) Holders(uint32, string) (h lease.Holders) { return h }
 func (s *single) NextSeq(uint32) uint64                    { s.seq++; return s.seq }
 
-// life takes tasks through their ordinary life, a command after the other.
+// life takes a task from its submit to its complete.
 type life struct {
 	rules lease.Rules
 	view  single
 	now   lease.Now
 	spec  *lease.Spec
 
-	// Memory for what a step takes and gives.
+	// Slices that all steps use again, as a caller does that avoids allocations.
 	reports []*lease.Report
 	memory  lease.Memory
 }
@@ -40,7 +40,7 @@ func newLife() *life {
 	return l
 }
 
-// commands of a life, in their order. Each is made anew, as the edge does.
+// commands returns the commands of a life in their order. make returns a new command each time, with the lease id of the task as it is then.
 func (l *life) commands() []struct {
 	name string
 	make func() lease.Command
@@ -75,13 +75,13 @@ func (l *life) commands() []struct {
 func (l *life) step(tb testing.TB, c lease.Command) {
 	out := l.rules.StepOn(l.memory, l.now, &l.view, c)
 	if out.Err != nil || len(out.Changes) != 1 {
-		tb.Fatalf("%T: %v, %d changes", c, out.Err, len(out.Changes))
+		tb.Fatalf("%T: error %v and %d changes, want no error and 1 change", c, out.Err, len(out.Changes))
 	}
 	l.view.task = out.Changes[0].New
 	l.memory = lease.Memory{Changes: out.Changes, Answers: out.Answers}
 }
 
-// BenchmarkStep decides each command of a task's life, the lease id made and checked included.
+// BenchmarkStep measures each command of a task's life. The time for making the command, and so for its lease id, is included.
 func BenchmarkStep(b *testing.B) {
 	l := newLife()
 	for _, c := range l.commands() {

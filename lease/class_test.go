@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// classes are specs whose tasks are not alike for workers.
+// classes are specs of which no two may have the same class: for each two there is a worker that may take only one of their tasks.
 var classes = []Spec{
 	{},
 	requiring(Requirements{Runtimes: []string{"a"}}),
@@ -35,7 +35,7 @@ var classes = []Spec{
 	},
 }
 
-// W12: a class tells apart what workers tell apart, and what it stands for can be read in it.
+// W12: specs that differ in requirements, pin or affinity have different classes, and Placement reads these three back from the class.
 func TestClassTellsTasksApart(t *testing.T) {
 	t.Attr("rules", "W12")
 	seen := map[Class]int{}
@@ -43,7 +43,7 @@ func TestClassTellsTasksApart(t *testing.T) {
 		s := &classes[i]
 		c := s.Class()
 		if j, dup := seen[c]; dup {
-			t.Errorf("specs %d and %d have one class", i, j)
+			t.Errorf("specs %d and %d have the same class, want different ones", i, j)
 		}
 		seen[c] = i
 		want := Placement{Worker: s.Pinned()}
@@ -54,12 +54,13 @@ func TestClassTellsTasksApart(t *testing.T) {
 			want.Affinity, want.Mode = s.Affinity.Key, s.Affinity.Mode
 		}
 		if got := c.Placement(); !reflect.DeepEqual(got, want) {
-			t.Errorf("spec %d: %+v, want %+v", i, got, want)
+			t.Errorf("spec %d: its class is read as %+v, want %+v", i, got, want)
 		}
 	}
 }
 
-// W12: tasks that are alike for every worker stand in one line, however their specs were written.
+// W12: two specs have the same class if every worker may take either both tasks or neither. Order and repetition of requirements, which resources
+// the pin is for, and the TTL of the affinity do not count. Class does not modify the spec.
 func TestClassIsCanonical(t *testing.T) {
 	t.Attr("rules", "W12")
 	first := Spec{
@@ -74,20 +75,20 @@ func TestClassIsCanonical(t *testing.T) {
 		Affinity:     &Affinity{Key: "k", Mode: Sticky, TTL: time.Hour},
 	}
 	if first.Class() != second.Class() {
-		t.Errorf("%q and %q", first.Class(), second.Class())
+		t.Errorf("the classes are %q and %q, want the same", first.Class(), second.Class())
 	}
 	if got := second.Requirements.Runtimes; !reflect.DeepEqual(got, []string{"b", "a", "b"}) {
-		t.Errorf("the spec has become %q", got)
+		t.Errorf("Class changed the runtimes of the spec to %q", got)
 	}
 	if empty := requiring(Requirements{}); empty.Class() != "" {
-		t.Errorf("the class of no requirement is %q", empty.Class())
+		t.Errorf("the class of empty requirements is %q, want the empty class", empty.Class())
 	}
 }
 
-// What most tasks have costs nothing.
+// Line is called for every READY task. It must not allocate for a task without requirements, pin and affinity, as most tasks are.
 func TestClassOfNoneIsFree(t *testing.T) {
 	task := &Task{Spec: &Spec{Queue: "q", Type: "t", FairnessKey: "f", Trace: &Trace{Host: "h"}, ConcurrencyKey: "k"}}
 	if n := testing.AllocsPerRun(100, func() { _ = task.Line() }); n != 0 {
-		t.Errorf("the line of a plain task costs %v allocations", n)
+		t.Errorf("the line of a plain task costs %v allocations, want 0", n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sums are held at the ends of the range: a far deadline must not wrap around into the past.
+// Add stops at the ends of the range: a deadline that is far ahead must not wrap around to the past.
 func TestClocksSaturate(t *testing.T) {
 	for _, c := range []struct {
 		at   Instant
@@ -41,8 +41,8 @@ func TestWallOf(t *testing.T) {
 		{time.Time{}, 0},
 		{year(1971), Wall(365 * 24 * time.Hour)},
 		{year(1969), -Wall(365 * 24 * time.Hour)},
-		{year(9999), math.MaxInt64}, // "never" must not become a time in the past
-		{year(1), 0},
+		{year(9999), math.MaxInt64}, // who writes 9999 means "never": it must not wrap around to the past
+		{year(1), 0},                // the zero time
 		{year(2), math.MinInt64},
 	} {
 		if got := WallOf(c.in); got != c.want {
@@ -51,10 +51,10 @@ func TestWallOf(t *testing.T) {
 	}
 	now := year(2031).Add(5)
 	if got := WallOf(now).Time(); !got.Equal(now) {
-		t.Errorf("%v came back as %v", now, got)
+		t.Errorf("WallOf(%v).Time() = %v, want the same time", now, got)
 	}
 	if !Wall(0).Time().IsZero() {
-		t.Error("0 is no time, and has to stay none")
+		t.Errorf("Wall(0).Time() = %v, want the zero time: 0 means that there is no time", Wall(0).Time())
 	}
 }
 
@@ -64,6 +64,6 @@ func TestNow(t *testing.T) {
 		t.Errorf("WallAt(90) = %d, want 4990", got)
 	}
 	if got := now.Back(30); got != (Now{Serving: 70, Wall: 4970}) {
-		t.Errorf("Back(30) = %v", got)
+		t.Errorf("Back(30) = %v, want both clocks 30 ns earlier: {70 4970}", got)
 	}
 }

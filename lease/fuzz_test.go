@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// An id of a task has one text.
+// Each task id has exactly one text: whatever ParseTaskID accepts, it accepts because String wrote it.
 func FuzzTaskID(f *testing.F) {
 	f.Add(lease.TaskID{Space: 1, Seq: 1}.String())
 	f.Add(lease.TaskID{Space: lease.MaxSpace, Seq: lease.MaxSeq}.String())
@@ -16,12 +16,13 @@ func FuzzTaskID(f *testing.F) {
 	f.Add("T0000000000000000")
 	f.Fuzz(func(t *testing.T, text string) {
 		if id, ok := lease.ParseTaskID(text); ok && id.String() != text {
-			t.Errorf("%q is read as %q", text, id)
+			t.Errorf("ParseTaskID accepts %q as the id whose text is %q, want it refused", text, id)
 		}
 	})
 }
 
-// A lease id that opens is word for word one that was issued for that tenant, and says what was put into it (A7).
+// A7: Open accepts a lease id only if Issue gives the same text for the tenant and for the ticket that Open returned. The lease id of one tenant
+// is not genuine for another.
 func FuzzLeaseID(f *testing.F) {
 	a := lease.NewAuthority(7, []byte("key"))
 	issued := a.Issue("acme", lease.Ticket{Epoch: 7, Task: lease.TaskID{Space: 1, Seq: 2}, Attempt: 3, Nonce: 4})
@@ -36,15 +37,16 @@ func FuzzLeaseID(f *testing.F) {
 			return
 		}
 		if again := a.Issue(tenant, ticket); again != text {
-			t.Errorf("%q of %q was taken; issued is %q", text, tenant, again)
+			t.Errorf("Open accepts %q for tenant %q; Issue gives %q for the same ticket", text, tenant, again)
 		}
 		if tenant != "acme" && text == issued {
-			t.Errorf("the lease id of acme is good for %q", tenant)
+			t.Errorf("the lease id of tenant acme is genuine for tenant %q", tenant)
 		}
 	})
 }
 
-// A history in which the fuzzer decides what happens: the simulation, with its model, its watcher and its book, at every step; see docs/testing.md.
+// FuzzHistory runs the simulation with random choices that the fuzzer makes: it checks each step against the model, the watcher and the book, and
+// that all tasks end once the faults are over; see docs/testing.md.
 func FuzzHistory(f *testing.F) {
 	for seed := range uint64(4) {
 		choices := make([]byte, 0, 2000)
@@ -69,13 +71,14 @@ func FuzzHistory(f *testing.F) {
 	})
 }
 
-// chosen is a source of chance that comes from outside, two bytes for each draw, so that a small change changes little; then from another one.
+// chosen is a random source that takes two bytes of choices for each draw, and draws from then once they are used up. As each draw takes the same
+// number of bytes, the fuzzer can change one choice and keep the others.
 type chosen struct {
 	choices []byte
 	then    rand.Source
 }
 
-// Uint64 has its choice at the top, of which bounded numbers are made.
+// Uint64 repeats the two bytes of the choice: math/rand makes a bounded number of the high bits or, if the bound is a power of two, of the low ones.
 func (c *chosen) Uint64() uint64 {
 	if len(c.choices) < 2 {
 		return c.then.Uint64()

@@ -24,7 +24,7 @@ func TestTaskIDRoundTrip(t *testing.T) {
 	}
 }
 
-// Keys made of ids are appended in order only if the text sorts as the ids do.
+// TaskID.String promises texts that sort as the ids do: by space, then by sequence.
 func TestTaskIDSortsAsText(t *testing.T) {
 	less := func(a, b TaskID) bool { return a.Space < b.Space || a.Space == b.Space && a.Seq < b.Seq }
 	for range 1000 {
@@ -33,12 +33,12 @@ func TestTaskIDSortsAsText(t *testing.T) {
 			b.Space = a.Space
 		}
 		if less(a, b) != (a.String() < b.String()) {
-			t.Errorf("%v and %v sort otherwise than %s and %s", a, b, a, b)
+			t.Errorf("space %d, seq %d and space %d, seq %d sort otherwise than their texts %s and %s", a.Space, a.Seq, b.Space, b.Seq, a, b)
 		}
 	}
 }
 
-// Each id has one text, or one task would have many names.
+// ParseTaskID accepts only what String writes. If it accepted another text for the same id, one task would have several names.
 func TestParseTaskIDIsStrict(t *testing.T) {
 	good := TaskID{Space: 3, Seq: 77}.String()
 	for name, text := range map[string]string{
@@ -63,7 +63,8 @@ func TestParseTaskIDIsStrict(t *testing.T) {
 	}
 }
 
-// A2: a token rises with the attempt, more with the epoch, and is exact in a double.
+// A2: a fencing token is above every token of an earlier epoch and of an earlier attempt of the same epoch. It is below 2^53, so that a double
+// holds it exactly.
 func TestFencingTokenRises(t *testing.T) {
 	t.Attr("rules", "A2")
 	last := uint64(0)
@@ -71,10 +72,10 @@ func TestFencingTokenRises(t *testing.T) {
 		for _, attempt := range []uint32{1, 2, 1000, MaxAttempt} {
 			token := FencingToken(epoch, attempt)
 			if token <= last {
-				t.Errorf("token of epoch %d, attempt %d is %d, not above %d", epoch, attempt, token, last)
+				t.Errorf("the token of epoch %d, attempt %d is %d, want it above the one before, %d", epoch, attempt, token, last)
 			}
 			if token >= 1<<53 || uint64(float64(token)) != token {
-				t.Errorf("token %d is not exact in a double", token)
+				t.Errorf("token %d is not below 2^53, or a double does not hold it exactly", token)
 			}
 			last = token
 		}
@@ -85,8 +86,8 @@ func testTicket() Ticket {
 	return Ticket{Epoch: 7, Task: TaskID{Space: 2, Seq: 99}, Attempt: 3, Nonce: 0x1122334455667788}
 }
 
-// A7: an authority knows its own lease ids, for the tenant that it issued them to.
-// A11: the epoch after a restore is above all that went on from the backup, and above that of an earlier restore; tokens stay below 2^53 (A2).
+// A11: the epoch after a restore is the greater of the stored epoch + 1 and the seconds since 2024, so that it is above every epoch that followed
+// the backup. A2: it stays within 32 bits, and the greatest fencing token is below 2^53.
 func TestRestoredEpoch(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	for _, c := range []struct {
@@ -101,14 +102,16 @@ func TestRestoredEpoch(t *testing.T) {
 		{7, time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC), 1<<32 - 1}, // a clock far ahead
 	} {
 		if got := RestoredEpoch(c.stored, WallOf(c.now)); got != c.want {
-			t.Errorf("epoch %d restored in %d is %d, want %d", c.stored, c.now.Year(), got, c.want)
+			t.Errorf("the epoch after a restore of epoch %d at %v is %d, want %d", c.stored, c.now, got, c.want)
 		}
 	}
 	if token := FencingToken(MaxEpoch, MaxAttempt); token >= 1<<53 {
-		t.Errorf("the greatest token is %d", token)
+		t.Errorf("the greatest token is %d, want it below 2^53", token)
 	}
 }
 
+// A7: an authority recognises the lease ids that it issued, if the same tenant presents them. After a restore, which changes the epoch and keeps
+// the key, it still recognises those of before.
 func TestAuthorityRecognisesItsOwn(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
@@ -117,15 +120,15 @@ func TestAuthorityRecognisesItsOwn(t *testing.T) {
 		t.Errorf("Open = %+v, %v; want %+v", got, ok, testTicket())
 	}
 	if again := a.Issue("acme", testTicket()); again != id {
-		t.Errorf("the same ticket gave %q, then %q", id, again)
+		t.Errorf("the same ticket gave the lease id %q, then %q, want the same", id, again)
 	}
-	later := NewAuthority(8, []byte("key")) // after a restore: genuine, of an older epoch
+	later := NewAuthority(8, []byte("key"))
 	if got, ok := later.Open("acme", id); !ok || got.Epoch != 7 {
 		t.Errorf("in the next epoch Open = %+v, %v; want epoch 7", got, ok)
 	}
 }
 
-// A7: nothing else is genuine.
+// A7: Open refuses a lease id of another tenant or another key, and every text that is not exactly as Issue writes it.
 func TestAuthorityRefusesForgeries(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
@@ -144,12 +147,12 @@ func TestAuthorityRefusesForgeries(t *testing.T) {
 	refused("one long", "acme", id+"A")
 	refused("padding", "acme", id[:len(id)-1]+"=")
 	refused("text", "acme", strings.Repeat("lease ", 10)[:len(id)])
-	for n := 1; n <= len(id); n++ { // the decoder skips line ends, so these decode to fewer bytes
+	for n := 1; n <= len(id); n++ { // of the right length, but the base64 decoder skips line ends and returns fewer bytes
 		refused("line ends", "acme", id[:len(id)-n]+strings.Repeat("\n", n))
 	}
 }
 
-// A7: every bit of a lease id is under the MAC.
+// A7: the MAC covers every bit of a lease id: with any one bit flipped, Open refuses it.
 func TestAuthorityRefusesFlippedBits(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
@@ -160,7 +163,7 @@ func TestAuthorityRefusesFlippedBits(t *testing.T) {
 	for bit := range len(raw) * 8 {
 		raw[bit/8] ^= 1 << (bit % 8)
 		if _, ok := a.Open("acme", base64.RawURLEncoding.EncodeToString(raw)); ok {
-			t.Errorf("bit %d flipped: still genuine", bit)
+			t.Errorf("the lease id with bit %d flipped is still genuine", bit)
 		}
 		raw[bit/8] ^= 1 << (bit % 8)
 	}

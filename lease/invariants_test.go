@@ -8,17 +8,17 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// watcher checks what has to hold whatever the commands are: A1-A5, and that no version of a task is ever written to again. It
-// knows nothing of the rules that lead there.
+// watcher checks, on each change of a task, what must be true after any command: A1 to A5, T2, T10, and that no version of a task is ever modified.
+// It does not know the rules that lead to the change.
 type watcher struct {
 	current map[lease.TaskID]frozen
-	older   [64]frozen // some versions that have been replaced
+	older   [64]frozen // some versions that have been replaced since
 	next    int
 
-	ended    map[held]lease.Reason     // A4: leases that are over, and why
-	outcomes map[roundOf]committedTask // A5
+	ended    map[held]lease.Reason     // A3, A4: the leases that have ended, with the cause
+	outcomes map[roundOf]committedTask // A5: the outcome of each round that has one
 
-	// What the batch under way has added to these.
+	// What the batch that is not committed yet has added to ended and outcomes.
 	newEnded    []held
 	newOutcomes []roundOf
 }
@@ -44,10 +44,10 @@ func newWatcher() *watcher {
 	return &watcher{current: map[lease.TaskID]frozen{}, ended: map[held]lease.Reason{}, outcomes: map[roundOf]committedTask{}}
 }
 
-// committed makes the batch good.
+// committed keeps what the batch has added, as the batch is durable now.
 func (w *watcher) committed() { w.newEnded, w.newOutcomes = w.newEnded[:0], w.newOutcomes[:0] }
 
-// restart forgets a batch that never was.
+// restart forgets the batch that a crash has lost, and goes on with the tasks that were on the disk.
 func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	for _, h := range w.newEnded {
 		delete(w.ended, h)
@@ -62,20 +62,21 @@ func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	}
 }
 
-// forget is for a restore, after which all that came since the backup never was.
+// forget drops all leases and outcomes. It is called for a restore, after which those since the backup have never existed. It also drops those of
+// before the backup, which the watcher does not tell apart.
 func (w *watcher) forget() {
 	clear(w.ended)
 	clear(w.outcomes)
 	w.committed()
 }
 
-// check looks at one change before it is stored. A thorough look
-// also freezes the new version, to see later whether it stayed as it is.
+// check checks one change before it is stored. If thorough is set, it also copies the new version, so that a later check can tell whether the version
+// was modified. Copying each version would be too slow.
 func (w *watcher) check(c *lease.Change, thorough bool) error {
 	id := taskOf(c)
 	was := w.current[id]
 	if c.Old != was.version {
-		return fmt.Errorf("Old is not the version that was found")
+		return fmt.Errorf("Change.Old is not the newest version of the task")
 	}
 	if was.deep {
 		if err := was.intact(); err != nil {
@@ -101,7 +102,7 @@ func (w *watcher) check(c *lease.Change, thorough bool) error {
 		w.current[id] = freeze(c.New)
 	}
 	if thorough && c.Old != nil && !c.Row && !reflect.DeepEqual(row(c.Old), row(c.New)) {
-		return fmt.Errorf("Row is not set, yet more than the lease changed")
+		return fmt.Errorf("Change.Row is not set, but more than the lease changed")
 	}
 	if err := w.checkOutcome(c.New); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (w *watcher) check(c *lease.Change, thorough bool) error {
 	return checkHistory(c.Old, c.New, thorough)
 }
 
-// checkLease holds A1 to A4.
+// checkLease checks A1 to A4.
 func (w *watcher) checkLease(c *lease.Change) error {
 	before, after := liveLease(c.Old), liveLease(c.New)
 	id := taskOf(c)
@@ -124,7 +125,7 @@ func (w *watcher) checkLease(c *lease.Change) error {
 			return err
 		}
 	case c.Lost != nil:
-		return fmt.Errorf("a lease is lost that was not live")
+		return fmt.Errorf("Change.Lost is set, but the task had no live lease")
 	}
 	if after == nil {
 		return nil
@@ -146,7 +147,7 @@ func liveLease(t *lease.Task) *lease.Lease {
 	return t.Lease
 }
 
-// checkRenewal holds A3 for a lease that lives on.
+// checkRenewal checks A1 and A3 for a lease that is live before and after the change.
 func checkRenewal(before, after *lease.Lease) error {
 	switch {
 	case after.Nonce != before.Nonce:
@@ -159,7 +160,8 @@ func checkRenewal(before, after *lease.Lease) error {
 	return nil
 }
 
-// leaseEnded holds A3: an end has a cause, which does not drift, and the holder is told unless it was the one who said so.
+// leaseEnded remembers the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3). It checks that the change names the lease and
+// the cause, so that the holder can be told, unless the holder ended the lease itself: by a report, or by a first Start after a cancel (T7).
 func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	cause := c.LostTo
 	if c.New != nil && c.New.Last.Attempt == l.Attempt {
@@ -168,7 +170,7 @@ func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	saidByHolder := cause == lease.Reported || cause == lease.TaskCancelled
 	told := c.Lost != nil && c.Lost.Attempt == l.Attempt && c.LostTo == cause
 	if told == saidByHolder {
-		return fmt.Errorf("the lease of attempt %d ended %v; the holder is told: %v", l.Attempt, cause, told)
+		return fmt.Errorf("the lease of attempt %d ended %v; Change.Lost names it with this cause: %v, want %v", l.Attempt, cause, told, !saidByHolder)
 	}
 	name := held{taskOf(c), l.Attempt, l.Nonce}
 	w.ended[name] = cause
@@ -176,7 +178,7 @@ func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	return nil
 }
 
-// checkOutcome holds A5, and that the cause of the last lease has not drifted (A3).
+// checkOutcome checks that a round keeps its first outcome (A5), and that the cause of the lease that ended last stays the same (A3).
 func (w *watcher) checkOutcome(t *lease.Task) error {
 	last := held{t.ID, t.Last.Attempt, t.Last.Nonce}
 	if cause, known := w.ended[last]; known && cause != t.Last.Cause {
@@ -200,7 +202,7 @@ func (w *watcher) checkOutcome(t *lease.Task) error {
 	return nil
 }
 
-// checkPlace holds T2: a task keeps its place in line through all attempts of a round, and a new round begins at the end of the line.
+// checkPlace checks T2: a task keeps its place in line through all attempts of a round, and a new round has a place behind the old one.
 func checkPlace(before, after *lease.Task) error {
 	switch {
 	case after.State() == lease.Ready && after.Place == 0:
@@ -210,18 +212,18 @@ func checkPlace(before, after *lease.Task) error {
 	case before.Round == after.Round && after.Place != before.Place:
 		return fmt.Errorf("T2: place %d became %d within a round", before.Place, after.Place)
 	case before.Round != after.Round && after.Place <= before.Place:
-		return fmt.Errorf("T2: a new round begins at place %d, before %d", after.Place, before.Place)
+		return fmt.Errorf("T2: a new round begins at place %d, want it behind the old place, %d", after.Place, before.Place)
 	}
 	return nil
 }
 
-// checkHistory holds T10.
+// checkHistory checks T10: the history is bounded, no event is lost without being counted, and the events are in the order of their sequences.
 func checkHistory(before, after *lease.Task, thorough bool) error {
 	if len(after.History) > lease.MaxHistory {
-		return fmt.Errorf("T10: %d events are kept", len(after.History))
+		return fmt.Errorf("T10: the history has %d events, want at most %d", len(after.History), lease.MaxHistory)
 	}
 	if before != nil && count(after) < count(before) {
-		return fmt.Errorf("T10: %d events became %d", count(before), count(after))
+		return fmt.Errorf("T10: the task had %d events, those dropped included, and now has %d", count(before), count(after))
 	}
 	if !thorough {
 		return nil
@@ -231,11 +233,12 @@ func checkHistory(before, after *lease.Task, thorough bool) error {
 		return fmt.Errorf("T10: the events are out of order")
 	}
 	if after.LastSeq() != max(events[len(events)-1].Seq, after.ID.Seq) {
-		return fmt.Errorf("T10: the last sequence is %d", after.LastSeq())
+		return fmt.Errorf("T10: the last sequence is %d, want %d", after.LastSeq(), max(events[len(events)-1].Seq, after.ID.Seq))
 	}
 	return nil
 }
 
+// count returns how many events the task has had, those that were dropped included.
 func count(t *lease.Task) int {
 	n := int(t.Dropped) + len(t.History)
 	if t.Lease != nil {
@@ -244,14 +247,14 @@ func count(t *lease.Task) int {
 	return n
 }
 
-// row is a task without its lease and its slices.
+// row returns a copy of the task without its lease and its history.
 func row(t *lease.Task) lease.Task {
 	c := *t
 	c.Lease, c.History = nil, nil
 	return c
 }
 
-// frozen is a version of a task, perhaps with a deep copy of what it was when it was made.
+// frozen is a version of a task. If deep is set, it also has a copy of what the version was when the rules made it.
 type frozen struct {
 	version *lease.Task
 	deep    bool
@@ -278,7 +281,7 @@ func freeze(t *lease.Task) frozen {
 	return f
 }
 
-// intact tells what has been written to since.
+// intact returns an error that says what was modified since freeze. Without a copy it knows nothing, and returns nil.
 func (f frozen) intact() error {
 	t := f.version
 	switch {

@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// memory is a lease.View of plain maps. It keeps what a caller of the rules has to keep, and nothing is ever overwritten in place, so that a
-// copy of the maps is a backup.
+// memory is a lease.View of plain maps. It keeps what a caller of the rules has to keep. No value is modified after it was put into a map, so a copy
+// of the maps is a backup.
 type memory struct {
 	tasks  map[lease.TaskID]*lease.Task
 	ledger map[attemptKey]*lease.Committed
@@ -16,8 +16,8 @@ type memory struct {
 	seqs   map[uint32]uint64
 	kept   map[attemptKey]*lease.Result
 
-	settings map[specKey]*lease.Settings // by queue
-	bucket   lease.Bucket                // of the one queue that has a rate limit
+	settings map[specKey]*lease.Settings // by queue; backups share this map
+	bucket   lease.Bucket                // of the one queue of a transcript; host keeps one for each queue
 }
 
 type attemptKey struct {
@@ -62,7 +62,7 @@ func (m *memory) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool
 	return k.task, k.digest, ok
 }
 
-// Queue counts the leases one by one.
+// Queue counts the live leases of the queue by looking at every task.
 func (m *memory) Queue(space uint32, name string) lease.Queue {
 	q := lease.Queue{Settings: m.settings[specKey{space, name}], Bucket: m.bucket}
 	for id, t := range m.tasks {
@@ -73,7 +73,7 @@ func (m *memory) Queue(space uint32, name string) lease.Queue {
 	return q
 }
 
-// Holders counts the leases one by one.
+// Holders counts the live leases with the key by looking at every task.
 func (m *memory) Holders(space uint32, key string) (h lease.Holders) {
 	for id, t := range m.tasks {
 		if id.Space == space && t.Spec.ConcurrencyKey == key && t.Lease != nil {
@@ -95,7 +95,7 @@ func (m *memory) NextSeq(space uint32) uint64 {
 	return m.seqs[space]
 }
 
-// apply stores what a step changed.
+// apply stores the changes of a step, as lease/doc.go asks of the caller.
 func (m *memory) apply(changes []lease.Change) {
 	for i := range changes {
 		c := &changes[i]
@@ -135,7 +135,7 @@ func (m *memory) remove(t *lease.Task) {
 	}
 }
 
-// expireLedgers forgets what was committed under tasks that have long been gone.
+// expireLedgers forgets the committed reports of deleted tasks whose ForgetAt has passed (A10).
 func (m *memory) expireLedgers(now lease.Instant) {
 	for id, at := range m.forget {
 		if at > now {

@@ -1,8 +1,8 @@
 package lease_test
 
-// The model as a store: what a batch changed can be undone until it is committed, and all of it can be saved.
+// The model as a store: what a batch changed can be undone until the batch is committed, and a backup can be taken of the whole.
 
-// touch keeps what a task is, before the batch changes it.
+// touch must be called before the current batch changes a task. It keeps the task as it is, for undo, and continues with a copy.
 func (m *model) touch(id string) {
 	if _, done := m.oldTasks[id]; done {
 		return
@@ -21,7 +21,7 @@ func (m *model) setKey(k specKey, v modelKey) {
 	m.keys[k] = v
 }
 
-// committed makes the batch good.
+// committed forgets how to undo the batch, as it is durable now.
 func (m *model) committed() {
 	clear(m.oldTasks)
 	clear(m.oldKeys)
@@ -31,7 +31,7 @@ func (m *model) committed() {
 	}
 }
 
-// undo takes the batch back.
+// undo takes back what the batch changed, as a crash before its commit does.
 func (m *model) undo() {
 	for id, t := range m.oldTasks {
 		if t == nil {
@@ -49,7 +49,8 @@ func (m *model) undo() {
 	m.committed()
 }
 
-// copied returns a copy that can be changed. Lists only grow, and leases that have ended stay as they are, so these are shared.
+// copied returns a copy that can be changed without changing t. The two share their lists, which only grow, and the leases that have ended, which a
+// batch does not change.
 func (t *modelTask) copied() *modelTask {
 	c := *t
 	if t.live != nil {
@@ -59,7 +60,7 @@ func (t *modelTask) copied() *modelTask {
 	return &c
 }
 
-// backup returns a copy that later steps do not touch. What was issued is not rolled back by a restore, and is shared.
+// backup returns a copy that later steps do not change. Only the set of issued lease ids is shared: a restore does not take back what was issued.
 func (m *model) backup() *model {
 	saved := newModel(m.now, m.epoch)
 	saved.issued = m.issued
@@ -74,7 +75,7 @@ func (m *model) backup() *model {
 		c := t.copied()
 		c.history, c.kept = clipped(t.history), clipped(t.kept)
 		c.ended = nil
-		for _, l := range t.ended { // their reports are forgotten one day
+		for _, l := range t.ended { // copied, because forget removes their reports
 			e := *l
 			c.ended = append(c.ended, &e)
 		}
@@ -86,5 +87,5 @@ func (m *model) backup() *model {
 	return saved
 }
 
-// clipped is a list to which may be appended without a look at its other copies.
+// clipped returns the list without spare capacity: an append to the result does not write into memory that other copies share.
 func clipped[T any](list []T) []T { return list[:len(list):len(list)] }

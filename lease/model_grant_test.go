@@ -2,21 +2,21 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// modelQueue is what is set on a queue, and what its rate limit would let through at once.
+// modelQueue is the settings of a queue and the state of its rate limit.
 type modelQueue struct {
 	settings lease.Settings
-	credit   float64
-	at       lease.Instant // when credit was right
-	kept     float64       // credit as it was committed
+	credit   float64       // how many grants the rate limit would allow at once
+	at       lease.Instant // the time to which credit refers
+	kept     float64       // credit and at, as they were last committed
 	keptAt   lease.Instant
 }
 
-// govern sets what governs a queue. It begins with nothing to let through.
+// govern sets the settings of a queue. Its rate limit begins used up.
 func (m *model) govern(q specKey, s lease.Settings) {
 	m.queues[q] = &modelQueue{settings: s, at: m.now.Serving}
 }
 
-// useUp leaves nothing to let through, as where it is not known what was.
+// useUp uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
 func (m *model) useUp() {
 	for _, q := range m.queues {
 		q.credit, q.at = 0, m.now.Serving
@@ -24,7 +24,7 @@ func (m *model) useUp() {
 	m.committed()
 }
 
-// burst is what a rate limit lets through at once.
+// burst returns how many grants the rate limit allows at once.
 func (q *modelQueue) burst() float64 {
 	r := q.settings.Rate
 	switch {
@@ -46,8 +46,7 @@ func (q *modelQueue) refill(now lease.Instant) {
 	}
 }
 
-// grant returns the new lease, or why none is due (A1, A2, T11, T13). What the rules said decides where a rate limit is so close to its
-// next grant that it is a matter of rounding.
+// grant returns the new lease, or nil and why the task may not be granted (A1, A2, T11, T13). said is what the rules answered; see exhausted.
 func (m *model) grant(id, session string, said lease.Block) (l *modelLease, outcome string) {
 	t := m.tasks[id]
 	if t == nil || t.gone {
@@ -90,6 +89,8 @@ func (m *model) blocked(t *modelTask, said lease.Block) lease.Block {
 	return lease.NoBlock
 }
 
+// exhausted reports whether the rate limit has no grant left. If the next grant is so close that rounding decides, it agrees with the rules: their
+// arithmetic is another one.
 func (q *modelQueue) exhausted(now lease.Instant, said lease.Block) bool {
 	q.refill(now)
 	const rounding = 1e-6
@@ -99,8 +100,8 @@ func (q *modelQueue) exhausted(now lease.Instant, said lease.Block) bool {
 	return q.credit < 1
 }
 
-// holds tells whether a lease counts. One that ends by the very step that asks still does, for leases are counted before the step; whoever
-// it keeps out is let in afterwards.
+// holds reports whether the task counts as leased when a grant checks limits. A lease that a due timer ends within the very step of the grant still
+// counts, because the caller of the rules counts leases before the step.
 func (t *modelTask) holds() bool { return t.live != nil || t.counted }
 
 func (m *model) inflight(space uint32, queue string) (n uint32) {
@@ -112,7 +113,7 @@ func (m *model) inflight(space uint32, queue string) (n uint32) {
 	return n
 }
 
-// hasRoom counts the leases that share a task's key; the smallest limit counts, its own included (T11).
+// hasRoom reports whether the live leases that share the task's concurrency key are fewer than the smallest limit among them and the task (T11).
 func (m *model) hasRoom(t *modelTask) bool {
 	n, limit := uint32(0), t.spec.ConcurrencyLimit
 	for _, o := range m.tasks {
@@ -157,7 +158,7 @@ func (m *model) unpark(id string) string {
 	return "back in line"
 }
 
-// loseResource ends a READY task whose worker is gone (W12).
+// loseResource ends a READY task that is pinned to the worker, which has been gone for too long (W12).
 func (m *model) loseResource(id, worker string) string {
 	t := m.tasks[id]
 	if t == nil || t.gone {
@@ -171,7 +172,7 @@ func (m *model) loseResource(id, worker string) string {
 	return "given up"
 }
 
-// policyOf takes what a task leaves open from its queue, and then from the defaults (T3).
+// policyOf returns the task's retry policy, with unset fields taken from its queue and then from the defaults (T3).
 func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
 	p := t.spec.Retry
 	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
@@ -181,7 +182,7 @@ func (m *model) policyOf(t *modelTask) lease.RetryPolicy {
 		MaxAttempts: lease.DefaultMaxAttempts, MaxLosses: lease.DefaultMaxLosses, InitialBackoff: lease.DefaultInitialBackoff,
 		Multiplier: lease.DefaultMultiplier, MaxBackoff: lease.DefaultMaxBackoff,
 	})
-	if p.InitialBackoff > p.MaxBackoff { // the one that the task set counts
+	if p.InitialBackoff > p.MaxBackoff { // adjust the one that the task did not set
 		if t.spec.Retry.MaxBackoff != 0 {
 			p.InitialBackoff = p.MaxBackoff
 		} else {
@@ -232,7 +233,8 @@ func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
 	return "taken back"
 }
 
-// stall comes before what fell due meanwhile (A8).
+// stall extends the lease by the time for which the coordinator stood still, at most one TTL between two renewals. Timers that became due during the
+// stall do not fire before (A8).
 func (m *model) stall(id string, by lease.Instant) string {
 	t := m.tasks[id]
 	if t == nil || t.gone {

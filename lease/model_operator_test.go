@@ -2,7 +2,7 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// The refusals of what a producer asks.
+// Why a command of a producer or an operator is refused, and what a command returns that changes nothing.
 const (
 	refusedNotFound = "not found"
 	refusedState    = "wrong state"
@@ -19,7 +19,7 @@ func (m *model) cancel(tenant, id, reason string) (outcome string) {
 		return refusedNotFound
 	case t.state == lease.Completed || t.state == lease.Failed:
 		return refusedState
-	case t.cancelAsked: // the same answer again
+	case t.cancelAsked: // answered like the first cancel (T7)
 		return "asked again"
 	}
 	t.cancelAsked, t.cancelReason = true, reason
@@ -83,7 +83,7 @@ func (m *model) remove(t *modelTask) {
 	t.forgetAt = m.now.Serving + lease.Instant(lease.LedgerAfterDelete)
 }
 
-// adopt makes a result that came too late the outcome (V15).
+// adopt makes a kept result, which came too late, the outcome of the round (V15).
 func (m *model) adopt(tenant, id string, attempt uint32) (result *lease.Result, outcome string) {
 	t := m.task(tenant, id)
 	switch {

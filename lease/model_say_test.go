@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// say goes down the verdict table.
+// say decides about one report in the order of the verdict table (V1 to V12).
 func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 	k, genuine := m.issued[r.LeaseID]
 	if k.tenant != tenant {
@@ -68,7 +68,7 @@ func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 	return a
 }
 
-// unfit is the answer to what is malformed. It is remembered where it was said under a lease of the tenant's task.
+// unfit answers a malformed report (V1). It adds the refusal to the history if the report came under a genuine lease of the tenant's task (T10).
 func (m *model) unfit(tenant string, r *lease.Report, genuine bool, attempt uint32) lease.Answer {
 	a := lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
 	t := m.tasks[r.TaskID]
@@ -82,7 +82,8 @@ func (m *model) unfit(tenant string, r *lease.Report, genuine bool, attempt uint
 	return a
 }
 
-// refused remembers what was not taken: once for each lease, kind and reason (T10), and the first result that came after the end (V15).
+// refused adds the refusal of a report to the history, once for each lease, kind and reason (T10), and keeps the first result that came after the end
+// of its lease (V15).
 func (m *model) refused(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
 	if r.Kind == lease.KindAck || a.Reason == lease.AlreadyReported {
 		return
@@ -93,12 +94,13 @@ func (m *model) refused(t *modelTask, attempt uint32, r *lease.Report, a lease.A
 	}
 }
 
-// endedLast tells whether a lease of an older epoch is known to be one of the task: after a restore another task can have had its id.
+// endedLast reports whether l is the lease that ended last. Of leases of an older epoch, the rules know only this one to belong to the task: after a
+// restore, another task can have got the id that is in the lease id.
 func (t *modelTask) endedLast(l *modelLease) bool {
 	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
 }
 
-// remembers looks for an event among those that a history has room for.
+// remembers reports whether the event is among those that the rules still have: the newest MaxHistory, and those of the live lease.
 func (t *modelTask) remembers(e modelEvent) bool {
 	for i := len(t.history) - 1; i >= 0 && i >= len(t.history)-lease.MaxHistory; i-- {
 		if t.history[i] == e {
@@ -131,7 +133,7 @@ func (m *model) keep(t *modelTask, attempt uint32, r *lease.Report, a lease.Answ
 	return true
 }
 
-// malformed knows what the random reports can have wrong.
+// malformed reports whether the form of a report is bad (V1). It knows only the mistakes that spoil makes.
 func (m *model) malformed(r *lease.Report) bool {
 	return r.Invalid != nil || r.TaskID == "" || r.LeaseID == ""
 }
@@ -217,7 +219,7 @@ var closing = map[lease.Kind]lease.EventType{
 	lease.KindComplete: lease.EventCompleted, lease.KindFail: lease.EventFailed, lease.KindRelease: lease.EventReleased,
 }
 
-// closed commits a report that ends the attempt (V16).
+// closed commits a Complete, Fail or Release, which ends the attempt (V16).
 func (m *model) closed(t *modelTask, r *lease.Report) lease.Answer {
 	l := t.end(lease.Reported, m.now.Wall)
 	switch {
@@ -243,7 +245,7 @@ func (m *model) closed(t *modelTask, r *lease.Report) lease.Answer {
 	return l.told
 }
 
-// released gives work back; from the third time in a row it waits (T5).
+// released puts the task back in line: after its delay, and from the third release in a row after a backoff at least (T5).
 func (m *model) released(t *modelTask, r *lease.Report) {
 	t.releases++
 	delay := lease.Instant(r.Delay)
@@ -262,7 +264,7 @@ func (m *model) released(t *modelTask, r *lease.Report) {
 	}
 }
 
-// sameReport is V13.
+// sameReport reports whether a repeats b (V13). It compares what the simulation's reports carry.
 func sameReport(a, b *lease.Report) bool {
 	if a.Kind != b.Kind {
 		return false

@@ -2,25 +2,24 @@ package lease_test
 
 import "github.com/lessor-dev/lessor/lease"
 
-// model restates the rules of a task's life as plainly as it can, to be compared with the rules themselves: mutable records, no clever
-// representation, no code in common. It takes its types and names from package lease, and the numbers of its draws from the same
-// source of entropy; its lease ids are those that the rules gave out.
+// model is a second implementation of the rules, as plain as possible, which the simulation compares with package lease. Its records are mutable, and
+// it shares no code with the rules, only types and constants. It uses the same random numbers and the lease ids that the rules issued.
 type model struct {
 	now     lease.Now
 	epoch   uint32
-	entropy uint64 // every draw of the current step
+	entropy uint64 // what every draw of the current step returns, in the rules as well
 
 	tasks  map[string]*modelTask
 	keys   map[specKey]modelKey
 	queues map[specKey]*modelQueue
-	issued map[string]ticket // every lease id ever given out; a restore does not forget them
+	issued map[string]ticket // every lease id that was ever issued; a restore keeps them
 
-	// What the tasks and keys were that the batch under way has changed.
+	// The tasks and keys that the current batch has changed, as they were before it.
 	oldTasks map[string]*modelTask
 	oldKeys  map[specKey]modelKey
 }
 
-// Sizes in bytes from which on an output is refused, and a discarded result is not kept.
+// Limits of the simulation, in bytes: a longer output is refused (V11), and a larger discarded result is not kept (V15).
 const (
 	modelOutput    = 4
 	modelDiscarded = 3
@@ -36,12 +35,12 @@ type ticket struct {
 	attempt, epoch uint32
 }
 
-// modelTask is one task. A deleted one stays for its reports, until forgetAt.
+// modelTask is one task. A deleted one stays, with gone set: its reports are replayed until forgetAt, and its leases are known for ever.
 type modelTask struct {
 	id, tenant string
 	space      uint32
 	spec       *lease.Spec
-	policy     lease.RetryPolicy // whole
+	policy     lease.RetryPolicy // with all fields filled in
 	gone       bool
 	forgetAt   lease.Instant
 
@@ -60,25 +59,25 @@ type modelTask struct {
 	cancelReason string
 
 	parked bool
-	// counted is set while a lease counts that a grant finds at its end.
+	// counted is set during a grant if the task had a live lease when the grant began; see holds.
 	counted bool
-	// waits is since when it has not been held: its submit, or the end of its last lease.
+	// waits is when the task was submitted or its last lease ended. A resource that expired before ends the task at this time.
 	waits lease.Wall
 	live  *modelLease
 	ended []*modelLease
 	// outcome is the attempt whose report ended the round, or 0.
 	outcome uint32
-	kept    []keptResult // that came too late
-	history []modelEvent // all, but those of the live lease
+	kept    []keptResult // results that came too late (V15)
+	history []modelEvent // all events except those of the live lease
 }
 
-// keptResult is what an attempt had to say after its end.
+// keptResult is the result that an attempt reported after its lease had ended.
 type keptResult struct {
 	attempt uint32
 	result  *lease.Result
 }
 
-// modelEvent is what is remembered of something that happened.
+// modelEvent is what the model compares of an event in the history.
 type modelEvent struct {
 	typ     lease.EventType
 	attempt uint32
@@ -96,9 +95,9 @@ type modelLease struct {
 	acked, started                      bool
 	events                              []modelEvent
 
-	cause  lease.Reason  // once it has ended
-	report *lease.Report // that was committed under it
-	told   lease.Answer  // to that report
+	cause  lease.Reason  // why it has ended; 0 while it is live
+	report *lease.Report // the one that was COMMITTED under it, or nil
+	told   lease.Answer  // the answer to that report
 }
 
 func newModel(now lease.Now, epoch uint32) *model {
@@ -109,7 +108,7 @@ func newModel(now lease.Now, epoch uint32) *model {
 	}
 }
 
-// task settles and returns a task of the tenant, or nil.
+// task returns a task of the tenant, with its due timers applied; nil if there is none.
 func (m *model) task(tenant, id string) *modelTask {
 	t := m.tasks[id]
 	if t == nil || t.gone {
@@ -134,7 +133,7 @@ func (m *model) create(id lease.TaskID, tenant string, spec *lease.Spec) {
 	m.tasks[t.id] = t
 }
 
-// note remembers an event, after the change that it tells of (T10).
+// note adds an event to the history (T10).
 func (t *modelTask) note(typ lease.EventType, reason lease.Reason) {
 	t.record(modelEvent{typ: typ, attempt: t.attempts, reason: reason})
 }
@@ -147,7 +146,7 @@ func (t *modelTask) record(e modelEvent) {
 	t.history = append(t.history, e)
 }
 
-// extend moves expires_at to until, never back and never past attempt_timeout if that applies (A3, T7).
+// extend moves expires_at to until, but never back, and not past attempt_timeout, which does not apply after a cancel (A3, T7).
 func (m *model) extend(t *modelTask, until lease.Instant) {
 	l := t.live
 	if !t.cancelAsked && l.attemptBy > 0 && until > l.attemptBy {
@@ -158,7 +157,7 @@ func (m *model) extend(t *modelTask, until lease.Instant) {
 	}
 }
 
-// until is when the holder is told that its lease ends (A3).
+// until returns when the lease ends, as its holder is told: at expires_at, or at the deadline if that is earlier and applies (A3, T7).
 func (m *model) until(t *modelTask) lease.Instant {
 	if left := lease.Instant(t.deadline - m.now.Wall); t.deadline > 0 && !t.cancelAsked && t.live.expires > m.now.Serving+left {
 		return m.now.Serving + left
@@ -166,7 +165,7 @@ func (m *model) until(t *modelTask) lease.Instant {
 	return t.live.expires
 }
 
-// end ends the live lease and returns it; the caller moves the task on.
+// end ends the live lease and returns it. The caller sets the new state of the task.
 func (t *modelTask) end(cause lease.Reason, at lease.Wall) *modelLease {
 	l := t.live
 	l.cause, t.live, t.waits = cause, nil, at
@@ -190,7 +189,7 @@ func (t *modelTask) schedule(at lease.Instant) {
 	t.state, t.readyAt, t.retryAt = lease.Scheduled, 0, at
 }
 
-// backoff is the nth wait, counted from 0 (T3).
+// backoff returns the wait after n earlier ones (T3).
 func (m *model) backoff(t *modelTask, n uint32) lease.Instant {
 	p := t.policy
 	d := float64(p.InitialBackoff)
@@ -237,7 +236,7 @@ func retriable(never []lease.Category, f *lease.Failure) bool {
 	return c == lease.UserCode || c == lease.Infrastructure || c == lease.Timeout
 }
 
-// forget drops the reports of tasks that are long gone (A10).
+// forget drops the committed reports of tasks that were deleted an hour ago (A10).
 func (m *model) forget() {
 	for _, t := range m.tasks {
 		if t.gone && t.forgetAt <= m.now.Serving {

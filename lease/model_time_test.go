@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// event is something that time does to a task: due on the one clock or the other.
+// event is a timer of a task, which is due on the serving clock or on the wall clock.
 type event struct {
 	serving lease.Instant
-	wall    lease.Wall // used where serving is 0
+	wall    lease.Wall // used if serving is 0
 	happens func(at lease.Now)
 }
 
-// settle lets everything happen that is due, that which is longest due first, at the time at which it was due (A3).
+// settle lets all due timers of a task happen, the longest due first, each at the time at which it was due (A3).
 func (m *model) settle(t *modelTask) {
 	for !t.gone {
 		var first *event
@@ -43,7 +43,7 @@ func (m *model) lag(e event) lease.Instant {
 	return lease.Instant(m.now.Wall - e.wall)
 }
 
-// events lists what may happen; of two that are due together the first happens.
+// events lists the timers of the task in its present state. Of two that have been due for equally long, settle takes the first in the list.
 func (m *model) events(t *modelTask) []event {
 	if t.state.Final() {
 		return []event{{wall: t.finishedAt + lease.Wall(t.spec.Retention), happens: func(lease.Now) { m.remove(t) }}}
@@ -78,7 +78,7 @@ func (m *model) events(t *modelTask) []event {
 	return all
 }
 
-// firstExpiry is when the first of a task's resources expires; 0: none does.
+// firstExpiry returns when the first of the spec's resources expires; 0 if none does.
 func firstExpiry(s *lease.Spec) (first lease.Wall) {
 	for _, r := range s.ResourceRefs {
 		if r.ExpiresAt != 0 && (first == 0 || r.ExpiresAt < first) {
@@ -88,7 +88,7 @@ func firstExpiry(s *lease.Spec) (first lease.Wall) {
 	return first
 }
 
-// resourceGone ends a task that waits for what is no more (W12).
+// resourceGone ends a waiting task, one of whose resources has expired or whose worker is gone (W12).
 func (t *modelTask) resourceGone(at lease.Wall) {
 	t.finish(lease.Failed, lease.ResourceGone, at)
 	t.note(lease.EventEnded, lease.ResourceGone)
@@ -120,7 +120,7 @@ func (m *model) leaseEvents(t *modelTask) []event {
 	return append(all, event{serving: l.expires, happens: func(at lease.Now) { m.silent(t, lease.LeaseExpired, at) }})
 }
 
-// silent ends the lease of a holder that let it go (T5, T7, W5).
+// silent ends a lease that expired or was never acknowledged, and decides what becomes of the task (T5, T7, W5).
 func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
 	l := t.end(cause, at.Wall)
 	t.note(lease.EventLeaseEnded, cause)
@@ -134,6 +134,7 @@ func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
 	}
 }
 
+// undelivered counts a grant that was never acknowledged. Several in a row to one worker process count once; the sixth ends the task (W5).
 func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
 	process, _, _ := strings.Cut(l.session, "-")
 	if process == "" || process != t.unackedBy {
@@ -147,6 +148,7 @@ func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
 	t.ready(at.Serving)
 }
 
+// lost counts a loss: after the first the task is READY at once, after later ones it waits, and the last one of the budget ends it (T5).
 func (m *model) lost(t *modelTask, at lease.Now) {
 	t.releases = 0
 	t.losses++
@@ -160,7 +162,7 @@ func (m *model) lost(t *modelTask, at lease.Now) {
 	}
 }
 
-// due is when time next does something to the task, on each clock; 0 is never.
+// due returns when the next timer of the task is due on each clock; 0 is never.
 func (m *model) due(t *modelTask) (serving lease.Instant, wall lease.Wall) {
 	for _, e := range m.events(t) {
 		if e.serving != 0 && (serving == 0 || e.serving < serving) {

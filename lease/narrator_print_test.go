@@ -10,7 +10,7 @@ import (
 
 func (n *narrator) printf(format string, args ...any) { fmt.Fprintf(&n.out, format+"\n", args...) }
 
-// answer prints a verdict with what else the worker is told.
+// answer prints a verdict and everything else in the answer to a worker.
 func (n *narrator) answer(a lease.Answer) {
 	parts := []string{strings.TrimSuffix(fmt.Sprintf("%v %v", a.Verdict, a.Reason), " NONE")}
 	add := func(told bool, format string, args ...any) {
@@ -40,7 +40,7 @@ func (n *narrator) refused(err error) {
 	n.printf("refused: %s", text)
 }
 
-// changed prints what a step did to a task, and whom it concerns.
+// changed prints how a step changed a task, and what its holder has to be told.
 func (n *narrator) changed(c *lease.Change) {
 	name := n.name(taskOf(c))
 	switch {
@@ -77,7 +77,7 @@ func why(t *lease.Task) string {
 	return " (" + t.Reason.String() + ")"
 }
 
-// wait tells how long a task is SCHEDULED.
+// wait returns for how long the task stays SCHEDULED, in words; empty if it is not.
 func (n *narrator) wait(t *lease.Task) string {
 	switch {
 	case t.RetryAt != 0:
@@ -88,7 +88,7 @@ func (n *narrator) wait(t *lease.Task) string {
 	return ""
 }
 
-// show prints the state of a task and its budgets.
+// show prints the state of a task, its lease, budgets, kept results and outcome.
 func (n *narrator) show(w words) {
 	t := n.store.Task(n.task(w))
 	if t == nil {
@@ -156,7 +156,7 @@ var eventNames = map[lease.EventType]string{
 	lease.EventRefused: "refused", lease.EventAdopted: "adopted",
 }
 
-// compare prints the fencing tokens of two attempts, given as epoch.attempt: "compare 1.3 2.1".
+// compare prints the fencing tokens of two attempts, each given as epoch.attempt, and whether the first is below the second: "compare 1.3 2.1".
 func (n *narrator) compare(w words) {
 	var tokens [2]uint64
 	for i, name := range w.names {

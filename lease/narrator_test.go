@@ -10,21 +10,21 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// narrator runs the commands of a transcript and tells what came of them. Names stand for ids: "t1" is a task, "t1/2" the lease of its second
-// attempt; "as=old" at a grant names the lease otherwise.
+// narrator runs the commands of a transcript and prints their results. Names stand for ids: "t1" is a task, "t1/2" is the lease of its second
+// attempt. A grant with "as=old" gives the lease the name "old" instead.
 type narrator struct {
 	t      *testing.T
 	rules  *lease.Rules
 	store  *memory
-	saved  *memory // by backup
+	saved  *memory // what the command backup saved
 	now    lease.Now
 	tasks  map[string]lease.TaskID
 	leases map[string]string // lease ids by name
-	said   lease.Say         // last report, for replay
+	said   lease.Say         // the last report, which the command replay sends again
 	out    strings.Builder
 }
 
-// The world of a transcript begins on a day that is easy to read.
+// firstDay is the wall time at which transcripts and simulations begin.
 var firstDay = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newNarrator(t *testing.T) *narrator {
@@ -33,7 +33,7 @@ func newNarrator(t *testing.T) *narrator {
 		t: t,
 		rules: &lease.Rules{
 			Authority: lease.NewAuthority(1, []byte("secret")), Limits: lease.DefaultLimits(), AckWithin: lease.DefaultAckWithin,
-			// Half of the range, so that a backoff has no jitter; the low bits make nonces differ.
+			// The middle of the range gives a backoff without jitter; the low bits make the nonces differ.
 			Entropy: func() uint64 { draws++; return 1<<63 + draws },
 		},
 		store:  newMemory(),
@@ -43,7 +43,7 @@ func newNarrator(t *testing.T) *narrator {
 	}
 }
 
-// words are the arguments of a command: names in order, and options.
+// words are the arguments of a command: names, in order, and options of the form key=value.
 type words struct {
 	names   []string
 	options map[string]string
@@ -61,10 +61,10 @@ func parseWords(fields []string) words {
 	return w
 }
 
-// text is an option in words, which are joined by underscores in a transcript.
+// text returns an option with spaces in the place of underscores: an option of a transcript cannot have spaces.
 func (w words) text(option string) string { return strings.ReplaceAll(w.options[option], "_", " ") }
 
-// run executes one line and returns its result.
+// run executes one line of a transcript and returns what it printed.
 func (n *narrator) run(line string) string {
 	n.out.Reset()
 	fields := strings.Fields(line)
@@ -91,7 +91,7 @@ func (n *narrator) run(line string) string {
 		n.ask(lease.Adopt{Tenant: n.tenant(w), Task: n.task(w), Attempt: uint32(n.number(w, "attempt", 0)), By: w.options["by"]})
 	case "unpark":
 		n.step(lease.Unpark{Task: n.task(w)})
-	case "lose": // the worker that a task is pinned to
+	case "lose": // a task is given up, because the worker to which it is pinned has been gone for too long
 		n.step(lease.LoseResource{Task: n.task(w), Worker: w.names[1], After: time.Minute})
 	case "expire":
 		n.step(lease.Expire{Task: n.task(w)})
@@ -107,16 +107,16 @@ func (n *narrator) run(line string) string {
 	return n.out.String()
 }
 
-// world are the commands on the world around the rules.
+// world runs the commands that are not steps of the rules: on clocks, settings, limits and the store.
 func (n *narrator) world(verb string, w words) {
 	switch verb {
-	case "advance": // both clocks
+	case "advance": // moves both clocks
 		d := n.parseDuration(w.names[0])
 		n.now = lease.Now{Serving: n.now.Serving.Add(d), Wall: n.now.Wall.Add(d)}
 		n.store.expireLedgers(n.now.Serving)
-	case "jump": // the wall clock alone
+	case "jump": // moves the wall clock only
 		n.now.Wall = n.now.Wall.Add(n.parseDuration(w.names[0]))
-	case "queue": // what is set on the one queue of a transcript, all anew
+	case "queue":
 		n.set(w)
 	case "limit":
 		n.rules.Limits.Discarded = n.number(w, "discarded", n.rules.Limits.Discarded)
@@ -126,16 +126,16 @@ func (n *narrator) world(verb string, w words) {
 		n.saved = n.store.backup()
 	case "restore":
 		n.restore()
-	case "crash": // back to the backup, which is what was durable
+	case "crash": // the store goes back to the backup, which stands for what was durable; unlike a restore, the epoch stays
 		n.store = n.saved.backup()
-	case "compare": // fencing tokens
+	case "compare":
 		n.compare(w)
 	default:
 		n.t.Fatalf("unknown command %q", verb)
 	}
 }
 
-// restore goes back to the backup, in the next epoch, and ends the leases that it has (A11).
+// restore goes back to the backup in the next epoch, and ends the leases that were live in the backup (A11).
 func (n *narrator) restore() {
 	n.store = n.saved.backup()
 	n.rules.Authority = lease.NewAuthority(n.rules.Authority.Epoch+1, []byte("secret"))
@@ -146,7 +146,7 @@ func (n *narrator) restore() {
 	}
 }
 
-// names of all tasks, in their order of ids.
+// names returns the names of all tasks, in the order of their ids.
 func (n *narrator) names() []string {
 	var names []string
 	for name := range n.tasks {
@@ -165,7 +165,7 @@ func (n *narrator) name(id lease.TaskID) string {
 	return id.String()
 }
 
-// step runs one command and stores what it changed.
+// step runs one command, then stores and prints what it changed.
 func (n *narrator) step(c lease.Command) lease.Step {
 	out := n.rules.Step(n.now, n.store, c)
 	n.store.apply(out.Changes)
@@ -175,7 +175,7 @@ func (n *narrator) step(c lease.Command) lease.Step {
 	return out
 }
 
-// ask is step for what a producer asks.
+// ask is step for a command of a producer or an operator, which may be refused.
 func (n *narrator) ask(c lease.Command) {
 	out := n.step(c)
 	if out.Err != nil {
@@ -183,7 +183,7 @@ func (n *narrator) ask(c lease.Command) {
 	}
 }
 
-// submit makes tasks in one batch: "submit t1 ttl=1s + t2".
+// submit submits a batch of tasks: "submit t1 ttl=1s + t2".
 func (n *narrator) submit(fields []string) {
 	c := lease.Submit{Space: 1, Tenant: "acme", Workspace: "main"}
 	var names []string
@@ -192,7 +192,7 @@ func (n *narrator) submit(fields []string) {
 		names = append(names, w.names[0])
 		spec := n.spec(w)
 		c.Specs = append(c.Specs, spec)
-		c.Digests = append(c.Digests, lease.Digest{byte(len(spec.Type))}) // specs of types of one length are the same
+		c.Digests = append(c.Digests, lease.Digest{byte(len(spec.Type))}) // specs count as the same if their types are of the same length
 	}
 	out := n.rules.Step(n.now, n.store, c)
 	n.store.apply(out.Changes)
@@ -210,7 +210,7 @@ func (n *narrator) submit(fields []string) {
 	}
 }
 
-// grant leases a task: "grant t1 w1 session=s1 request=r1 as=name".
+// grant leases a task to a worker: "grant t1 w1 session=s1 request=r1 as=name". With the word "behind" it sets Grant.Behind.
 func (n *narrator) grant(w words) {
 	id := n.task(w)
 	out := n.step(lease.Grant{Task: id, Worker: w.names[1], Session: w.options["session"], Request: w.options["request"], Behind: slices.Contains(w.names, "behind")})
@@ -238,7 +238,7 @@ func attemptOf(t *lease.Task) uint32 {
 	return t.Attempt()
 }
 
-// requeue takes a lease back: "requeue t1/2 cause=REVOKED".
+// requeue takes a lease back: "requeue t1/2 cause=COORDINATOR_RECOVERED". The cause is REVOKED unless it is COORDINATOR_RECOVERED.
 func (n *narrator) requeue(w words) {
 	task, attempt, _ := strings.Cut(w.names[0], "/")
 	c := lease.Requeue{Task: n.tasks[task], Attempt: uint32(n.atoi(attempt)), Cause: lease.Revoked, Detail: w.text("detail")}

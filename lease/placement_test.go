@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// W12: a worker may be granted a task if it has all that is required.
+// W12: a worker meets the requirements of a task if it has all of them; Lack names those that it does not have, sorted.
 func TestCapabilitiesMeetRequirements(t *testing.T) {
 	t.Attr("rules", "W12")
 	worker := Capabilities{
@@ -52,14 +52,15 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 		},
 	} {
 		if got := worker.Lack(c.requires); !reflect.DeepEqual(got, c.lacks) {
-			t.Errorf("%s: lacks %q, want %q", c.name, got, c.lacks)
+			t.Errorf("%s: Lack = %q, want %q", c.name, got, c.lacks)
 		}
 		if got := worker.Meet(c.requires); got != (c.lacks == nil) {
-			t.Errorf("%s: meets: %v", c.name, got)
+			t.Errorf("%s: Meet = %v, want %v", c.name, got, c.lacks == nil)
 		}
 	}
 	if none := new(Capabilities); !none.Meet(nil) || none.Meet(&Requirements{Runtimes: []string{"x"}}) {
-		t.Error("a worker without capabilities meets no requirement, and meets none at all")
+		t.Errorf("a worker without capabilities: Meet(nil) = %v, want true; Meet(a runtime) = %v, want false",
+			none.Meet(nil), none.Meet(&Requirements{Runtimes: []string{"x"}}))
 	}
 }
 
@@ -80,7 +81,7 @@ func table[V any](n int, v V) map[string]V {
 
 func requiring(r Requirements) Spec { return Spec{Requirements: &r} }
 
-// pinned has n references to resources of w.
+// pinned returns a spec with n references to resources of worker w, of which change may modify the last one.
 func pinned(n int, change func(last *ResourceRef)) Spec {
 	s := Spec{}
 	for _, name := range names(n) {
@@ -90,13 +91,15 @@ func pinned(n int, change func(last *ResourceRef)) Spec {
 	return s
 }
 
+// as leaves the reference of pinned as it is.
 func as(*ResourceRef) {}
 
 func bound(a Affinity) Spec { return Spec{Affinity: &a} }
 
 func traced(tr Trace) Spec { return Spec{Trace: &tr} }
 
-// Each range holds at its ends and not one step beyond, and the refusal names the field and the limit.
+// W12, S7: Fill accepts each field at the end of its range (good), and refuses it one step beyond (bad) with an error that names the field and the
+// limit.
 func TestPlacementLimits(t *testing.T) {
 	t.Attr("rules", "W12 S7")
 	limits := Limits{Payload: 10, ID: 8, Labels: 2}
@@ -105,7 +108,7 @@ func TestPlacementLimits(t *testing.T) {
 	for _, c := range []struct {
 		good, bad Spec
 		field     string
-		limit     string // that the refusal names
+		limit     string // what the refusal must contain
 	}{
 		{requiring(Requirements{Runtimes: names(16)}), requiring(Requirements{Runtimes: names(17)}), "requirements.runtimes", "16"},
 		{requiring(Requirements{Features: names(16)}), requiring(Requirements{Features: names(17)}), "requirements.features", "16"},
@@ -147,7 +150,7 @@ func TestPlacementLimits(t *testing.T) {
 			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{full: full} }),
 			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{"a": over} }), "resource_refs[1].metadata", "8",
 		},
-		{ // all on one worker
+		{ // all references must name the same worker
 			pinned(3, func(r *ResourceRef) { r.Worker = "w" }),
 			pinned(3, func(r *ResourceRef) { r.Worker = "w2" }), "resource_refs[2].worker_id", `"w2"`,
 		},
@@ -170,6 +173,8 @@ func TestPlacementLimits(t *testing.T) {
 	}
 }
 
+// W12: Check accepts capabilities at the end of each range (good), and refuses them one step beyond (bad) with an error that names the field and
+// the limit. Unlike in requirements, a resource may be 0.
 func TestCapabilitiesLimits(t *testing.T) {
 	t.Attr("rules", "W12")
 	for _, c := range []struct {
@@ -185,10 +190,10 @@ func TestCapabilitiesLimits(t *testing.T) {
 		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: is empty"},
 	} {
 		if err := c.good.Check(DefaultLimits()); err != nil {
-			t.Errorf("refused: %v", err)
+			t.Errorf("capabilities within the limits are refused: %v", err)
 		}
 		if err := c.bad.Check(DefaultLimits()); err == nil || err.Error() != c.want {
-			t.Errorf("%v, want %s", err, c.want)
+			t.Errorf("the error is %v, want %s", err, c.want)
 		}
 	}
 }
@@ -204,20 +209,21 @@ func TestFillSetsDefaultsOfAffinity(t *testing.T) {
 	}
 }
 
-// An artifact lies where it was made, unless the report says otherwise; what was reported is not written to.
+// An artifact for which the report names no worker gets the worker that held the lease. This must happen in a copy: V13 compares the digest of the
+// report as it was sent.
 func TestArtifactsAreTheHolders(t *testing.T) {
 	reported := &Result{Artifacts: []Artifact{{ResourceID: "a"}, {ResourceID: "b", WorkerID: "other"}}}
 	filled := reported.by("me")
 	if got := filled.Artifacts; got[0].WorkerID != "me" || got[1].WorkerID != "other" {
-		t.Errorf("the workers are %q and %q", got[0].WorkerID, got[1].WorkerID)
+		t.Errorf(`the workers of the artifacts are %q and %q, want "me" and "other"`, got[0].WorkerID, got[1].WorkerID)
 	}
 	if reported.Artifacts[0].WorkerID != "" {
-		t.Error("what was reported has changed, and its digest with it")
+		t.Error("the result that was reported has changed, and so has its digest")
 	}
 	if again := filled.by("else"); again != filled {
-		t.Error("a result with all workers is copied")
+		t.Error("a result whose artifacts all name a worker is copied, want the same pointer")
 	}
 	if none := (*Result)(nil); none.by("me") != nil {
-		t.Error("no result became one")
+		t.Error("by of a nil result is not nil")
 	}
 }

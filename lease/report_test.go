@@ -10,14 +10,15 @@ import (
 func yes() *bool { b := true; return &b }
 func no() *bool  { b := false; return &b }
 
-// V13: what makes two reports different ones.
+// V13: reports that differ in kind, output, artifacts (also in their order) or in the error's category, message, stack trace or retryable have
+// different digests. So do reports whose fields would be equal if they were joined without their lengths, such as "aw" and "a", "w".
 func TestDigestTellsContentsApart(t *testing.T) {
 	t.Attr("rules", "V13")
 	complete := func(output string, artifacts ...Artifact) *Report {
 		return &Report{Kind: KindComplete, Result: &Result{Output: []byte(output), Artifacts: artifacts}}
 	}
 	fail := func(f Failure) *Report { return &Report{Kind: KindFail, Failure: &f} }
-	long := strings.Repeat("x", 40) // over the length from which a value is hashed first
+	long := strings.Repeat("x", 40) // values of more than 32 bytes are hashed before they enter the digest
 	a, b := Artifact{ResourceID: "a"}, Artifact{ResourceID: "b"}
 	reports := []*Report{
 		{Kind: KindRelease},
@@ -41,13 +42,14 @@ func TestDigestTellsContentsApart(t *testing.T) {
 	seen := map[Digest]int{}
 	for i, r := range reports {
 		if j, dup := seen[r.Digest()]; dup {
-			t.Errorf("reports %d and %d have one digest: %+v and %+v", j, i, reports[j], r)
+			t.Errorf("reports %d and %d have the same digest, want different ones: %+v and %+v", j, i, reports[j], r)
 		}
 		seen[r.Digest()] = i
 	}
 }
 
-// A bare outcome is a Complete that brought neither output nor artifacts; nothing else passes for one.
+// Bare is true for a Complete that brought neither output nor artifacts, with or without a Result, and false for everything else: an adoption has
+// no digest of its own, and must not count as bare either.
 func TestBareOutcome(t *testing.T) {
 	bare := &Report{Kind: KindComplete}
 	for _, tt := range []struct {
@@ -65,12 +67,13 @@ func TestBareOutcome(t *testing.T) {
 	} {
 		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
 		if c.Bare() != tt.want {
-			t.Errorf("%+v as an outcome of kind %v: %t", tt.report, tt.kind, c.Bare())
+			t.Errorf("Bare of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.Bare(), tt.want)
 		}
 	}
 }
 
-// V13: times, metrics, ids and who sent it do not make it another report.
+// V13: two reports are the same report if they differ only in ids, sender, metrics, checkpoint, delay, retry_after or in what a cancelled worker
+// had done.
 func TestDigestCoversNothingElse(t *testing.T) {
 	t.Attr("rules", "V13")
 	for name, same := range map[string][2]*Report{
@@ -95,23 +98,24 @@ func TestDigestCoversNothingElse(t *testing.T) {
 		},
 	} {
 		if same[0].Digest() != same[1].Digest() {
-			t.Errorf("%s: the digests differ", name)
+			t.Errorf("%s: the digests differ, want the same", name)
 		}
 	}
 }
 
-// A long value is hashed before it is digested; the length still counts, so that no value passes for the hash of another.
+// V13: a value of more than 32 bytes enters the digest as its length and its hash. A value of 32 bytes that is this hash enters as its length and
+// itself, so that the two differ by the length.
 func TestDigestOfLongValues(t *testing.T) {
 	t.Attr("rules", "V13")
 	var short, long digester
 	long = long.bytes(bytes.Repeat([]byte("x"), 33))
 	short = short.bytes(long[1:])
 	if bytes.Equal(short, long) {
-		t.Error("a value and its hash are digested alike")
+		t.Error("a value of 33 bytes and its hash, as a value of 32 bytes, are written alike, want them to differ in the length")
 	}
 }
 
-// V1: what is wrong with the form of a report, field and limit named.
+// V1: check refuses a report whose form is bad, with an error that names the field and the limit, and accepts it at the limit.
 func TestReportCheck(t *testing.T) {
 	t.Attr("rules", "V1")
 	limits := Limits{Output: 10, ID: 8, Labels: 2, Checkpoint: 10, Stack: 10}
@@ -122,7 +126,7 @@ func TestReportCheck(t *testing.T) {
 	released := func(d time.Duration) Report { r := base(KindRelease); r.Delay = d; return r }
 	for _, c := range []struct {
 		report Report
-		want   string // "" is fine
+		want   string // the error; empty: none
 	}{
 		{base(KindStart), ""},
 		{base(0), "report: is of no known kind"},

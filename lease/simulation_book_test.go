@@ -7,33 +7,32 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// book remembers what workers were told, over all crashes, and wants it to stay true. It knows nothing of the rules, and counts time as the
-// workers do: by how long a coordinator has been up.
+// book remembers what workers were told, over all crashes, and checks that it stays true. It does not know the rules.
 type book struct {
-	uptime lease.Instant
+	uptime lease.Instant // for how long a coordinator has been up, stalls included: the time in which the book measures leases
 	starts int
-	tokens map[lease.TaskID]uint64 // A2: highest told
+	tokens map[lease.TaskID]uint64 // A2: the greatest fencing token that was told
 	leases map[string]*toldLease
 	nonces map[uint64]*toldLease
 }
 
 type toldLease struct {
 	ttl    time.Duration
-	until  lease.Instant // of uptime: until then silence must not end it (A9)
+	until  lease.Instant // in uptime: the holder was told that the lease is live until then, so it must not expire before (A9)
 	closed lease.Answer  // to the report that was COMMITTED
-	report *lease.Report
-	ended  lease.Reason // of CANCELLED
+	report *lease.Report // that report
+	ended  lease.Reason  // with which CANCELLED was told; 0: it was not
 
-	// The last renewal that is durable, whether or not the worker knows.
-	renewed lease.Instant // of uptime
-	starts  int
+	// The last renewal that is durable, whether or not the worker was told of it.
+	renewed lease.Instant // in uptime
+	starts  int           // of the coordinator until then
 }
 
 func newBook() *book {
 	return &book{tokens: map[lease.TaskID]uint64{}, leases: map[string]*toldLease{}, nonces: map[uint64]*toldLease{}}
 }
 
-// granted is a grant that is told.
+// granted notes a grant of which the worker is told.
 func (b *book) granted(t *telling) error {
 	k := t.claim
 	token := lease.FencingToken(k.epoch, k.attempt)
@@ -46,7 +45,8 @@ func (b *book) granted(t *telling) error {
 	return nil
 }
 
-// renewed takes note of a renewal that is durable: no later than two TTL of serving and a second for each start after the one before (A9).
+// renewed notes that a report is durable, and if it renewed the lease, that too. What is COMMITTED must come at most two TTL of uptime and a second
+// for each start after the last renewal, because a silent lease ends by then (A9).
 func (b *book) renewed(t *telling) error {
 	l := b.leases[t.report.LeaseID]
 	if l == nil || t.answer.Verdict != lease.VerdictCommitted || t.answer.Replayed {
@@ -62,7 +62,7 @@ func (b *book) renewed(t *telling) error {
 	return nil
 }
 
-// answered is a verdict that is told.
+// answered notes a verdict of which the worker is told.
 func (b *book) answered(t *telling) error {
 	l := b.leases[t.report.LeaseID]
 	if l == nil {
@@ -92,9 +92,9 @@ func (l *toldLease) replayed(t *telling) error {
 func (l *toldLease) committed(t *telling) error {
 	switch {
 	case l.ended != lease.NoReason:
-		return fmt.Errorf("A4, A10: %v is COMMITTED under a lease of which was told that it had ended: %v", t.report.Kind, l.ended)
+		return fmt.Errorf("A4, A10: %v is COMMITTED under a lease whose worker was told before that it had ended with %v", t.report.Kind, l.ended)
 	case l.report != nil:
-		return fmt.Errorf("A5: %v is COMMITTED under a lease that has had a report", t.report.Kind)
+		return fmt.Errorf("A5: %v is COMMITTED under a lease under which a report was COMMITTED before", t.report.Kind)
 	case t.report.Kind.Closes():
 		l.closed, l.report = t.answer, t.report
 	default:
@@ -103,32 +103,32 @@ func (l *toldLease) committed(t *telling) error {
 	return nil
 }
 
-// cancelled wants the cause not to drift (A3): afterwards the task can be granted again, or go, or a new
-// epoch begin.
+// cancelled checks that no CANCELLED follows COMMITTED while the task exists (A10), and that the cause with which a lease ended does not change (A3).
+// What may change is the reason of the answer: later the task can be granted again or deleted, or a new epoch can begin.
 func (l *toldLease) cancelled(a lease.Answer) error {
 	why := a.Reason
 	switch {
-	case l.report != nil && a.State != 0: // for a while longer also where the task is gone; the model knows when
-		return fmt.Errorf("A10: COMMITTED was told, and now %v", why)
+	case l.report != nil && a.State != 0: // a deleted task has no state: its reports are replayed for an hour, which only the model checks
+		return fmt.Errorf("A10: COMMITTED was told under a lease, and now CANCELLED with %v", why)
 	case l.ended != lease.NoReason && l.ended != why && why != lease.Superseded && why != lease.TaskGone && why != lease.CoordinatorRecovered:
-		return fmt.Errorf("A3: %v was told as the end of a lease, and now %v", l.ended, why)
+		return fmt.Errorf("A3: %v was told as the cause with which a lease ended, and now %v", l.ended, why)
 	}
 	l.ended = why
 	return nil
 }
 
-// expired wants no lease to end by silence before its holder was told (A9).
+// expired checks that no lease expires earlier than its holder was told (A9).
 func (b *book) expired(c *lease.Change) error {
 	if c.Lost == nil || c.LostTo != lease.LeaseExpired {
 		return nil
 	}
 	if l := b.nonces[c.Lost.Nonce]; l != nil && b.uptime < l.until {
-		return fmt.Errorf("A9: a lease expires %v before its holder was told", l.until.Sub(b.uptime))
+		return fmt.Errorf("A9: a lease expires %v earlier than its holder was told", l.until.Sub(b.uptime))
 	}
 	return nil
 }
 
-// restored forgets what was told of a future that is lost, but for the tokens.
+// restored forgets all leases: the restore has lost those granted after the backup, and has ended the others. Tokens still have to rise (A2).
 func (b *book) restored() {
 	clear(b.leases)
 	clear(b.nonces)

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// compare wants the same on both sides of the tasks that the last step was about, and now and then of all.
+// compare checks that rules and model agree on the tasks that the last step concerned, and now and then on all tasks: a step must not change others.
 func (w *world) compare() error {
 	if w.rng.IntN(256) == 0 {
 		w.touched = append(w.touched, w.tasks...)
@@ -35,7 +35,7 @@ func (w *world) compareTask(id lease.TaskID) error {
 	return nil
 }
 
-// facts are what rules and model have to agree on about a task.
+// facts are what rules and model must agree on about a task.
 type facts struct {
 	state    lease.State
 	reason   lease.Reason
@@ -59,10 +59,10 @@ type facts struct {
 	dueServing lease.Instant
 	dueWall    lease.Wall
 
-	events    int
+	events    int // those that were dropped included
 	lastEvent modelEvent
-	kept      int
-	lastKept  uint32
+	kept      int    // number of discarded results that are kept
+	lastKept  uint32 // attempt of the newest of them
 }
 
 func factsOf(t *lease.Task) facts {
@@ -83,7 +83,7 @@ func factsOf(t *lease.Task) facts {
 	} else {
 		f.lastEvent = eventOf(t.History)
 	}
-	if t.State() != lease.Ready { // since when it is READY means nothing elsewhere
+	if t.State() != lease.Ready { // in other states ReadyAt has no meaning
 		f.readyAt = 0
 	}
 	if f.kept > 0 {
@@ -93,6 +93,7 @@ func factsOf(t *lease.Task) facts {
 	return f
 }
 
+// eventOf returns the newest of the events, as the model has it.
 func eventOf(events []lease.Event) modelEvent {
 	if len(events) == 0 {
 		return modelEvent{}

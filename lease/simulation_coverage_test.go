@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// outcomes are all that can come of each command: the verdicts on what a worker says, and what other commands do or why they are refused.
-// A simulation fails if it has missed one of them, or met another.
+// outcomes lists every possible outcome of each command: the verdicts on what a worker says, and what other commands do or why they are refused.
+// The simulation fails if an outcome occurs that is not listed, or if a listed one does not occur often enough.
 var outcomes = map[string]string{
 	"start":     always + open + cancelled,
 	"heartbeat": always + open + cancelled,
@@ -34,27 +34,28 @@ var outcomes = map[string]string{
 
 const (
 	always = "COMMITTED/NONE, REJECTED/INVALID_REQUEST, REJECTED/UNKNOWN_TASK, REJECTED/INVALID_LEASE, "
-	// open is for what can be repeated as long as the lease lives, closes for reports, of which the first one counts (V4, V5).
+	// open is for what a worker may repeat while the lease is live, closes is for reports, which end the lease (V4, V5).
 	open      = "CANCELLED/ALREADY_REPORTED, "
 	closes    = "COMMITTED/NONE replayed, REJECTED/DUPLICATE_REPORT, "
 	cancelled = "CANCELLED/COORDINATOR_RECOVERED, CANCELLED/TASK_GONE, CANCELLED/SUPERSEDED, CANCELLED/LEASE_EXPIRED, " +
 		"CANCELLED/DISPATCH_UNACKED, CANCELLED/TASK_CANCELLED, CANCELLED/CANCEL_TIMEOUT, CANCELLED/DEADLINE_EXCEEDED, CANCELLED/REVOKED"
 )
 
-// Out of reach, by the code:
+// These outcomes are not listed, because the code cannot reach them:
 //
-//   - DUPLICATE_REPORT and a replay for start, heartbeat and ack, ALREADY_REPORTED for reports: V5 gives each its own answer, V4 is for reports.
+//   - DUPLICATE_REPORT and a replay for start, heartbeat and ack; ALREADY_REPORTED for reports: V5 has a separate answer for each, V4 is for reports.
 //   - RESULT_TOO_LARGE for all but complete: nothing else carries an output.
-//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE, RESOURCE_GONE and REPORTED as the reason of a verdict: they end tasks, or leases whose holder
-//     has said so itself and is answered by V4 and V5.
-//   - A grant refused for want of attempt numbers: that takes two million grants of one task.
+//   - HEARTBEAT_TIMEOUT, START_TIMEOUT, DISPATCH_UNAVAILABLE, RESOURCE_GONE and REPORTED as the reason of a verdict: the first four are why tasks end.
+//     REPORTED is why a lease ends, and then V4 and V5 answer its holder.
+//   - A grant that fails because the attempt numbers are used up: that takes two million grants of one task.
 
+// outcome is a command, and what came of it in the words of the table outcomes.
 type outcome struct{ command, is string }
 
-// coverage counts outcomes in a system that is not empty.
+// coverage counts how often each outcome occurred while at least one lease was live.
 type coverage struct {
 	seen     map[outcome]int64
-	draining lease.Instant // the longest that it took to drain
+	draining lease.Instant // the longest time from the end of the faults until all tasks had ended
 }
 
 func newCoverage() *coverage { return &coverage{seen: map[outcome]int64{}} }
@@ -66,7 +67,7 @@ func (c *coverage) add(other *coverage) {
 	c.draining = max(c.draining, other.draining)
 }
 
-// check wants each outcome at least so many times, and no other.
+// check fails unless each outcome of the table occurred at least least times, and no other outcome occurred.
 func (c *coverage) check(t *testing.T, least int64) {
 	t.Helper()
 	reachable := map[outcome]bool{}
@@ -78,7 +79,7 @@ func (c *coverage) check(t *testing.T, least int64) {
 	rarest := outcome{}
 	for o := range reachable {
 		if n := c.seen[o]; n < least {
-			t.Errorf("%s met with %q %d times, want %d", o.command, o.is, n, least)
+			t.Errorf("the outcome of %s was %q %d times, want at least %d", o.command, o.is, n, least)
 		}
 		if rarest == (outcome{}) || c.seen[o] < c.seen[rarest] {
 			rarest = o
@@ -86,10 +87,11 @@ func (c *coverage) check(t *testing.T, least int64) {
 	}
 	for o, n := range c.seen {
 		if !reachable[o] {
-			t.Errorf("%s met with %q, which the table does not have, %d times", o.command, o.is, n)
+			t.Errorf("the outcome of %s was %q %d times, which the table outcomes does not list", o.command, o.is, n)
 		}
 	}
-	t.Logf("%d outcomes, the rarest %d times (%s: %s); drained within %v", len(reachable), c.seen[rarest], rarest.command, rarest.is, c.draining.Sub(0))
+	t.Logf("%d outcomes, the rarest %d times (%s: %s); the slowest drain took %v",
+		len(reachable), c.seen[rarest], rarest.command, rarest.is, c.draining.Sub(0))
 	if testing.Verbose() {
 		t.Log(c.table())
 	}
@@ -104,7 +106,7 @@ func (c *coverage) table() string {
 	return "\n" + strings.Join(lines, "\n")
 }
 
-// verdicts are the names of answers, made once.
+// verdicts has the names of all pairs of verdict and reason, so that nameOf does not allocate.
 var verdicts = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]string) {
 	for v := range names {
 		for r := range names[v] {

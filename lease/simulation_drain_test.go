@@ -9,12 +9,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// drainWithin is the time after the last fault in which all tasks come to their end: longer than the longest backoff, TTL, grace and rate
-// limit that the simulation deals out.
+// drainWithin is the time after the last fault within which all tasks must end. It is much longer than any backoff, TTL, grace or wait for a rate
+// limit that the simulation uses.
 const drainWithin = 10 * time.Minute
 
-// drain ends the faults and wants every task to come to its end (liveness): the network delivers, workers do what they owe, queues are not
-// paused, and the wall clock is where it ever was.
+// drain ends the faults and checks that every task ends (liveness): from here on, the network delivers each message once, all workers do what they
+// must, no queue is paused, and the wall clock goes on from the latest time that it has shown.
 func (w *world) drain() error {
 	w.calm = true
 	w.model.now.Wall = w.latest
@@ -50,7 +50,7 @@ func (w *world) drain() error {
 	return w.compareAll()
 }
 
-// waiting are the tasks that have not come to their end, in the order of their places.
+// waiting returns the tasks that have not ended, in the order of their places in line.
 func (w *world) waiting() []*lease.Task {
 	var all []*lease.Task
 	for _, t := range w.host.tasks {
@@ -73,7 +73,7 @@ func (w *world) leftovers() (all string) {
 	return all
 }
 
-// settleDown does all that can be done at this time; busy tells whether it was anything.
+// settleDown lets everybody do all that can be done without time passing; busy is false if there was nothing to do.
 func (w *world) settleDown() (busy bool, err error) {
 	before := w.steps
 	for len(w.net.up) > 0 {
@@ -100,7 +100,7 @@ func (w *world) settleDown() (busy bool, err error) {
 	return w.steps > before || len(w.net.up) > 0, nil
 }
 
-// serve expires what is due, and grants what waits to whoever has room.
+// serve applies the due timers, brings parked tasks back, and grants READY tasks to workers that have room.
 func (w *world) serve() error {
 	for _, t := range w.waiting() {
 		if w.due(t) {
@@ -125,7 +125,7 @@ func (w *world) serve() error {
 	return nil
 }
 
-// idle is a worker with room, those under way to it included.
+// idle returns a worker that has room for another task, or nil. Grants of which the worker has not been told yet take up room.
 func (w *world) idle() *worker {
 	for _, k := range w.workers {
 		n := len(k.holds)
@@ -141,9 +141,9 @@ func (w *world) idle() *worker {
 	return nil
 }
 
-// untilNext is when time does something next.
+// untilNext returns how long to wait until something may happen: the next timer, or another try at a grant.
 func (w *world) untilNext() time.Duration {
-	d := 100 * time.Millisecond // a rate limit may let something through
+	d := 100 * time.Millisecond // a READY task may wait for a rate limit, which has no timer
 	next := time.Duration(1 << 62)
 	for _, t := range w.waiting() {
 		serving, wall := t.Due()

@@ -6,15 +6,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Time, and what goes wrong with the coordinator.
+// How time passes, and which faults befall the coordinator.
 
+// saved is a backup, as a restore needs it.
 type saved struct {
 	disk    *memory
 	model   *model
 	serving lease.Instant
 }
 
-// passTime moves all clocks, often just to, or just before, or just past the next timer of some task.
+// passTime moves all clocks forward, often to the next timer of some task, or a nanosecond before or after it.
 func (w *world) passTime() error {
 	d := pick(w, time.Millisecond, 100*time.Millisecond, time.Second, 10*time.Second)
 	if t := w.model.tasks[w.anyTask().String()]; t != nil && !t.gone && w.chance(60) {
@@ -31,8 +32,8 @@ func (w *world) passTime() error {
 	return w.pass(max(d, 0))
 }
 
-// pass moves all clocks while the coordinator serves. A batch is durable within a second, and so is the serving clock while leases
-// are live (A9).
+// pass moves all clocks while the coordinator serves. If leases are live or a batch waits, it commits once a second has passed since the serving
+// clock was last saved. The clock that is on the disk afterwards is at most a second old (A9).
 func (w *world) pass(d time.Duration) error {
 	save := (w.host.live > 0 || len(w.host.batch) > 0) && w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
 	if save {
@@ -73,14 +74,15 @@ func (w *world) trouble() error {
 	}
 }
 
-// standStill holds the coordinator up, in itself or in a slow commit: leases get the time back before anything else is heard (A8).
+// standStill stops the coordinator for d, either between two commits or during a slow one. Before it hears anything else, each live lease gets the
+// time back (A8).
 func (w *world) standStill(d time.Duration) error {
 	if w.chance(50) {
 		if err := w.commit(); err != nil {
 			return err
 		}
 		w.elapse(d)
-	} else { // what was decided before is told after
+	} else { // a slow commit: what was decided before the stall is told after it
 		w.elapse(d)
 		if err := w.commit(); err != nil {
 			return err
@@ -91,10 +93,10 @@ func (w *world) standStill(d time.Duration) error {
 			return err
 		}
 	}
-	return w.commit() // which saves the clock
+	return w.commit() // also saves the serving clock
 }
 
-// crash ends the coordinator, with the batch under way on the disk or without, told to nobody; and starts it again.
+// crash kills the coordinator and starts it again.
 func (w *world) crash() error {
 	if err := w.die(); err != nil {
 		return err
@@ -103,6 +105,8 @@ func (w *world) crash() error {
 	return nil
 }
 
+// die kills the coordinator. The current batch is either durable, though nobody is told of it, or lost. What is on its way to the coordinator is
+// either lost or arrives after the start.
 func (w *world) die() error {
 	if w.chance(50) {
 		for _, t := range w.durable() {
@@ -120,7 +124,8 @@ func (w *world) die() error {
 	return nil
 }
 
-// start reads the disk at what the serving clock was saved as. Meanwhile the wall clock has gone on, or anywhere.
+// start starts the coordinator from its disk, with the serving clock at the given time, which was saved there. While it was down, the wall clock went
+// on, or was set back.
 func (w *world) start(serving lease.Instant) {
 	w.model.undo()
 	w.model.now.Serving = serving
@@ -135,8 +140,8 @@ func (w *world) start(serving lease.Instant) {
 	}
 }
 
-// invalidate is a start with --recovery=invalidate (A9). A crash may come before the leases of before are known to be over; in
-// the new epoch they are all the same (V7).
+// invalidate is a crash and a start with --recovery=invalidate, which begins a new epoch and ends all leases (A9). Their ends are not committed here,
+// so a later crash may lose them: the leases are not live all the same, because their epoch is older (V7).
 func (w *world) invalidate() error {
 	if err := w.die(); err != nil {
 		return err
@@ -145,6 +150,7 @@ func (w *world) invalidate() error {
 	return w.newEpoch()
 }
 
+// newEpoch begins a new epoch and requeues the tasks whose leases are of an older one.
 func (w *world) newEpoch() error {
 	w.model.epoch++
 	w.host.rules.Authority = authorityOf(w.model.epoch)
@@ -166,7 +172,7 @@ func (w *world) backup() error {
 	return nil
 }
 
-// restore goes back to the backup in a new epoch, which ends its leases (A11).
+// restore goes back to the last backup, if there is one, and begins a new epoch, which ends the leases of the backup (A11).
 func (w *world) restore() error {
 	if w.saved == nil {
 		return nil

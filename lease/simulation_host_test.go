@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// host does for the rules what lease/doc.go asks of their caller: it keeps the tasks, commits in batches, tells nothing before, keeps the
-// serving clock, and brings parked tasks back. A crash leaves what is on its disk.
+// host does what lease/doc.go asks of the caller of the rules: it keeps the tasks, commits in batches, tells nothing before the commit, saves the
+// serving clock, and brings parked tasks back. A crash leaves what is in the fields that begin with disk.
 type host struct {
 	*memory // the newest versions, durable or not
 	rules   *lease.Rules
@@ -20,9 +20,9 @@ type host struct {
 	diskClock   lease.Instant // the serving clock as it was last saved
 
 	batch  []lease.Change
-	untold []telling // what the batch will tell
-	live   int       // leases
-	nudged map[specKey]bool
+	untold []telling        // what workers are told once the batch is durable
+	live   int              // number of live leases
+	nudged map[specKey]bool // concurrency keys whose parked tasks must be looked at; see rekey
 }
 
 // saveClock is how often the serving clock is saved while leases are live (A9).
@@ -40,7 +40,7 @@ func newHost(now lease.Now, entropy func() uint64) *host {
 
 func authorityOf(epoch uint32) *lease.Authority { return lease.NewAuthority(epoch, []byte("secret")) }
 
-// Queue adds the bucket to what memory has.
+// Queue is that of memory, with the queue's own bucket. A queue without settings has no limits, so its leases are not counted.
 func (h *host) Queue(space uint32, name string) lease.Queue {
 	key := specKey{space, name}
 	if h.settings[key] == nil {
@@ -51,7 +51,7 @@ func (h *host) Queue(space uint32, name string) lease.Queue {
 	return q
 }
 
-// take keeps what a step changed.
+// take applies the changes of a step and adds them to the batch.
 func (h *host) take(changes []lease.Change) {
 	h.apply(changes)
 	h.batch = append(h.batch, changes...)
@@ -67,7 +67,7 @@ func (h *host) take(changes []lease.Change) {
 	}
 }
 
-// granted takes a grant from the bucket of its queue.
+// granted counts a grant against the rate limit of its queue.
 func (h *host) granted(t *lease.Task, now lease.Instant) {
 	key := specKey{t.ID.Space, t.Spec.Queue}
 	if s := h.settings[key]; s != nil && s.Rate.PerSecond != 0 {
@@ -75,14 +75,16 @@ func (h *host) granted(t *lease.Task, now lease.Instant) {
 	}
 }
 
-// govern sets what governs a queue. Whoever reads settings has them as they were.
+// govern sets the settings of a queue. Its rate limit begins used up. It replaces the map of settings, because the disk and backups share the old
+// one.
 func (h *host) govern(key specKey, s *lease.Settings, now lease.Instant) {
 	h.settings = maps.Clone(h.settings)
 	h.settings[key] = s
 	h.buckets[key] = lease.UsedUp(now)
 }
 
-// rekey marks the concurrency keys that may have room, or whose next one is not the same any more.
+// rekey marks the concurrency key of a changed task if a lease of it has ended, or a task that was to be granted next may be gone: then the first
+// parked task of each line of the key may be brought back.
 func (h *host) rekey(c *lease.Change) {
 	t := c.Old
 	if t == nil || t.Spec.ConcurrencyKey == "" {
@@ -94,7 +96,7 @@ func (h *host) rekey(c *lease.Change) {
 	}
 }
 
-// nudgeAll marks all keys under which tasks are parked, as a start does.
+// nudgeAll marks all keys under which tasks are parked. It is for a start, which does not know what was marked before.
 func (h *host) nudgeAll() {
 	for id, t := range h.tasks {
 		if t.Parked {
@@ -103,7 +105,7 @@ func (h *host) nudgeAll() {
 	}
 }
 
-// next finds the first parked task of each line of a key that has room for it.
+// next returns the first parked task of each line of a key, if the key has room for that task.
 func (h *host) next(key specKey) []lease.TaskID {
 	first := map[lease.Line]*lease.Task{}
 	for id, t := range h.tasks {
@@ -124,7 +126,7 @@ func (h *host) next(key specKey) []lease.TaskID {
 	return ids
 }
 
-// commit makes the batch durable and returns what may be told now.
+// commit makes the batch durable and returns what workers may be told now.
 func (h *host) commit(now lease.Instant) []telling {
 	h.disk.apply(h.batch)
 	maps.Copy(h.disk.seqs, h.seqs)
@@ -137,7 +139,7 @@ func (h *host) commit(now lease.Instant) []telling {
 	return told
 }
 
-// start reads the disk. What was not on it has never been.
+// start goes back to what is on the disk.
 func (h *host) start(now lease.Instant) {
 	h.memory = h.disk.backup()
 	h.batch, h.untold, h.live = nil, nil, 0
@@ -151,7 +153,7 @@ func (h *host) start(now lease.Instant) {
 	h.nudgeAll()
 }
 
-// useUp is what a start does that does not know what was let through.
+// useUp uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
 func (h *host) useUp(now lease.Instant) {
 	for key := range h.settings {
 		h.buckets[key] = lease.UsedUp(now)
@@ -159,7 +161,7 @@ func (h *host) useUp(now lease.Instant) {
 	h.diskBuckets = maps.Clone(h.buckets)
 }
 
-// leased lists the tasks with a live lease, in the order of their ids.
+// leased returns the ids of the tasks with a live lease, sorted.
 func (h *host) leased() []lease.TaskID {
 	var ids []lease.TaskID
 	for id, t := range h.tasks {

@@ -17,34 +17,35 @@ type claim struct {
 	ttl   time.Duration
 }
 
-// telling is something that a worker is told once it is durable: a grant, or a verdict on its report.
+// telling is something that a worker is told once it is durable: a grant (claim), or the verdict on a report (report and answer).
 type telling struct {
-	to     *worker
-	claim  *claim        // of a grant
-	report *lease.Report // that is answered
+	to     *worker // nil: a stranger, who hears nothing
+	claim  *claim
+	report *lease.Report
 	answer lease.Answer
 
-	// In uptime: when it was decided, and until when the lease lives by it.
-	at, until lease.Instant
-	starts    int
+	at     lease.Instant // when it was decided, in uptime
+	until  lease.Instant // until when the lease is live according to it, in uptime; 0: it does not say
+	starts int           // of the coordinator until it was decided
 }
 
-// request is on its way to the coordinator.
+// request is what somebody says to the coordinator.
 type request struct {
-	from *worker
+	from *worker // nil: a stranger
 	say  lease.Say
 }
 
-// network holds what is on its way, for as long as it likes and in no order.
+// network holds the messages that were sent and not yet received: up to the coordinator, down to the workers. It delivers them in any order, with any
+// delay.
 type network struct {
 	up   []request
 	down []telling
 }
 
-// mayWait bounds what is on its way in each direction; what is above gets lost.
+// mayWait bounds the messages that wait in each direction. When there is one more, the oldest is lost.
 const mayWait = 48
 
-// send hands something to the network, which may lose or double it.
+// send gives a message to the network, which may lose or double it.
 func send[T any](w *world, way *[]T, m T) {
 	if w.lossy(6) {
 		return
@@ -55,7 +56,7 @@ func send[T any](w *world, way *[]T, m T) {
 	}
 }
 
-// receive takes out anything that is on its way, mostly something recent.
+// receive takes a random message out of the network, mostly a recent one; once the faults are over, the oldest.
 func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	n := len(*way)
 	if n == 0 {
@@ -73,7 +74,7 @@ func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	return m, true
 }
 
-// keep appends to a list of recent things and forgets the oldest.
+// keep appends to a list of at most size entries. If the list is full, its oldest entry goes.
 func keep[T any](list []T, x T, size int) []T {
 	if len(list) == size {
 		list = append(list[:0], list[1:]...)

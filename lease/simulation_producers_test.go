@@ -11,7 +11,7 @@ import (
 
 // What producers and operators do: submit, cancel, retry, delete, adopt, set queues.
 
-// population bounds the tasks of a world, so that they meet often.
+// population bounds the number of tasks at once, so that commands often concern the same task and tasks often compete.
 const population = 40
 
 func (w *world) submit() error {
@@ -50,16 +50,16 @@ func (w *world) submit() error {
 	return w.came("submit", is)
 }
 
-// submitted compares the fate of one spec and tells the model the id.
+// submitted compares the result for one spec of a batch with the model, and adds a new task to the model.
 func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	key := specKey{c.Space, c.Specs[i].IdempotencyKey}
 	existing := w.model.existing(key)
 	if result.Created != (existing == nil) {
-		return fmt.Errorf("T1: spec %d was created: %v", i, result.Created)
+		return fmt.Errorf("T1: Created of spec %d is %v, want %v", i, result.Created, existing == nil)
 	}
 	if existing != nil {
 		if existing.id != result.Task.ID.String() {
-			return fmt.Errorf("T1: spec %d is %v, not %s", i, result.Task.ID, existing.id)
+			return fmt.Errorf("T1: spec %d got task %v, want the task that its key made before, %s", i, result.Task.ID, existing.id)
 		}
 		return nil
 	}
@@ -71,7 +71,8 @@ func (w *world) submitted(c lease.Submit, i int, result lease.Submitted) error {
 	return nil
 }
 
-// spec is small, so that limits, budgets and timers meet often.
+// spec returns a random spec with short timeouts and few different names, so that timers are often due together and tasks often share a queue or a
+// key.
 func (w *world) spec() *lease.Spec {
 	ttl := pick(w, 200*time.Millisecond, time.Second, 5*time.Second, 20*time.Second)
 	spec := &lease.Spec{
@@ -103,7 +104,8 @@ func (w *world) spec() *lease.Spec {
 	return spec
 }
 
-// refs pin a task to a worker. Who is granted it is up to the coordinator; here only time, and the loss of the worker, matter.
+// refs returns references that pin a task to a worker. The rules grant the task to any worker, as placement is the coordinator's business; what is
+// tested here is that resources expire and workers are lost.
 func (w *world) refs() []lease.ResourceRef {
 	worker := pick(w, "w0", "w1")
 	all := []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
@@ -114,7 +116,7 @@ func (w *world) refs() []lease.ResourceRef {
 	return all
 }
 
-// policy leaves something open now and then.
+// policy returns a random retry policy, in which fields are sometimes unset.
 func (w *world) policy() lease.RetryPolicy {
 	p := lease.RetryPolicy{
 		MaxAttempts: pick[uint32](w, 0, 1, 2, 4, 100), MaxLosses: pick[uint32](w, 0, 1, 2, 4, 100),
@@ -178,7 +180,7 @@ func (w *world) delete(id lease.TaskID, force bool) error {
 	return w.ask("delete", c, func() string { return w.model.delete(c.Tenant, id.String(), c.Force) })
 }
 
-// adopt looks for a task for which something is kept.
+// adopt tries a few tasks, to find one with a kept result.
 func (w *world) adopt() error {
 	id := w.anyTask()
 	for range 5 {
@@ -196,12 +198,12 @@ func (w *world) adopt() error {
 		return err
 	}
 	if is == "adopted" && out.Changes[0].Result != result {
-		return fmt.Errorf("V15: another result is adopted than the one that was kept")
+		return fmt.Errorf("V15: the result that is adopted is not the one that the model has kept for the attempt")
 	}
 	return w.came("adopt", is)
 }
 
-// ask compares the refusals of what an operator asks.
+// ask does a command in the rules and in the model, and compares whether and why it is refused.
 func (w *world) ask(command string, c lease.Command, inModel func() string) error {
 	out, err := w.do(c)
 	if err != nil {
@@ -226,6 +228,7 @@ func sameRefusal(err error, is string) error {
 	return nil
 }
 
+// refusalIn returns an error of the rules in the words of the model.
 func refusalIn(err error) string {
 	var state *lease.StateError
 	var field *lease.FieldError
@@ -245,7 +248,7 @@ func refusalIn(err error) string {
 	return err.Error()
 }
 
-// govern sets what governs a queue; its durability is waited for at once.
+// govern changes the settings of a random queue, and commits the change at once.
 func (w *world) govern() error {
 	s := lease.Settings{Paused: w.chance(15), MaxInflight: pick[uint32](w, 0, 0, 0, 1, 3)}
 	if w.chance(40) {
@@ -254,13 +257,13 @@ func (w *world) govern() error {
 	if w.chance(40) {
 		s.Retry = w.policy()
 	}
-	if w.chance(20) { // longer than what tasks set
+	if w.chance(20) { // longer than the backoffs that tasks set, so that policyOf has to adjust
 		s.Retry.InitialBackoff, s.Retry.MaxBackoff = 5*time.Second, pick(w, 0, 10*time.Second)
 	}
 	return w.set(pick(w, queues...), s)
 }
 
-// queues are all that there are.
+// queues are all queues of the simulation.
 var queues = []specKey{{1, "q"}, {1, "r"}, {2, "q"}, {2, "r"}}
 
 func (w *world) set(queue specKey, s lease.Settings) error {
@@ -272,7 +275,7 @@ func (w *world) set(queue specKey, s lease.Settings) error {
 	return w.commit()
 }
 
-// forget drops the reports of tasks that have been gone for an hour (A10).
+// forget drops the committed reports of tasks that were deleted at least an hour ago (A10).
 func (w *world) forget() error {
 	if err := w.commit(); err != nil {
 		return err

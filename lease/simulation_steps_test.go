@@ -12,6 +12,7 @@ import (
 
 // What the coordinator does: it hears reports, grants, expires, commits and tells.
 
+// deliverUp delivers a request to the coordinator, half of the time together with others about the same task.
 func (w *world) deliverUp() error {
 	r, ok := receive(w, &w.net.up)
 	if !ok {
@@ -24,7 +25,7 @@ func (w *world) deliverUp() error {
 	return w.say(w.join(r))
 }
 
-// join takes what else is on its way about the task of a request, to be said together with it.
+// join takes some of the other requests about the same task out of the network, to be decided in one step with r.
 func (w *world) join(r request) []request {
 	all := []request{r}
 	w.net.up = slices.DeleteFunc(w.net.up, func(other request) bool {
@@ -45,7 +46,7 @@ func (w *world) deliverDown() error {
 	return nil
 }
 
-// say has one task's reports judged together. The model judges one after the other.
+// say gives the rules the reports about one task in one step, and the model one after the other, and compares the answers.
 func (w *world) say(all []request) error {
 	c := lease.Say{Tenant: all[0].say.Tenant}
 	for _, r := range all {
@@ -60,7 +61,7 @@ func (w *world) say(all []request) error {
 		got.Detail = ""
 		if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
 			live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != r.LeaseID {
-			return fmt.Errorf("the rules answer %+v, which is not of the lease %s", *got, r.LeaseID)
+			return fmt.Errorf("the rules answer %+v; its Holding must describe lease %s if ExpiresAt is set, and be zero if not", *got, r.LeaseID)
 		}
 		got.Holding = lease.Holding{}
 		if *got != want {
@@ -79,8 +80,8 @@ func (w *world) say(all []request) error {
 	return nil
 }
 
-// checkStored wants what reports carry to be stored if they were committed, and only then, the newest of each kind; or kept, if they came too late
-// (V15).
+// checkStored checks that a step stores what the committed reports carry, and nothing else: the newest result, failure and checkpoint. A result may
+// be kept (V15) only if its report came too late.
 func checkStored(reports []*lease.Report, out lease.Step) error {
 	var change, want lease.Change
 	if len(out.Changes) > 0 {
@@ -101,21 +102,21 @@ func checkStored(reports []*lease.Report, out lease.Step) error {
 	}
 	switch {
 	case (change.Result != nil) != (want.Result != nil):
-		return fmt.Errorf("V12: a result to store: %v; stored: %v", want.Result != nil, change.Result != nil)
+		return fmt.Errorf("V12: a result was committed: %v; a result is stored: %v; want the same", want.Result != nil, change.Result != nil)
 	case want.Failure != nil && change.Failure != want.Failure:
-		return fmt.Errorf("V12: a committed failure is not stored")
+		return fmt.Errorf("V12: a failure was committed, but it is not the one that is stored")
 	case !bytes.Equal(change.Checkpoint, want.Checkpoint):
-		return fmt.Errorf("T10: the checkpoint %q is stored, not %q", change.Checkpoint, want.Checkpoint)
+		return fmt.Errorf("T10: checkpoint %q is stored, want %q", change.Checkpoint, want.Checkpoint)
 	}
 	for _, k := range change.Kept {
 		if !late[k.Result] {
-			return fmt.Errorf("V15: another result is kept than one that came too late")
+			return fmt.Errorf("V15: a result is kept that no report brought too late")
 		}
 	}
 	return nil
 }
 
-// grant offers a task to a worker that has room.
+// grant grants a random task, mostly one that is READY, to a random worker.
 func (w *world) grant() error {
 	if err := w.nudge(); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	l, is := w.model.grant(id.String(), k.session, out.Blocked)
 	t := w.host.Task(id)
 	if granted := len(out.Changes) > 0 && t != nil && t.Lease != nil && t.Lease.Attempt != out.Changes[0].Old.Attempt(); granted != (l != nil) {
-		return fmt.Errorf("granted: %v (block %d); the model says %q", granted, out.Blocked, is)
+		return fmt.Errorf("the rules granted the task: %v (block %d); the model says %q", granted, out.Blocked, is)
 	}
 	if l == nil {
 		return w.came("grant", is)
@@ -157,25 +158,25 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	return w.came("grant", is)
 }
 
-// checkLimits counts the leases that a grant is now among (T11, T13).
+// checkLimits checks, right after a grant, that the live leases are within the limits of the concurrency key (T11) and of the queue (T13).
 func (w *world) checkLimits(t *lease.Task) error {
 	if t.Spec.ConcurrencyKey != "" {
 		if h := w.host.Holders(t.ID.Space, t.Spec.ConcurrencyKey); h.Count > h.Limit {
-			return fmt.Errorf("T11: %d leases share a key whose limit is %d", h.Count, h.Limit)
+			return fmt.Errorf("T11: %d live leases share a concurrency key whose limit is %d", h.Count, h.Limit)
 		}
 	}
 	q := w.host.Queue(t.ID.Space, t.Spec.Queue)
 	if s := q.Settings; s != nil && (s.Paused || s.MaxInflight != 0 && q.Leased > uint64(s.MaxInflight)) {
-		return fmt.Errorf("T13: %d leases of a queue with %+v", q.Leased, *s)
+		return fmt.Errorf("T13: after a grant the queue has %d live leases, with the settings %+v", q.Leased, *s)
 	}
 	return nil
 }
 
-// nudge brings back the first parked task of each line of a key that may have room.
+// nudge brings back the first parked task of each line of every marked key.
 func (w *world) nudge() error {
 	for len(w.host.nudged) > 0 {
 		var key specKey
-		for k := range w.host.nudged { // the least, so that a seed always does the same
+		for k := range w.host.nudged { // finds the least key, because the order of a map would not depend on the seed alone
 			if key == (specKey{}) || k.space < key.space || k.space == key.space && k.key < key.key {
 				key = k
 			}
@@ -194,7 +195,7 @@ func (w *world) unpark(id lease.TaskID) error {
 	return w.ask("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
 }
 
-// loseResource looks for a task that waits for its worker.
+// loseResource tries a few tasks, to find one that is READY and pinned.
 func (w *world) loseResource() error {
 	id := w.anyTask()
 	for range 5 {
@@ -227,7 +228,7 @@ func (w *world) expire(id lease.TaskID) error {
 	return w.came("expire", expired(out.Changes))
 }
 
-// expired names what time did to a task.
+// expired returns the outcome of an Expire in the words of the table outcomes.
 func expired(changes []lease.Change) string {
 	if len(changes) == 0 {
 		return noEffect
@@ -244,7 +245,7 @@ func expired(changes []lease.Change) string {
 	}
 }
 
-// tell promises to tell something when the batch is durable.
+// tell adds something that a worker is told once the batch is durable. expires is when the lease ends according to it; 0 if it does not say.
 func (w *world) tell(t telling, expires lease.Instant) {
 	t.at, t.starts = w.book.uptime, w.book.starts
 	if expires != 0 {
@@ -253,7 +254,7 @@ func (w *world) tell(t telling, expires lease.Instant) {
 	w.host.untold = append(w.host.untold, t)
 }
 
-// commit makes the batch durable, and tells what it decided.
+// commit makes the batch durable, and then sends the workers what it decided.
 func (w *world) commit() error {
 	for _, t := range w.durable() {
 		if err := w.note(&t); err != nil {
@@ -267,13 +268,14 @@ func (w *world) commit() error {
 	return nil
 }
 
-// durable is the first half of a commit.
+// durable makes the batch durable and returns what workers may be told. A crash may come before they are.
 func (w *world) durable() []telling {
 	w.model.committed()
 	w.watch.committed()
 	return w.host.commit(w.model.now.Serving)
 }
 
+// note enters what is durable, and about to be told, in the book.
 func (w *world) note(t *telling) error {
 	if t.claim != nil {
 		return w.book.granted(t)

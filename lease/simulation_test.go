@@ -23,15 +23,16 @@ var (
 const (
 	// historySteps is about how many steps a history has until its faults are over.
 	historySteps = 4000
-	// fullRun is from how many steps on each outcome must have been met timesMet times. From shortRun on once is enough, and fewer are
-	// too few to tell.
+	// A run of at least fullRun steps must meet each outcome timesMet times. One of at least shortRun steps must meet each once. A shorter one need
+	// not meet any.
 	fullRun  = 20_000_000
 	timesMet = 1000
 	shortRun = 400_000
 )
 
-// TestSimulation simulates a coordinator and its workers over a bad network, and wants of every step what the model says and what always holds;
-// then that everything drains once the faults are over; and in the end that every outcome that there is has been met. See docs/testing.md.
+// TestSimulation simulates a coordinator and its workers over a bad network. It checks that each step gives what the model gives, and keeps what must
+// always be true (the watcher and the book); that all tasks end once the faults are over; and that the run as a whole has met every possible outcome.
+// See docs/testing.md.
 func TestSimulation(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T5 T7 T10 T11 T13")
 	if *simSeed != 0 {
@@ -56,7 +57,7 @@ func TestSimulation(t *testing.T) {
 	seen.check(t, least)
 }
 
-// TestSeedDecidesAll is about the simulation itself: without it a failure could not be repeated.
+// TestSeedDecidesAll checks the simulation itself: two runs of one seed do the same. Without this, a failure could not be repeated from its seed.
 func TestSeedDecidesAll(t *testing.T) {
 	for seed := range uint64(5) {
 		once, again := newCoverage(), newCoverage()
@@ -65,12 +66,13 @@ func TestSeedDecidesAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := simulate(seed, again); err != nil || n != steps || !maps.Equal(once.seen, again.seen) {
-			t.Errorf("seed %d took %d steps, then %d (%v)", seed, steps, n, err)
+			t.Errorf("seed %d: %d steps, then %d with error %v; the outcomes are the same: %v; want the same steps and outcomes, and no error",
+				seed, steps, n, err, maps.Equal(once.seen, again.seen))
 		}
 	}
 }
 
-// simulateMany runs history after history, as many at once as there are processors.
+// simulateMany runs histories until *simSteps steps are done, or for *simFor, on all processors. It returns the number of steps.
 func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 	ctx, limit := t.Context(), *simSteps
 	if *simFor != 0 {
@@ -79,7 +81,7 @@ func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 		defer cancel()
 		limit = math.MaxInt64
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // a world is small, and makes much that is soon forgotten
+	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // collect seldom: a world is small, and most of what it allocates is garbage soon
 	var done atomic.Int64
 	var seeds atomic.Uint64
 	var merging sync.Mutex
@@ -103,7 +105,7 @@ func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 	return done.Load()
 }
 
-// simulate runs the history of a seed. Its error tells how to repeat it.
+// simulate runs the history of a seed and adds its outcomes to seen. Its error has the last commands, and the command line that repeats the history.
 func simulate(seed uint64, seen *coverage) (steps int64, err error) {
 	w := newWorld(seed, seen)
 	for err == nil && w.steps < historySteps {

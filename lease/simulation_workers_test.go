@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// worker holds leases, as far as it knows, and does with them what workers owe (K1-K6), at its own pace.
+// worker does with its leases what workers must do (K1 to K6), except that it may be slow, silent or a zombie. holds are the leases that it believes
+// to have.
 type worker struct {
 	name    string
 	session string // empty: unary
@@ -15,10 +16,10 @@ type worker struct {
 	holds   []*hold
 }
 
-// habit is how often in a hundred times a worker does what it should, and whether it stops when it is told to.
+// habit is how a worker behaves.
 type habit struct {
-	pace   int
-	zombie bool
+	pace   int  // how often it acts when it is its turn, in percent
+	zombie bool // it ignores CANCELLED and goes on
 }
 
 var habits = []habit{
@@ -29,18 +30,18 @@ var habits = []habit{
 	{pace: 60, zombie: true},
 }
 
-// hold is a lease with what its holder has done about it.
+// hold is a lease that a worker believes to have, with what the worker has done under it.
 type hold struct {
 	*claim
 	started bool
-	stop    bool          // it was told to (K6)
-	report  *lease.Report // that waits for its verdict, and is sent again unchanged (K5)
-	tries   int
+	stop    bool          // the worker was told to stop (K6)
+	report  *lease.Report // waits for its verdict, and is sent again unchanged (K5)
+	tries   int           // how often report was sent again
 }
 
 const (
-	slots    = 3
-	maxTries = 6
+	slots    = 3 // how many leases a worker holds at once
+	maxTries = 6 // how often it sends a report again before it gives up
 )
 
 func (w *world) newWorker(i int) *worker {
@@ -49,12 +50,12 @@ func (w *world) newWorker(i int) *worker {
 	return k
 }
 
-// connect begins a new session, or none. Those that share the part before the dash are of one process.
+// connect begins a new session, or none: then the worker is unary. Sessions with the same part before the dash are of one worker process.
 func (w *world) connect(k *worker) {
 	k.session = pick(w, "", "", "s1-a", "s1-b", "s2-a", "s2-b", "s3", "s4", "s5", "s6", "s7", "s8")
 }
 
-// work lets a worker say something, or somebody who has no business to.
+// work lets a worker act, or a zombie or stranger say something.
 func (w *world) work() error {
 	if w.chance(35) {
 		if c, ok := w.mutter(); ok {
@@ -69,7 +70,7 @@ func (w *world) work() error {
 	return nil
 }
 
-// act takes the next step with a lease.
+// act sends what a worker says next under a lease: ack or start, heartbeats, then a report, which it repeats until the verdict arrives.
 func (w *world) act(k *worker, h *hold) {
 	r := h.report
 	switch {
@@ -99,7 +100,7 @@ func (w *world) act(k *worker, h *hold) {
 	send(w, &w.net.up, request{k, lease.Say{Tenant: h.tenant, Reports: []*lease.Report{&c}}})
 }
 
-// lastWord is the report of a worker that has finished, or was told to stop.
+// lastWord returns the report of a worker that has finished, or was told to stop.
 func (w *world) lastWord(h *hold) *lease.Report {
 	if w.calm {
 		return &lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}
@@ -111,7 +112,7 @@ func (w *world) lastWord(h *hold) *lease.Report {
 	return r
 }
 
-// hear takes what the coordinator says.
+// hear delivers a grant or a verdict to a worker.
 func (w *world) hear(k *worker, t telling) {
 	if t.claim != nil {
 		k.holds = keep(k.holds, &hold{claim: t.claim}, slots)
@@ -125,7 +126,7 @@ func (w *world) hear(k *worker, t telling) {
 	}
 }
 
-// obey follows a verdict (K1-K3, K6).
+// obey does what a verdict asks of the worker (K1 to K3, K6).
 func (k *worker) obey(h *hold, t telling) {
 	switch a := t.answer; {
 	case a.Reason == lease.ResultTooLarge: // the lease is still live
@@ -147,8 +148,8 @@ func (k *worker) drop(h *hold) {
 	}
 }
 
-// mutter is what zombies and strangers say: a report under a recent lease, live or not, now and then with something wrong, or an earlier one
-// repeated.
+// mutter returns what a zombie or a stranger says: a report under a recent lease, live or not, sometimes with a mistake, or an earlier message again.
+// ok is false if there is no lease yet.
 func (w *world) mutter() (lease.Say, bool) {
 	if len(w.claims) == 0 {
 		return lease.Say{}, false
@@ -170,7 +171,7 @@ func (w *world) mutter() (lease.Say, bool) {
 	return lease.Say{Tenant: tenant, Reports: []*lease.Report{r}}, true
 }
 
-// spoil makes one thing wrong.
+// spoil puts one mistake into a report, or returns another tenant.
 func (w *world) spoil(r *lease.Report, tenant string) string {
 	switch w.rng.IntN(8) {
 	case 0:
@@ -180,7 +181,7 @@ func (w *world) spoil(r *lease.Report, tenant string) string {
 	case 2:
 		r.Invalid = &lease.FieldError{Field: "metrics", Problem: "is over the limit"}
 	case 3:
-		r.LeaseID = w.claims[w.rng.IntN(len(w.claims))].lease // mostly of another task
+		r.LeaseID = w.claims[w.rng.IntN(len(w.claims))].lease // mostly the lease of another task
 	case 4:
 		r.LeaseID = "forged"
 	case 5:

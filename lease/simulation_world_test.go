@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// world is all that one seed decides: a coordinator, workers, a network between them, operators, and what befalls them. It takes one
-// turn after another; nothing in it runs by itself.
+// world is everything in one history: a coordinator, workers, the network between them, producers and operators, and faults. Its random source
+// decides all that happens. It takes one turn after another in one goroutine.
 type world struct {
 	rng   *rand.Rand
 	seen  *coverage
@@ -25,13 +25,13 @@ type world struct {
 	net     network
 	workers []*worker
 	saved   *saved
-	latest  lease.Wall // that the wall clock ever showed
+	latest  lease.Wall // the latest time that the wall clock has shown
 
-	tasks  []lease.TaskID // submitted lately, deleted ones too
-	claims []*claim       // told lately, ended ones too
-	said   []lease.Say    // lately
+	tasks  []lease.TaskID // the newest ones, deleted ones included
+	claims []*claim       // the newest leases of which workers were told, ended ones included
+	said   []lease.Say    // the newest that the coordinator received
 
-	touched []lease.TaskID // that the last step was about or changed
+	touched []lease.TaskID // tasks that the last step concerned or changed
 	done    []entry        // the newest commands, for the journal
 }
 
@@ -40,7 +40,7 @@ type entry struct {
 	command lease.Command
 }
 
-// mood is how often what happens in a history, in shares of their sum.
+// mood is how often each thing happens in a history, relative to the others.
 type mood struct{ submit, grant, work, passTime int }
 
 var moods = []mood{
@@ -52,7 +52,7 @@ var moods = []mood{
 
 func newWorld(seed uint64, seen *coverage) *world { return newWorldOf(rand.NewPCG(seed, 0), seen) }
 
-// newWorldOf is a world of any chance.
+// newWorldOf returns a world that draws from the given source.
 func newWorldOf(chance rand.Source, seen *coverage) *world {
 	now := lease.Now{Serving: lease.Instant(time.Hour), Wall: lease.WallOf(firstDay)}
 	w := &world{
@@ -70,7 +70,7 @@ func pick[T any](w *world, from ...T) T { return from[w.rng.IntN(len(from))] }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
-// lossy is chance until the faults are over.
+// lossy is chance while there are faults, and false afterwards.
 func (w *world) lossy(percent int) bool { return !w.calm && w.chance(percent) }
 
 // turn lets one thing happen.
@@ -99,7 +99,8 @@ func (w *world) turn() error {
 	return nil
 }
 
-// do steps one command, checks what must always hold, and keeps the result. The model's side is the caller's.
+// do gives one command to the rules, checks with watcher and book what must always be true, and stores the changes. The caller gives the command to
+// the model and compares.
 func (w *world) do(c lease.Command) (lease.Step, error) {
 	w.steps++
 	w.done = keep(w.done, entry{w.model.now, c}, 20)
@@ -131,7 +132,8 @@ func (w *world) do(c lease.Command) (lease.Step, error) {
 	return out, nil
 }
 
-// fork steps the same command once more on the same versions: it must not write to what the first step made of them.
+// fork decides the same command a second time on the same versions. This must not modify the versions that the first step made: two versions may
+// share slices.
 func (w *world) fork(c lease.Command, first lease.Step) error {
 	var versions []frozen
 	for _, change := range first.Changes {
@@ -142,13 +144,13 @@ func (w *world) fork(c lease.Command, first lease.Step) error {
 	w.host.rules.Step(w.model.now, w.host, c)
 	for _, v := range versions {
 		if err := v.intact(); err != nil {
-			return fmt.Errorf("a second step wrote to the result of the first: %w", err)
+			return fmt.Errorf("a second step modified the result of the first: %w", err)
 		}
 	}
 	return nil
 }
 
-// came counts the outcome of a command, unless the system is empty, and compares.
+// came counts the outcome of a command if a lease is live, and compares rules and model.
 func (w *world) came(command, is string) error {
 	if w.host.live > 0 {
 		w.seen.seen[outcome{command, is}]++
@@ -156,7 +158,7 @@ func (w *world) came(command, is string) error {
 	return w.compare()
 }
 
-// subjectOf is the task that a command is about; none for a Submit.
+// subjectOf returns the task that a command concerns; the zero id for a Submit.
 func subjectOf(c lease.Command) lease.TaskID {
 	switch c := c.(type) {
 	case lease.Grant:
@@ -186,6 +188,7 @@ func subjectOf(c lease.Command) lease.TaskID {
 	return lease.TaskID{}
 }
 
+// journal lists the newest commands, for the message of a failure.
 func (w *world) journal() string {
 	var b strings.Builder
 	for _, e := range w.done {
@@ -200,7 +203,7 @@ func (w *world) journal() string {
 	return b.String()
 }
 
-// anyTask is mostly a recent one; the newest are likeliest.
+// anyTask returns a random task, mostly one of the newest, sometimes the id of no task.
 func (w *world) anyTask() lease.TaskID {
 	if len(w.tasks) == 0 || w.chance(1) {
 		return lease.TaskID{Space: 1, Seq: lease.MaxSeq}
@@ -209,7 +212,7 @@ func (w *world) anyTask() lease.TaskID {
 	return w.tasks[len(w.tasks)-1-w.rng.IntN(near)]
 }
 
-// dueTask is one of which a timer is due, if there is one at hand.
+// dueTask tries a few tasks, to find one with a due timer.
 func (w *world) dueTask() (id lease.TaskID) {
 	for range 8 {
 		id = w.anyTask()
@@ -225,7 +228,7 @@ func (w *world) due(t *lease.Task) bool {
 	return serving != 0 && serving <= w.model.now.Serving || wall != 0 && wall <= w.model.now.Wall
 }
 
-// tenantOf is mostly the task's own.
+// tenantOf returns the tenant of the task, and sometimes another one.
 func (w *world) tenantOf(id lease.TaskID) string {
 	if t := w.model.tasks[id.String()]; t != nil && !w.chance(3) {
 		return t.tenant

@@ -25,8 +25,8 @@ func TestFillSetsDefaults(t *testing.T) {
 		{"heartbeat_timeout", s.HeartbeatTimeout, 90 * time.Second},   // T8
 		{"cancel_grace", s.CancelGrace, 30 * time.Second},             // T7
 		{"retention", s.Retention, 72 * time.Hour},                    // T9
-		{"attempt_timeout", s.AttemptTimeout, time.Duration(0)},       // T6: optional
-		{"start_timeout", s.StartTimeout, time.Duration(0)},           // T6: optional
+		{"attempt_timeout", s.AttemptTimeout, time.Duration(0)},       // T6: no limit
+		{"start_timeout", s.StartTimeout, time.Duration(0)},           // T6: no limit
 		{"concurrency_limit", s.ConcurrencyLimit, uint32(1)},          // T11
 	} {
 		if c.got != c.want {
@@ -35,7 +35,7 @@ func TestFillSetsDefaults(t *testing.T) {
 	}
 }
 
-// S7: what the sizes are limited to unless an operator says otherwise.
+// S7: the limits that apply unless an operator sets others.
 func TestDefaultLimits(t *testing.T) {
 	t.Attr("rules", "S7")
 	want := Limits{
@@ -46,7 +46,8 @@ func TestDefaultLimits(t *testing.T) {
 	}
 }
 
-// T3: a retry policy is the task's, else the queue's, else the default, field by field; what is filled in always fits together.
+// T3: each field of the retry policy is the task's, else the queue's, else the default. The result always has initial_backoff <= max_backoff: the
+// one that the task did not set is adjusted.
 func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	t.Attr("rules", "T3")
 	never := []Category{Timeout}
@@ -66,13 +67,13 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 			RetryPolicy{MaxAttempts: 1, MaxLosses: 4, InitialBackoff: time.Second, Multiplier: 2, MaxBackoff: 5 * time.Minute},
 		},
 		{
-			"a first wait above the default longest",
+			"an initial_backoff above the default max_backoff",
 			RetryPolicy{InitialBackoff: time.Hour},
 			RetryPolicy{},
 			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Hour, Multiplier: 2, MaxBackoff: time.Hour},
 		},
 		{
-			"a longest wait below the default first",
+			"a max_backoff below the default initial_backoff",
 			RetryPolicy{MaxBackoff: time.Millisecond},
 			RetryPolicy{},
 			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Millisecond, Multiplier: 2, MaxBackoff: time.Millisecond},
@@ -84,7 +85,8 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	}
 }
 
-// T8: whichever of the two is left out follows from the other, within its range.
+// T8: if only one of heartbeat_interval and heartbeat_timeout is set, Fill derives the other: the timeout is three intervals, both within their
+// ranges.
 func TestFillDerivesHeartbeats(t *testing.T) {
 	t.Attr("rules", "T8")
 	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
@@ -105,7 +107,7 @@ func TestFillDerivesHeartbeats(t *testing.T) {
 	}
 }
 
-// Each range holds at its ends and not one step beyond, and the refusal names the field and the limit.
+// S7, T8: Fill accepts each field at the end of its range (good), and refuses it beyond (bad) with an error that names the field and the limit.
 func TestFillLimits(t *testing.T) {
 	t.Attr("rules", "S7 T8")
 	limits := Limits{Payload: 10, ID: 8, Labels: 2}
@@ -120,7 +122,7 @@ func TestFillLimits(t *testing.T) {
 	for _, c := range []struct {
 		good, bad Spec
 		field     string
-		limit     string // that the refusal names
+		limit     string // what the refusal must contain
 	}{
 		{Spec{Queue: "q"}, Spec{Queue: "\x00"}, "queue", "control character"},
 		{Spec{Queue: full}, Spec{Queue: over}, "queue", "8"},
@@ -187,35 +189,35 @@ func TestFillLimits(t *testing.T) {
 	}
 	nameless := Spec{}
 	if err := nameless.Fill(limits); err == nil || err.Error() != "queue: is empty; a queue name is required" {
-		t.Errorf("no queue: %v", err)
+		t.Errorf("a spec without a queue: the error is %v, want %q", err, "queue: is empty; a queue name is required")
 	}
 }
 
 func retrying(p RetryPolicy) Spec { return Spec{Retry: p} }
 
-// checkFill fills s and wants a refusal that names field and limit, or none where field is empty.
+// checkFill expects that Fill refuses s with an error that names field and limit, or accepts s if field is empty. It sets the queue if s has none.
 func checkFill(t *testing.T, s Spec, l Limits, field, limit string) {
 	t.Helper()
 	setDefault(&s.Queue, "q")
 	err := s.Fill(l)
 	if field == "" {
 		if err != nil {
-			t.Errorf("refused: %v", err)
+			t.Errorf("a spec within the limits is refused: %v", err)
 		}
 		return
 	}
 	var refusal *FieldError
 	switch {
 	case !errors.As(err, &refusal):
-		t.Errorf("%s: accepted, or another kind of error: %v", field, err)
+		t.Errorf("a spec with a bad %s: the error is %v, want a *FieldError", field, err)
 	case refusal.Field != field:
-		t.Errorf("%s: the refusal names %q: %v", field, refusal.Field, err)
+		t.Errorf("a spec with a bad %s: the refusal names %q instead: %v", field, refusal.Field, err)
 	case !strings.Contains(refusal.Problem, limit):
-		t.Errorf("%s: the refusal does not name %s: %v", field, limit, err)
+		t.Errorf("a spec with a bad %s: the refusal does not contain %q: %v", field, limit, err)
 	}
 }
 
-// A refused spec is not changed by what it is checked with.
+// Fill does not write to the maps of the spec, which belong to the caller.
 func TestFillKeepsMaps(t *testing.T) {
 	labels := map[string]string{"a": "1", "b": "2"}
 	before := maps.Clone(labels)
@@ -224,13 +226,13 @@ func TestFillKeepsMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !maps.Equal(labels, before) {
-		t.Errorf("labels became %v", labels)
+		t.Errorf("Fill changed the labels to %v, want %v", labels, before)
 	}
 }
 
 func TestClip(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // never half a character
+		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // the last byte that fits is half of the é
 	} {
 		if got := clip(c.in, 4); got != c.want {
 			t.Errorf("clip(%q, 4) = %q, want %q", c.in, got, c.want)

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// T10: a task keeps its newest 100 events and counts those that fell off.
+// T10: a task keeps its newest 100 events and counts those that it dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Attr("rules", "T10")
 	const kept = 100
@@ -19,24 +19,25 @@ func TestHistoryIsBounded(t *testing.T) {
 		n.run("start t1")
 		n.run("release t1")
 		n.run("advance 2s")
-		all += 4 // and READY
+		all += 4 // granted, started, released, and READY when the wait is over
 	}
 	n.run("expire t1")
 	task := n.store.Task(n.tasks["t1"])
-	all -= lease.FreeReleases // these did not wait
+	all -= lease.FreeReleases // after these releases the task was READY at once, which is no event
 	if got := int(task.Dropped) + len(task.Events()); got != all-1 {
-		t.Errorf("%d dropped and %d kept, want %d in all but the submit", task.Dropped, len(task.Events()), all-1)
+		t.Errorf("%d events are dropped and %d are kept, want %d together: all but the submit, which is not stored", task.Dropped, len(task.Events()), all-1)
 	}
 	if len(task.Events()) != kept {
 		t.Fatalf("%d events are kept, want %d", len(task.Events()), kept)
 	}
 	newest := task.Events()[kept-1]
 	if newest.Type != lease.EventReady || newest.Seq != task.LastSeq() {
-		t.Errorf("the newest event is %+v, of sequence %d", newest, task.LastSeq())
+		t.Errorf("the newest event is %+v, want READY with the last sequence, %d", newest, task.LastSeq())
 	}
 }
 
-// A2: a task whose attempt numbers are used up ends; a token that wrapped around would be below the older ones.
+// A2: a task that has used up its attempt numbers is FAILED instead of granted: the attempt has 21 bits of the fencing token, and with one more the
+// token would reach into the epoch.
 func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	t.Attr("rules", "A2")
 	n := newNarrator(t)
@@ -49,11 +50,11 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	n.run("release t1 lease=t1/2097151")
 	n.run("grant t1 w1")
 	if task := n.store.Task(id); task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
-		t.Errorf("after %d attempts the task is %v, %v", task.Attempts, task.State(), task.Reason)
+		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(), task.Reason)
 	}
 }
 
-// T8: what an index of timers keeps is computed from the task alone.
+// T8: Due returns when the next timer of a task is due on each of the two clocks. The coordinator's index of timers holds these times.
 func TestDue(t *testing.T) {
 	t.Attr("rules", "T8")
 	start := lease.Instant(time.Hour)
@@ -80,7 +81,7 @@ func TestDue(t *testing.T) {
 		}
 		serving, wall := n.store.Task(n.tasks["t1"]).Due()
 		if serving != c.serving || wall != c.wall {
-			t.Errorf("%s: due at %v and %v, want %v and %v", c.name, serving, wall, c.serving, c.wall)
+			t.Errorf("%s: due at serving time %v and wall time %v, want %v and %v", c.name, serving, wall, c.serving, c.wall)
 		}
 	}
 }
