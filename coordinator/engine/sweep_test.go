@@ -97,13 +97,13 @@ func TestSweepAppliesDueTimers(t *testing.T) {
 		}}
 		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Millisecond)
 		synctest.Wait()
-		inside(r, func() error { // on the loop, so that the timer itself cannot come first
+		err := inside(r, func() error { // on the loop, so that the timer itself cannot come first
 			time.Sleep(20 * time.Millisecond)
 			r.look()
 			return r.sweepTask(look, id, new(Swept))
 		})
-		if seen != lease.Failed {
-			r.Errorf("the sweep saw the task as %v, want FAILED, as its lease had expired", seen)
+		if err != nil || seen != lease.Failed {
+			r.Errorf("the sweep saw the task as %v (%v), want FAILED, as its lease had expired", seen, err)
 		}
 	})
 }
