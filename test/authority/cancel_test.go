@@ -16,8 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestCancelRacesComplete: a task that is cancelled and completed at once ends as one of the two, and everybody was told what fits
-// (T7, A5). Before the worker's Start the cancel wins, after it the Complete does.
+// TestCancelRacesComplete: a task is cancelled and completed at the same time. It ends as one of the two, and all answers fit that (T7, A5): if the
+// cancel comes before the worker's Start, it wins, otherwise the Complete.
 func TestCancelRacesComplete(t *testing.T) {
 	const races, atOnce = 1000, 8
 	r := newRig(t)
@@ -47,7 +47,7 @@ func TestCancelRacesComplete(t *testing.T) {
 	}
 }
 
-// raced is what the two sides were told.
+// raced holds the answers to both sides.
 type raced struct {
 	start     *lessorv1.StartResponse
 	complete  *lessorv1.CompleteResponse
@@ -80,10 +80,10 @@ func (r *rig) race() (lessorv1.TaskState, error) {
 	return task.GetState(), told.fits(task)
 }
 
-// moment is long enough for either side to be first.
+// moment waits up to 4 ms, so that either side may be first.
 func moment() { time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond) }
 
-// fits compares what was told with the end.
+// fits compares the answers with the final state.
 func (told *raced) fits(task *lessorv1.Task) error {
 	completions := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED)
 	refused := status.Code(told.cancelled) == codes.FailedPrecondition

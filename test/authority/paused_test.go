@@ -14,17 +14,17 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// workerAddr makes the test binary a worker on the coordinator that listens there. It does without the SDK, which would see by itself that
-// its lease is lost, and say nothing.
+// With the variable workerAddr the test binary runs as a worker, of the coordinator at that address. It does not use the SDK, which would notice that
+// its lease is lost and send no report.
 const workerAddr = "LESSOR_AUTHORITY_WORKER"
 
 const (
 	pausedQueue = "paused"
-	pausedTTL   = 3 * time.Second // more than a busy machine keeps the worker from its heartbeats
+	pausedTTL   = 3 * time.Second // longer than a busy machine delays the worker's heartbeats
 )
 
-// TestPausedWorker: a worker process that stands still beyond its lease, and then goes on as if nothing had been, is told that it is
-// SUPERSEDED, by a heartbeat and by its Complete; the result of the second worker stands (A4, V9).
+// TestPausedWorker: a worker process stands still for longer than its lease, and then goes on. Its heartbeat and its Complete are both answered
+// SUPERSEDED, and the result of the second worker stays (A4, V9).
 func TestPausedWorker(t *testing.T) {
 	r := newRig(t)
 	r.c.Start()
@@ -33,7 +33,7 @@ func TestPausedWorker(t *testing.T) {
 	p := harness.Start(t, harness.Command{
 		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()}, Stdout: harness.Lines(func(line string) { said <- line }),
 	})
-	for range 3 { // it is alive, and keeps its lease
+	for range 3 { // until the worker has renewed its lease a few times
 		select {
 		case line := <-said:
 			if line != "heartbeat VERDICT_COMMITTED REASON_NONE" {
@@ -62,7 +62,7 @@ func TestPausedWorker(t *testing.T) {
 	}
 }
 
-// supersededIn wants the last words of the worker to be refused.
+// supersededIn checks that the last heartbeat and the Complete of the worker were refused as SUPERSEDED.
 func (r *rig) supersededIn(said <-chan string) {
 	r.t.Helper()
 	var last [2]string
@@ -75,7 +75,7 @@ func (r *rig) supersededIn(said <-chan string) {
 	}
 }
 
-// beWorker heartbeats until it is told to stop, and completes the task all the same.
+// beWorker sends heartbeats until should_cancel tells it to stop, and then completes the task all the same.
 func beWorker(addr string) int {
 	if err := stubborn(context.Background(), addr); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

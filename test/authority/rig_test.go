@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// rig is a coordinator and what the tests ask of it.
+// rig is a coordinator, with helpers for calls.
 type rig struct {
 	t   *testing.T
 	ctx context.Context
@@ -41,7 +41,7 @@ func (r *rig) workers() lessorv1.WorkerServiceClient {
 	return lessorv1.NewWorkerServiceClient(r.c.Conn())
 }
 
-// must fails the test where a call got no answer. It may only be called by the test's own goroutine.
+// must fails the test if a call got no answer. Only the test's own goroutine may call it.
 func must[M any](r *rig, m M, err error) M {
 	r.t.Helper()
 	if err != nil {
@@ -50,8 +50,8 @@ func must[M any](r *rig, m M, err error) M {
 	return m
 }
 
-// spec is of a task that comes back at once after a lost lease, however often that happens: on a busy machine leases as short as some here also
-// end because nobody came to run.
+// spec is of a task that is retried at once after a lost lease, however often: on a busy machine short leases also expire because no process gets to
+// run.
 func spec(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, HeartbeatInterval: durationpb.New(ttl / 2), HeartbeatTimeout: durationpb.New(ttl),
@@ -61,7 +61,7 @@ func spec(queue string, ttl time.Duration) *lessorv1.TaskSpec {
 	}
 }
 
-// submit submits n tasks of a spec, in bounded batches.
+// submit submits n tasks with the same spec, in bounded batches.
 func (r *rig) submit(n int, s *lessorv1.TaskSpec) {
 	r.t.Helper()
 	const most = 1000
@@ -75,7 +75,7 @@ func (r *rig) submit(n int, s *lessorv1.TaskSpec) {
 	}
 }
 
-// lease takes one task, and waits for it.
+// lease leases one task, and waits until there is one.
 func (r *rig) lease(queue string) (*lessorv1.Assignment, error) {
 	for {
 		m, err := r.workers().Lease(r.ctx, &lessorv1.LeaseRequest{
@@ -100,7 +100,7 @@ func (r *rig) get(id string) (*lessorv1.Task, error) {
 	return m.GetTask(), err
 }
 
-// count counts the entries of a kind in the history of a task.
+// count counts the history entries of a type.
 func count(t *lessorv1.Task, what lessorv1.HistoryEventType) (n int) {
 	for _, e := range t.GetHistory() {
 		if e.GetType() == what {

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// watch holds leases over the lives of a coordinator: of silent workers, and of one that is not silent.
+// watch holds leases over several processes of a coordinator: leases of silent workers, and one that is renewed.
 type watch struct {
 	*rig
 	serving
@@ -17,14 +17,14 @@ type watch struct {
 	silent []*silent
 	held   *lessorv1.Assignment
 	ended  int
-	// longest is the least serving time after which a silent lease was last seen alive.
+	// longest is the longest serving time (its lower bound) after which a silent lease was seen alive.
 	longest time.Duration
 }
 
-// silent is a lease from whose worker nothing is heard after its start.
+// silent is a lease whose worker says nothing after its Start.
 type silent struct {
 	a             *lessorv1.Assignment
-	asked, served time.Time // around the start
+	asked, served time.Time // before and after the Start
 	over          bool
 }
 
@@ -44,7 +44,7 @@ func (w *watch) kill() {
 	w.last().ended = time.Now()
 }
 
-// take takes a lease on a task of its own, and starts it. Where the machine stood still for a whole lease before the start, it takes the next one.
+// take submits a task and starts its lease. If the machine stood still for a whole lease before the Start, it takes the next lease.
 func (w *watch) take(queue string, ttl time.Duration) (*lessorv1.Assignment, time.Time) {
 	w.t.Helper()
 	w.submit(1, spec(queue, ttl))
@@ -63,7 +63,7 @@ func (w *watch) take(queue string, ttl time.Duration) (*lessorv1.Assignment, tim
 	}
 }
 
-// hold takes the lease that is renewed. It is long enough for what the test does between two heartbeats, on a busy machine, too.
+// hold takes the lease that is renewed. Its timeout is longer than what the test does between two heartbeats, even on a busy machine.
 func (w *watch) hold() { w.held, _ = w.take("held", w.heldTTL()) }
 
 func (w *watch) heldTTL() time.Duration { return max(w.ttl, 10*time.Second) }
@@ -73,7 +73,7 @@ func (w *watch) silence() {
 	w.silent = append(w.silent, &silent{a: a, asked: asked, served: time.Now()})
 }
 
-// look renews the held lease, and holds the silent ones against A9. It returns how many of them are alive.
+// look renews the held lease, and checks the silent ones (A9). It returns how many of them are alive.
 func (w *watch) look() (alive int) {
 	w.t.Helper()
 	w.renew()
@@ -85,7 +85,7 @@ func (w *watch) look() (alive int) {
 	return alive
 }
 
-// renew must not fail, however often the coordinator was killed and whatever the wall clock says.
+// renew renews the held lease. That must succeed, however often the coordinator was killed and whatever the wall clock says.
 func (w *watch) renew() {
 	w.t.Helper()
 	m, err := w.workers().Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
@@ -95,10 +95,11 @@ func (w *watch) renew() {
 	}
 }
 
-// standstill is for how long a busy machine or its disk may stand still, which counts as serving time here and ends no lease.
+// standstill is how long a busy machine or its disk may stand still. Here this counts as serving time, but it ends no lease.
 const standstill = 3 * time.Second
 
-// alive looks at a silent lease: it lives for a whole TTL of serving time, and for at most two and a second for each start since.
+// alive checks a silent lease: it must live for a whole TTL of serving time, and at most for two TTL, one second for each start since, and
+// standstill.
 func (w *watch) alive(s *silent) bool {
 	w.t.Helper()
 	from := time.Now()

@@ -15,15 +15,15 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// stallTTL is long beside what a busy machine adds to a pause.
+// stallTTL is much longer than what a busy machine adds to a pause.
 const stallTTL = 4 * time.Second
 
-// beater heartbeats a lease without a rest, until it is told something else than COMMITTED.
+// beater sends one heartbeat after another under a lease, until one is not COMMITTED.
 type beater struct {
 	a      *lessorv1.Assignment
 	beats  int
-	since  atomic.Int64  // when the beat under way was sent, as the time since the epoch; 0: there is none
-	waited time.Duration // the longest that one beat took
+	since  atomic.Int64  // when the heartbeat under way was sent, in ns since the epoch; 0 if there is none
+	waited time.Duration // the longest that one heartbeat took
 	last   *lessorv1.HeartbeatResponse
 	err    error
 	ended  chan struct{}
@@ -46,7 +46,7 @@ func (w *watch) beat(a *lessorv1.Assignment) *beater {
 	return b
 }
 
-// pause stops the coordinator for so long, counted from when a beat waits for it.
+// pause stops the coordinator for d, beginning when a heartbeat waits for it.
 func (w *watch) pause(d time.Duration, b *beater) {
 	w.t.Helper()
 	w.c.Process().Pause()
@@ -62,15 +62,15 @@ func (w *watch) pause(d time.Duration, b *beater) {
 	w.c.Process().Resume()
 }
 
-// TestCoordinatorPaused: a coordinator that stood still for less than a lease, or for more, gives the leases that time back, once and no more than a
-// TTL, and hears the heartbeats that waited before it expires anything (A8).
+// TestCoordinatorPaused: a coordinator that stood still gives the leases that time back, once, and no more than one TTL. It handles the heartbeats
+// that waited before it expires anything (A8).
 func TestCoordinatorPaused(t *testing.T) {
 	for _, tt := range []struct {
 		pause time.Duration
 		keeps bool
 	}{
 		{stallTTL / 2, true},
-		{stallTTL * 5 / 4, true}, // and three quarters of one are left of what it gets back
+		{stallTTL * 5 / 4, true}, // one TTL is given back, so 3/4 of a TTL are left
 		{stallTTL * 5 / 2, false},
 	} {
 		t.Run(fmt.Sprintf("%v of a lease of %v", tt.pause, stallTTL), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestCoordinatorPaused(t *testing.T) {
 	}
 }
 
-// lost wants the lease to end as one whose worker was not heard, and its task to come again.
+// lost checks that the lease ended as expired, and that its task is granted again.
 func (w *watch) lost(b *beater) {
 	w.t.Helper()
 	select {
@@ -98,7 +98,7 @@ func (w *watch) lost(b *beater) {
 		w.t.Fatal("A8: a lease lives on after more than two TTL of silence")
 	}
 	if b.err != nil || b.last.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || b.last.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
-		w.t.Errorf("V8: the heartbeat that waited was told %v, %v", b.last, b.err)
+		w.t.Errorf("V10: the heartbeat that waited was answered %v, %v; want CANCELLED / LEASE_EXPIRED", b.last, b.err)
 	}
 	a, err := w.lease("held")
 	if must(w.rig, a, err).GetAttempt() != b.a.GetAttempt()+1 {
@@ -107,7 +107,7 @@ func (w *watch) lost(b *beater) {
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// keptOver wants the heartbeat that waited to be COMMITTED, and the lease of a silent worker to live longer by the pause.
+// keptOver checks that the lease was kept over the pause, and that the lease of a silent worker was extended by the pause.
 func (w *watch) keptOver(pause time.Duration, b *beater, silent *lessorv1.Assignment, asked time.Time) {
 	w.t.Helper()
 	for gone := false; !gone; time.Sleep(stallTTL / 100) {
@@ -121,7 +121,7 @@ func (w *watch) keptOver(pause time.Duration, b *beater, silent *lessorv1.Assign
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		w.t.Errorf("A8: the result of a worker whose heartbeat waited for %v: %v", b.waited, m)
 	}
-	<-b.ended // it is told ALREADY_REPORTED
+	<-b.ended // the last heartbeat comes after the report
 	if b.err != nil || b.last.GetReason() != lessorv1.Reason_REASON_ALREADY_REPORTED {
 		w.t.Errorf("its last heartbeat was told %v, %v", b.last, b.err)
 	}
@@ -131,13 +131,13 @@ func (w *watch) keptOver(pause time.Duration, b *beater, silent *lessorv1.Assign
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// slowTTL is that of leases on a slow disk, long beside what a busy machine adds; shortTTL is that of leases which a disk outlasts.
+// slowTTL is for leases on a slow disk, and much longer than what a busy machine adds. shortTTL is for leases that are shorter than a commit.
 const (
 	slowTTL  = 4 * time.Second
 	shortTTL = time.Second
 )
 
-// slowDisk serves with syncs that take so long. The store is made without.
+// slowDisk starts the coordinator with slow syncs, after it has made the store with quick ones.
 func (w *watch) slowDisk(sync time.Duration) {
 	w.t.Helper()
 	w.begin()
@@ -148,10 +148,10 @@ func (w *watch) slowDisk(sync time.Duration) {
 	w.last().answered = time.Now()
 }
 
-// TestSlowDisk: on a disk whose commits take less than a lease, all is answered late; no lease of a worker that heartbeats is lost, and that of a
-// silent one ends (A8).
+// TestSlowDisk: on a disk whose commits take less than a lease lives, answers are late, but no lease of a worker that sends heartbeats is lost, and
+// the lease of a silent worker ends (A8).
 func TestSlowDisk(t *testing.T) {
-	const sync = slowTTL / 10 // of which a commit has two
+	const sync = slowTTL / 10 // a commit has two syncs
 	w := newWatch(newRig(t), slowTTL)
 	w.slowDisk(sync)
 	held, _ := w.take("held", slowTTL)
@@ -176,12 +176,12 @@ func TestSlowDisk(t *testing.T) {
 	t.Logf("%d heartbeats, the longest of which took %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// TestDiskSlowerThanLeases: where a commit takes longer than leases live, they expire, since no more than a TTL is given back; nothing is told that is not so,
-// the coordinator says what is wrong, and with a quick disk all that was acknowledged goes on (A6, A8, A10).
+// TestDiskSlowerThanLeases: if a commit takes longer than a lease lives, leases may expire, since no more than one TTL is given back. No wrong answer
+// is given, /readyz says that the disk is slow, and after a restart on a quick disk all verdicts are the same (A6, A8, A10).
 func TestDiskSlowerThanLeases(t *testing.T) {
 	for _, sync := range []time.Duration{shortTTL, 2 * shortTTL} {
 		t.Run(sync.String(), func(t *testing.T) {
-			t.Parallel() // it is waiting
+			t.Parallel() // it mostly waits
 			w := newWatch(newRig(t), shortTTL)
 			w.slowDisk(sync)
 			said := w.ready()
@@ -209,7 +209,7 @@ func TestDiskSlowerThanLeases(t *testing.T) {
 	}
 }
 
-// ready asks the coordinator how it is until that is not "ready", and passes that on.
+// ready polls /readyz until its answer is not "ready", and returns that answer.
 func (w *watch) ready() <-chan string {
 	said := make(chan string, 1)
 	url := "http://" + w.c.HTTP() + "/readyz"
@@ -231,7 +231,7 @@ func (w *watch) ready() <-chan string {
 	return said
 }
 
-// sameAgain wants a report to be answered as it was before the crash, and the task to have an outcome, or to come to one.
+// sameAgain checks that the report is answered as before the crash, and that the task has an outcome, or can get one.
 func (w *watch) sameAgain(a *lessorv1.Assignment, told *lessorv1.CompleteResponse) {
 	w.t.Helper()
 	m, err := w.complete(a)
@@ -241,7 +241,7 @@ func (w *watch) sameAgain(a *lessorv1.Assignment, told *lessorv1.CompleteRespons
 	if m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		return
 	}
-	for { // until a result comes in time, which takes a second attempt where the machine stood still for a whole lease
+	for { // until a result comes in time: if the machine stood still for a whole lease, that takes another attempt
 		before := time.Now()
 		again, err := w.lease("slow")
 		must(w.rig, again, err)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestTurns: one task with a fairness key of its own waits for one turn at most, though another key has a hundred thousand tasks before
-// it in the same queue (T12).
+// TestTurns: another fairness key has a hundred thousand tasks waiting in the same queue. The single task of a key waits for one turn at most (T12).
 func TestTurns(t *testing.T) {
 	const many, rounds, between = 100_000, 20, 7
 	r := newRig(t)
@@ -32,7 +31,7 @@ func TestTurns(t *testing.T) {
 	t.Logf("%d tasks of another key were waiting; a single task was granted %d times at once, %d times after one other", many, first, rounds-first)
 }
 
-// turn grants one task, and returns its fairness key.
+// turn leases one task, and returns its fairness key.
 func (r *rig) turn() string {
 	r.t.Helper()
 	a, err := r.lease("turns")

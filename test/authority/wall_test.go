@@ -11,8 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running coordinator and across a restart, and none of
-// them notices (A8).
+// TestWallClockJumps: the wall clock of the machine jumps while leases are held, under a running coordinator and during a restart. No lease ends
+// early or late by that (A8).
 func TestWallClockJumps(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	wall := newWallClock(t)
@@ -54,7 +54,7 @@ func (w *watch) landed(shift time.Duration) {
 	}
 }
 
-// wallFile is the variable that names the file from which a coordinator of this build takes how far its wall clock is off.
+// wallFile is the environment variable with the name of the file that sets how far the wall clock of a coordinator built with the tag faults is off.
 const wallFile = "LESSOR_FAULT_WALL"
 
 type wallClock struct {
@@ -69,7 +69,7 @@ func newWallClock(t *testing.T) *wallClock {
 	return c
 }
 
-// set replaces the file, so that it is read whole.
+// set replaces the file atomically, so that the coordinator never reads part of it.
 func (c *wallClock) set(shift time.Duration) {
 	c.t.Helper()
 	err := os.WriteFile(c.path+".new", []byte(shift.String()), 0o600)

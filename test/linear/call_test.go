@@ -20,16 +20,16 @@ import (
 const (
 	queue = "linear"
 	runID = "linear"
-	// ttl is the shortest heartbeat_timeout that there is.
+	// ttl is the shortest heartbeat_timeout that is allowed.
 	ttl = 100 * time.Millisecond
-	// final is the content of a failure that is not retried.
+	// final is the content of a Fail that is not retried.
 	final = "final"
 )
 
-// contents are what reports say.
+// contents are the contents that reports choose from.
 var contents = []string{"one", "two", final}
 
-// spec has budgets as the model has them, losses without end, and waits that are short.
+// spec has the budgets of the model, a practically unlimited number of losses, and short waits.
 func spec(name string) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, RunId: runID, IdempotencyKey: name,
@@ -41,7 +41,7 @@ func spec(name string) *lessorv1.TaskSpec {
 	}
 }
 
-// call makes a call and enters its answer; an error means that it has none.
+// call makes a call and enters its answer in o. An error means that there is no answer.
 func (w *caller) call(conn *grpc.ClientConn, o *op, id, held string) (grants []op, err error) {
 	ctx, stop := context.WithTimeout(context.Background(), harness.Patience)
 	defer stop()
@@ -74,7 +74,7 @@ func (w *caller) call(conn *grpc.ClientConn, o *op, id, held string) (grants []o
 	return grants, cutOff(err)
 }
 
-// cutOff passes an error that may come of a kill. There is no other that a call here may get.
+// cutOff returns an error that a kill may have caused. Any other error is a fault of the test, and ends the process.
 func cutOff(err error) error {
 	switch status.Code(err) {
 	case codes.OK, codes.Unavailable:
@@ -94,7 +94,7 @@ func (w *caller) lease(ctx context.Context, conn *grpc.ClientConn) (grants []op,
 	return grants, err
 }
 
-// read is what of a task is compared.
+// read returns the parts of a task that the check compares.
 func read(t *lessorv1.Task) answer {
 	return answer{State: stateName(t.GetState()), Attempt: t.GetAttempt(), Output: string(t.GetOutput())}
 }
@@ -106,7 +106,7 @@ func stateName(s lessorv1.TaskState) string {
 	return strings.TrimPrefix(s.String(), "TASK_STATE_")
 }
 
-// changed is the answer to a command on a task. A wrong state is an answer, too.
+// changed returns the answer to a command on a task. A refusal for its state is an answer, too.
 func changed(t *lessorv1.Task, err error) (answer, error) {
 	if status.Code(err) == codes.FailedPrecondition {
 		return answer{Refused: codes.FailedPrecondition.String()}, nil
@@ -117,7 +117,7 @@ func changed(t *lessorv1.Task, err error) (answer, error) {
 	return answer{State: stateName(t.GetState())}, nil
 }
 
-// verdict is what the answers to everything that a worker says have in common.
+// verdict is what the answers to all calls about a lease have in common.
 type verdict interface {
 	GetVerdict() lessorv1.Verdict
 	GetReason() lessorv1.Reason
@@ -159,7 +159,7 @@ func (w *caller) say(ctx context.Context, c lessorv1.WorkerServiceClient, o *op,
 		}
 		return said(c.Fail(ctx, &lessorv1.FailRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt, Error: e}))
 	case release:
-		o.Content = "" // a release is like any other: V13 does not look at its reason
+		o.Content = "" // two releases are always the same report, since V13 does not compare the reason
 		return said(c.Release(ctx, &lessorv1.ReleaseRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
 	}
 	return answer{}, fmt.Errorf("no call %q", o.Kind)

@@ -19,15 +19,15 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// The test binary is also a client process: these variables make it one. It reads from its standard input where the coordinator
-// listens, a line for each start, and prints each call.
+// With these environment variables the test binary runs as a client process. It reads from its standard input where the coordinator listens, one line
+// for each start, and prints each call that it makes.
 const (
 	clientName  = "LESSOR_LINEAR_CLIENT"
 	clientSeed  = "LESSOR_LINEAR_SEED"
 	clientCalls = "LESSOR_LINEAR_CALLS"
 )
 
-// callersEach is how many workers a client process is. They share what they know, so that several report the same lease.
+// callersEach is how many workers one client process runs. They share what they know, so that several of them report under the same lease.
 const callersEach = 3
 
 // client is a client process.
@@ -42,7 +42,7 @@ type client struct {
 // line is the connection to one process of the coordinator.
 type line struct {
 	conn *grpc.ClientConn
-	next chan struct{} // closed when there is a newer one
+	next chan struct{} // closed when there is a newer line
 }
 
 // beClient runs the client process.
@@ -64,7 +64,7 @@ func beClient(name string) int {
 	return 0
 }
 
-// connect follows the coordinator from start to start.
+// connect makes a new connection for each start of the coordinator.
 func (c *client) connect(first chan<- struct{}) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		conn, err := worker.Dial(lines.Text())
@@ -80,7 +80,7 @@ func (c *client) connect(first chan<- struct{}) {
 	}
 }
 
-// print prints a call in one write, so that a line that can be read was written whole.
+// print prints a call in one write, so that each line is written as a whole.
 func (c *client) print(o *op) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -103,7 +103,7 @@ type caller struct {
 	rand *rand.Rand
 }
 
-// work makes calls until the process has made enough.
+// work makes calls until the process has made enough of them.
 func (w *caller) work() {
 	for w.left.Add(-1) >= 0 {
 		w.pause()
@@ -114,7 +114,7 @@ func (w *caller) work() {
 	}
 }
 
-// await waits for the next start of the coordinator: until then there would be nothing but open calls.
+// await waits for the next start of the coordinator: until then all calls would stay without an answer.
 func (w *caller) await(next <-chan struct{}) {
 	select {
 	case <-next:
@@ -123,7 +123,7 @@ func (w *caller) await(next <-chan struct{}) {
 	}
 }
 
-// pause is short, or longer than a lease lives without a heartbeat.
+// pause waits a moment; now and then longer than a lease lives without a heartbeat.
 func (w *caller) pause() {
 	d := time.Duration(w.rand.IntN(2000)) * time.Microsecond
 	if w.rand.IntN(25) == 0 {
@@ -132,7 +132,7 @@ func (w *caller) pause() {
 	time.Sleep(d)
 }
 
-// step makes one call on something that the process knows.
+// step makes one call about something that the process knows.
 func (w *caller) step(conn *grpc.ClientConn) (answered bool) {
 	o := &op{Kind: w.draw(), Worker: w.name, Return: forever}
 	id, held := w.known.pick(w.rand, o)
@@ -149,7 +149,7 @@ func (w *caller) step(conn *grpc.ClientConn) (answered bool) {
 	return err == nil
 }
 
-// shares are how often each call is made, in a hundred.
+// shares says how many of a hundred calls are of each kind.
 var shares = []struct {
 	kind kind
 	n    int
@@ -157,7 +157,7 @@ var shares = []struct {
 	{submit, 4}, {lease, 14}, {start, 14}, {heartbeat, 14}, {complete, 8}, {fail, 9}, {release, 7}, {cancel, 5}, {retry, 8}, {get, 17},
 }
 
-// draw draws a call that the process knows enough for.
+// draw returns a random kind of call for which the process knows enough.
 func (w *caller) draw() kind {
 	n := w.rand.IntN(100)
 	for _, s := range shares {

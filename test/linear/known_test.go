@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// known is what a client process knows: the newest of its tasks and leases, few, so that calls meet.
+// known is what a client process knows: a few of its newest tasks and leases. They are few, so that calls of different workers meet.
 type known struct {
 	mu     sync.Mutex
 	tasks  []knownTask
@@ -25,13 +25,13 @@ type heldLease struct {
 	attempt uint32
 }
 
-// How many are remembered.
+// How many tasks and leases are remembered.
 const (
 	knownTasks  = 3
 	knownLeases = 5
 )
 
-// or turns a call into a submit or a lease for which nothing is known yet.
+// or returns want, or a submit or a lease if nothing is known yet that want could be about.
 func (k *known) or(want kind) kind {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func onLease(k kind) bool {
 	return false
 }
 
-// pick chooses what a call is about, and what a report says.
+// pick chooses what a call is about, and the content of a report.
 func (k *known) pick(r *rand.Rand, o *op) (id, held string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +75,7 @@ func (k *known) pick(r *rand.Rand, o *op) (id, held string) {
 	return t.id, ""
 }
 
-// name is new, or that of the last submit: it may be repeated (T1).
+// name returns a new name, or again that of the last submit, which may be repeated (T1).
 func (k *known) name(r *rand.Rand) string {
 	if k.made == 0 || r.IntN(3) > 0 {
 		k.made++
@@ -83,7 +83,7 @@ func (k *known) name(r *rand.Rand) string {
 	return fmt.Sprintf("%s-%d", os.Getenv(clientName), k.made)
 }
 
-// newest takes the last one half of the time.
+// newest returns the last one half of the time, else any of them.
 func newest[T any](r *rand.Rand, all []T) T {
 	if r.IntN(2) == 0 {
 		return all[len(all)-1]
@@ -109,5 +109,5 @@ func (k *known) addLease(l heldLease) {
 	k.leases = keep(append(k.leases, l), knownLeases)
 }
 
-// keep keeps the last n.
+// keep returns the last n.
 func keep[T any](all []T, n int) []T { return all[max(0, len(all)-n):] }

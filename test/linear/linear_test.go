@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// TestHistories: what client processes were told of a task has an order in which the contract would have told it (A1-A5, A10, V4, V5, V9,
-// V10, V12, T7), and no task is lost (A6).
+// TestHistories: for the calls about each task there is an order in which the contract would have given the answers that the clients got (A1-A5, A10,
+// V4, V5, V9, V10, V12, T7), and no acknowledged task is lost (A6).
 func TestHistories(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -68,7 +68,7 @@ func TestHistories(t *testing.T) {
 	requireAnswers(t, counts)
 }
 
-// requireAnswers fails the test if the clients did not contend enough to be told everything.
+// requireAnswers fails the test if the clients did not compete enough to get every kind of answer.
 func requireAnswers(t *testing.T, counts map[string]int) {
 	t.Helper()
 	for _, want := range []string{
@@ -81,22 +81,22 @@ func requireAnswers(t *testing.T, counts map[string]int) {
 	}
 }
 
-// history is one coordinator, from its first start to the last look at it.
+// history is one coordinator and its clients, from the first start to the last read.
 type history struct {
 	t      *testing.T
 	c      *harness.Coordinator
 	seed   uint64
 	kills  int
-	counts map[string]int // answers of all histories
-	states map[string]int // tasks of all histories, as they are in the end
+	counts map[string]int // counts of answers, over all histories
+	states map[string]int // final states of tasks, over all histories
 
 	mu     sync.Mutex
 	ops    []*op
 	truths map[string]*truth
-	untold int // tasks that cannot be checked, because entries of their history were dropped
+	untold int // tasks that are not checked, because their stored history has dropped entries
 }
 
-// record lets the clients work, and kills the coordinator meanwhile.
+// record runs the clients, and kills the coordinator meanwhile.
 func (h *history) record() {
 	h.t.Helper()
 	h.c.Start()
@@ -184,7 +184,7 @@ func (h *history) await(calls <-chan struct{}, n int) {
 	}
 }
 
-// read reads every task that there is.
+// read reads all tasks.
 func (h *history) read() {
 	h.t.Helper()
 	ctx, stop := context.WithTimeout(h.t.Context(), harness.Patience)
@@ -211,7 +211,8 @@ func (h *history) read() {
 	}
 }
 
-// check looks for an order of the operations of each task, and that it finds none once they are spoiled.
+// check looks for an order of the operations of each task. In histories without kills it also checks that it finds none after one answer is
+// falsified.
 func (h *history) check() (longest time.Duration) {
 	h.t.Helper()
 	calls, openLeases := map[string][]*op{}, []*op{}
@@ -224,7 +225,7 @@ func (h *history) check() (longest time.Duration) {
 	}
 	slices.SortFunc(openLeases, func(a, b *op) int { return int(a.Call - b.Call) })
 	for name, t := range h.truths {
-		if t.task.GetHistoryDropped() > 0 { // clients that get no processor lose so many leases that a task has more than it can tell (T10)
+		if t.task.GetHistoryDropped() > 0 { // on a machine without free processors, a task may lose more leases than its history can hold (T10)
 			h.untold++
 			continue
 		}
@@ -242,7 +243,7 @@ func (h *history) check() (longest time.Duration) {
 	return longest
 }
 
-// search gives up after a while; that counts as a failure.
+// search looks for an order. If that takes too long, the test fails.
 func search(all []*op) porcupine.CheckResult {
 	operations := make([]porcupine.Operation, len(all))
 	for i, o := range all {
@@ -260,7 +261,7 @@ func show(all []*op) string {
 	return b.String()
 }
 
-// balance compares the acknowledged submits with the tasks that are there: each is in one state.
+// balance checks that each acknowledged task is there, and that each task was submitted.
 func (h *history) balance() {
 	h.t.Helper()
 	asked, told := map[string]bool{}, map[string]bool{}

@@ -4,13 +4,13 @@ package linear
 
 import "github.com/anishathalye/porcupine"
 
-// Numbers of the specs that the clients submit.
+// Limits in the specs that the clients submit.
 const (
 	maxAttempts = 3 // T5: failures
 	maxUnacked  = 6 // W5
 )
 
-// States of the model; SCHEDULED and READY differ by time alone.
+// States of the model. waiting is READY or SCHEDULED, which differ only by time.
 const (
 	waiting    = "WAITING"
 	leased     = "LEASED"
@@ -25,19 +25,19 @@ const (
 type task struct {
 	exists   bool
 	state    string
-	attempt  uint32 // newest grant
+	attempt  uint32 // of the newest grant
 	token    uint64
-	started  bool   // the live lease
-	acked    bool   // the live lease, by start or heartbeat
+	started  bool   // the live lease was started
+	acked    bool   // the live lease was acknowledged, by a Start or Heartbeat
 	cause    string // why the newest lease ended without a report
 	failures int
 	unacked  int
 	output   string
-	// What was committed under each lease, by attempt: the report and the state that was told.
+	// The COMMITTED report of each lease, by attempt, with the state in its answer.
 	reports [maxGrants]report
 }
 
-// maxGrants is more than the calls of a history are enough for.
+// maxGrants is more than the calls of one history can lead to.
 const maxGrants = 48
 
 type report struct{ content, state string }
@@ -51,7 +51,7 @@ var model = porcupine.Model{
 	},
 }
 
-// apply does what is asked and returns the answer that the contract wants. What is not legal cannot happen in this state.
+// apply does what the operation asks, and returns the answer that the contract requires. legal is false if the operation cannot happen in this state.
 func (t *task) apply(o *op) (a answer, legal bool) {
 	switch o.Kind {
 	case submit:
@@ -71,7 +71,7 @@ func (t *task) apply(o *op) (a answer, legal bool) {
 	}
 }
 
-// submit is idempotent on its key (T1).
+// submit is idempotent on the key (T1).
 func (t *task) submit() answer {
 	created := !t.exists
 	if created {
@@ -80,7 +80,7 @@ func (t *task) submit() answer {
 	return answer{Created: created}
 }
 
-// grant is of a task that waits, raises the attempt by one and the fencing token by some (A1, A2).
+// grant needs a task that waits. It raises the attempt by one, and the fencing token (A1, A2).
 func (t *task) grant(o *op) bool {
 	if t.state != waiting || o.Attempt != t.attempt+1 || o.Token != 0 && o.Token <= t.token {
 		return false
@@ -92,7 +92,7 @@ func (t *task) grant(o *op) bool {
 
 func (t *task) live() bool { return t.state == leased || t.state == running || t.state == cancelling }
 
-// end is of a live lease, for good (A4).
+// end ends a live lease for good (A4).
 func (t *task) end(o *op) bool {
 	if !t.live() || o.Attempt != t.attempt {
 		return false
@@ -117,7 +117,7 @@ func (t *task) end(o *op) bool {
 	return true
 }
 
-// say judges in the order of the table of verdicts.
+// say judges a call about a lease, in the order of the table of verdicts.
 func (t *task) say(o *op) answer {
 	outcome := o.Kind != start && o.Kind != heartbeat
 	done := t.reports[o.Attempt]
@@ -144,10 +144,10 @@ func (t *task) say(o *op) answer {
 	}
 }
 
-// key tells reports apart (V13).
+// key is the same for two reports that are the same (V13).
 func (o *op) key() string { return string(o.Kind) + " " + o.Content }
 
-// renew makes the task RUNNING by a start, not by a heartbeat (V19).
+// renew handles a Start or Heartbeat under a live lease. Only a Start makes the task RUNNING (V19).
 func (t *task) renew(o *op) {
 	t.acked = true
 	if o.Kind == start {
@@ -174,7 +174,7 @@ func (t *task) report(o *op) {
 	t.reports[o.Attempt] = report{content: o.key(), state: t.state}
 }
 
-// countFailure spends from the budget of failures (T4, T5).
+// countFailure counts a failure, and decides whether it is retried (T4, T5).
 func (t *task) countFailure(o *op) {
 	t.failures++
 	t.state = waiting
@@ -183,7 +183,7 @@ func (t *task) countFailure(o *op) {
 	}
 }
 
-// cancel ends at once what is not leased; cancelling again gives the same answer (T7).
+// cancel ends a task at once if nobody holds it; a repeated cancel gets the same answer (T7).
 func (t *task) cancel() answer {
 	switch {
 	case t.live():
@@ -196,7 +196,7 @@ func (t *task) cancel() answer {
 	return answer{State: t.state}
 }
 
-// retry opens a new round of what ended without a result: budgets begin again, attempts go on (T9).
+// retry opens a new round of a task that ended without a result: the budgets begin anew, the attempts go on (T9).
 func (t *task) retry() answer {
 	if t.state != failed && t.state != cancelled {
 		return answer{Refused: "FailedPrecondition"}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what a call asks; granted and ended are what the coordinator does by itself or for a worker.
+// kind is the kind of a call. granted and ended are not calls, but what the coordinator does.
 type kind string
 
 const (
@@ -30,23 +30,23 @@ const (
 // op is one call, as a client process prints it.
 type op struct {
 	Kind    kind
-	Worker  string // who called
-	Task    string // idempotency key of the task, which is known before its id
-	Attempt uint32 `json:",omitempty"` // of the lease in use or granted
-	Token   uint64 `json:",omitempty"` // fencing token of a grant; 0: nobody was told
-	Content string `json:",omitempty"` // of a report: equal content is an equal report; of ended: the cause
+	Worker  string // who made the call
+	Task    string // the idempotency key of the task, because its id is not known before its submit is answered
+	Attempt uint32 `json:",omitempty"` // of the lease in use, or granted
+	Token   uint64 `json:",omitempty"` // fencing token of a grant; 0 if nobody was told
+	Content string `json:",omitempty"` // of a report (equal content is an equal report); of ended: the cause
 	Call    int64
-	Return  int64 // forever: no answer came
+	Return  int64 // forever if there was no answer
 	Answer  answer
 }
 
-// answer is what of an answer is compared.
+// answer is what the check compares of an answer.
 type answer struct {
-	Refused      string `json:",omitempty"` // status code other than OK
+	Refused      string `json:",omitempty"` // the status code, if it is not OK
 	Verdict      string `json:",omitempty"`
 	Reason       string `json:",omitempty"`
-	State        string `json:",omitempty"` // READY and SCHEDULED are both waiting
-	Superseding  uint32 `json:",omitempty"` // current attempt told with SUPERSEDED
+	State        string `json:",omitempty"` // waiting for READY and SCHEDULED
+	Superseding  uint32 `json:",omitempty"` // current_attempt of SUPERSEDED
 	Replayed     bool   `json:",omitempty"`
 	ShouldCancel bool   `json:",omitempty"`
 	Created      bool   `json:",omitempty"`
@@ -54,7 +54,7 @@ type answer struct {
 	Output       string `json:",omitempty"` // of a read task
 }
 
-// forever is when a call returned that never did.
+// forever is the Return of a call without an answer.
 const forever = math.MaxInt64
 
 func (o *op) open() bool { return o.Return == forever }
@@ -67,7 +67,7 @@ func (o *op) String() string {
 	return fmt.Sprintf("[%d, %s] %s %s attempt %d token %d %q: %+v", o.Call, end, o.Worker, o.Kind, o.Attempt, o.Token, o.Content, o.Answer)
 }
 
-// now reads the one clock that all processes of a machine share and that never jumps.
+// now reads the monotonic clock, which all processes of a machine share.
 func now() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// spoil changes one answer of a good history to what a broken coordinator would have said, and fails the test if the check does not
-// notice: it has no value where it finds an order for everything. The history has no open calls, which could make a lie true.
+// spoil checks that search can fail: it falsifies one answer of a good history to what a broken coordinator would have said, and expects that search
+// finds no order. The history must have no calls without an answer, because such a call could explain a false answer.
 func spoil(t *testing.T, good []*op) {
 	t.Helper()
 	for name, lie := range lies {

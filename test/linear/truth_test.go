@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// truth is a task as it is stored in the end, and the read that showed it.
+// truth is a task as the coordinator has it at the end, and the read that returned it.
 type truth struct {
 	task *lessorv1.Task
 	read op
@@ -24,8 +24,8 @@ func (t *truth) has(what lessorv1.HistoryEventType, attempt uint32) bool {
 	return false
 }
 
-// history makes the whole history of a task of the calls about it: what cannot have happened is left out, and what the coordinator did
-// by itself is added.
+// history makes the complete history of a task from the calls about it: calls that have not happened are left out, and what the coordinator did by
+// itself is added.
 func (t *truth) history(calls, openLeases []*op) []*op {
 	var all []*op
 	for _, o := range calls {
@@ -38,7 +38,7 @@ func (t *truth) history(calls, openLeases []*op) []*op {
 	return append(all, &t.read)
 }
 
-// mayHaveHappened looks for the trace that an open call would have left.
+// mayHaveHappened looks in the stored history for the trace that a call without an answer would have left.
 func (t *truth) mayHaveHappened(o *op) bool {
 	switch o.Kind {
 	case submit:
@@ -62,8 +62,8 @@ func (t *truth) mayHaveHappened(o *op) bool {
 	return false
 }
 
-// untold are grants that happened and were told to nobody: by an open call of the worker that they were made to. One without such a call
-// stays away, so that nothing explains what came after it.
+// untold returns the grants that happened but were told to nobody: each was the answer to a Lease call of its worker that got none. If there is no
+// such call, the grant is left out, and the search fails for want of an explanation.
 func (t *truth) untold(calls, openLeases []*op) (grants []*op) {
 	told := map[uint32]bool{}
 	for _, o := range calls {
@@ -75,7 +75,7 @@ func (t *truth) untold(calls, openLeases []*op) (grants []*op) {
 		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED || told[e.GetAttempt()] {
 			continue
 		}
-		for _, o := range openLeases { // in the order of their calls
+		for _, o := range openLeases { // ordered by the times of the calls
 			if o.Worker == e.GetActor() {
 				grants = append(grants, &op{
 					Kind: granted, Worker: o.Worker, Task: t.read.Task, Attempt: e.GetAttempt(), Call: o.Call, Return: t.read.Return,
@@ -87,7 +87,7 @@ func (t *truth) untold(calls, openLeases []*op) (grants []*op) {
 	return grants
 }
 
-// ends are those of leases that nobody reported, by the hand of time. The one made by a late Start is not among them: it is a call.
+// ends returns the ends of leases without a report, as operations. An end by a late Start is left out, since that is a call.
 func (t *truth) ends(all []*op) (ends []*op) {
 	for _, e := range t.task.GetHistory() {
 		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED || e.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED {
@@ -102,7 +102,8 @@ func (t *truth) ends(all []*op) (ends []*op) {
 	return ends
 }
 
-// earliest is when a lease can have ended: at its grant, and where it expired, a whole TTL after the last question that renewed it (A3).
+// earliest returns the earliest moment at which the lease can have ended: when it was granted, or, if it expired, one TTL after the last call that
+// renewed it (A3).
 func earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
 	after := time.Duration(0)
 	if e.GetReason() == lessorv1.Reason_REASON_LEASE_EXPIRED {
@@ -116,8 +117,8 @@ func earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
 	return at
 }
 
-// renews reports whether the caller knows that the lease lives for a TTL from its call on. A grant that nobody was told of does not count: the
-// call may be older than the lease by far, but never younger.
+// renews reports whether the lease is known to live for one TTL from the time of this call on. A grant that nobody was told counts, too: its call may
+// be much older than the lease, but not younger.
 func (o *op) renews() bool {
 	switch o.Kind {
 	case granted:

@@ -13,23 +13,23 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// answer is what came back.
+// answer is what a cell was answered.
 type answer struct {
-	text    string   // all of it, in a form that can be compared
-	gist    []string // in a few words
-	code    string   // of an error
-	refusal string   // status and code, and what is wrong with the credential where it says so
-	drawn   []string // names by chance
+	text    string   // the whole answer, in a form that can be compared
+	gist    []string // a summary in a few words
+	code    string   // the code of an error
+	refusal string   // status, code, and what is wrong with the credential if the answer says that
+	drawn   []string // random values in it
 }
 
-// hear adds a message.
+// hear adds a message to the answer.
 func (a *answer) hear(m proto.Message) {
 	a.gist = append(a.gist, gistOf(m.ProtoReflect())...)
 	a.text += plainText(m) + "\n"
 	a.drawn = drawn(m.ProtoReflect(), a.drawn)
 }
 
-// end adds how a call ended; an error that is nil is the end of it in order.
+// end adds how the call ended; a nil error means OK.
 func (a *answer) end(err error) {
 	if err == nil {
 		a.gist = slices.Insert(a.gist, 0, "OK")
@@ -41,7 +41,7 @@ func (a *answer) end(err error) {
 	a.text += plainText(status.Convert(err).Proto()) + "\n"
 }
 
-// infoOf is the ErrorInfo of a status; nil where it has none.
+// infoOf returns the ErrorInfo of a status; nil if it has none.
 func infoOf(err error) *errdetails.ErrorInfo {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
@@ -51,12 +51,12 @@ func infoOf(err error) *errdetails.ErrorInfo {
 	return nil
 }
 
-// plainText is a message as text. Package prototext varies its white space on purpose.
+// plainText returns a message as text. Package prototext varies its white space on purpose, so it is made uniform.
 func plainText(m proto.Message) string {
 	return strings.Join(strings.Fields(prototext.MarshalOptions{Multiline: true}.Format(m)), " ")
 }
 
-// gistOf says what is most telling in an answer: the verdict, how many of what there are, what was done.
+// gistOf summarizes an answer: the verdict, numbers of items, what was done.
 func gistOf(m protoreflect.Message) (words []string) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -81,7 +81,7 @@ func gistOf(m protoreflect.Message) (words []string) {
 	return words
 }
 
-// lastWord is the value of an enum without its prefix, or a text.
+// lastWord returns a text as it is, and an enum's name without its prefix.
 func lastWord(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	if f.Enum() == nil {
 		return v.String()
@@ -90,7 +90,7 @@ func lastWord(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return strings.TrimPrefix(strings.TrimPrefix(name, "VERDICT_"), "REASON_")
 }
 
-// drawnByChance are the fields of answers whose values differ each time, if they are new.
+// drawnByChance lists the fields of answers that have a random value when they are new.
 var drawnByChance = map[protoreflect.Name]bool{
 	"lease_id": true, "session_id": true, "session_token": true, "token": true, "token_id": true, "key_id": true, "task_token": true,
 }

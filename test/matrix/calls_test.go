@@ -21,7 +21,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// callRow declares a call: who may make it, and a good request.
+// callRow declares who may make a call, with a good request. For fleeting see place.
 type callRow struct {
 	roles    auth.Role
 	whole    func(n names) proto.Message
@@ -94,7 +94,7 @@ var calls = map[string]callRow{
 		return &lessorv1.KickWorkerRequest{WorkerId: n["worker"], Requeue: true}
 	}},
 	"ListAuditEvents": {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
-	"Backup":          {roles: auth.Nobody, whole: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant owns the house
+	"Backup":          {roles: auth.Nobody, whole: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
 	"GetStatus":       {roles: auth.Everybody, whole: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
 
 	"CreateToken": {roles: operating, whole: func(names) proto.Message {
@@ -106,7 +106,7 @@ var calls = map[string]callRow{
 	"ListKeys":    {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListKeysRequest{} }},
 }
 
-// complete reports the leased task of a tenant.
+// complete reports the leased task of a tenant as completed.
 func complete(n names) *lessorv1.CompleteRequest {
 	return &lessorv1.CompleteRequest{
 		TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Output: []byte(outputMark),
@@ -115,7 +115,7 @@ func complete(n names) *lessorv1.CompleteRequest {
 }
 
 func fail(n names) *lessorv1.FailRequest {
-	final := &lessorv1.TaskError{Message: outputMark, Retryable: proto.Bool(false)} // the time of a retry would be drawn by chance
+	final := &lessorv1.TaskError{Message: outputMark, Retryable: proto.Bool(false)} // not retryable, because the time of a retry would be random
 	return &lessorv1.FailRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Error: final}
 }
 
@@ -123,13 +123,13 @@ func release(n names) *lessorv1.ReleaseRequest {
 	return &lessorv1.ReleaseRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"]}
 }
 
-// gRPC's own services: health is for everybody, reflection for everybody with a credential.
+// The services of gRPC itself: health is for everybody, reflection for everybody with a credential.
 const (
 	healthService     = "grpc.health.v1"
 	reflectionService = "grpc.reflection."
 )
 
-// callPlaces are all calls of the protos that the coordinator serves.
+// callPlaces returns a place for each call that the protos declare, except Session.
 func callPlaces(t *testing.T) (places []*place) {
 	t.Helper()
 	used := map[string]bool{}
@@ -162,9 +162,9 @@ func callPlaces(t *testing.T) (places []*place) {
 	return places
 }
 
-// methods are those of all services, in the order of their names.
+// methods returns the methods of all services, ordered by name.
 func methods() (all []protoreflect.MethodDescriptor) {
-	_ = healthv1.Health_ServiceDesc // of a package that is in the registry, as those of the coordinator are
+	_ = healthv1.Health_ServiceDesc // a reference, so that the health service is linked and in the registry, as in the coordinator
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			for j := range f.Services().Get(i).Methods().Len() {
@@ -182,12 +182,12 @@ func methods() (all []protoreflect.MethodDescriptor) {
 func newMessage(d protoreflect.MessageDescriptor) proto.Message {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {
-		panic(err) // the registry has the file, so it has the type
+		panic(err) // cannot happen: the registry has the file, so it has the type
 	}
 	return kind.New().Interface()
 }
 
-// call makes a call of any kind with one message, and hears all that comes before time has to pass.
+// call makes a call of any kind with one message, and collects all answers that come before fake time has to pass.
 func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Message) (a answer) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.with(c.headers))
@@ -200,7 +200,7 @@ func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Me
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = stream.SendMsg(req) // what has become of it, RecvMsg tells
+		_ = stream.SendMsg(req) // RecvMsg returns the error of a failed call
 		_ = stream.CloseSend()
 		for {
 			res := newMessage(m.Output())

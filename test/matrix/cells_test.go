@@ -16,7 +16,7 @@ const (
 	codeForbidden = "E.AUTH.FORBIDDEN"
 )
 
-// say says what a cell has to say.
+// say sends the request of a cell. said has the names in it; see cell.request.
 func (h *house) say(c cell) (a answer, said map[string]kind) {
 	h.t.Helper()
 	r, said := c.request(h.parties)
@@ -29,10 +29,10 @@ func (h *house) say(c cell) (a answer, said map[string]kind) {
 	return a, said
 }
 
-// longestID is that of a session. What is longer and drawn by chance is a lease id or a token, and no log has it.
+// longestID is the length of a session id. A random value that is longer is a lease id or a token, which no log may have.
 const longestID = 30
 
-// refused checks a cell that must be refused: in words that have nothing to do with the request, and without any effect.
+// refused checks a cell that must be refused: the answer must not depend on the request, and nothing may change.
 func (h *house) refused(c cell) {
 	h.t.Helper()
 	a, _ := h.say(c)
@@ -48,7 +48,7 @@ func (h *house) refused(c cell) {
 	h.accuse(c, code)
 }
 
-// refusal is how a cell must be refused.
+// refusal returns how the cell must be refused.
 func (c cell) refusal() (code, whole string) {
 	name, status, code := "PERMISSION_DENIED", http.StatusForbidden, codeForbidden
 	if c.problem != "" {
@@ -60,7 +60,8 @@ func (c cell) refusal() (code, whole string) {
 	return code, strings.TrimSpace(name + " " + code + " " + string(c.problem))
 }
 
-// accuse checks what a refusal has left behind: nothing but an entry in the audit of whom the credential belongs to, the first time.
+// accuse checks that a refusal changed nothing, except for the audit: it has one entry for each credential whose owner is known, made at its first
+// refusal.
 func (h *house) accuse(c cell, code string) {
 	h.t.Helper()
 	left := h.effects()
@@ -82,17 +83,17 @@ func (h *house) accuse(c cell, code string) {
 	}
 }
 
-// outcome is what a good cell comes to.
+// outcome is the result of a good cell.
 type outcome struct {
 	gist string // the answer in short, and what has changed
-	text string // the answer as it is compared
+	text string // the whole answer, in a form that can be compared
 }
 
-// answered asks a cell that must be answered, and checks that nothing of the other tenant is in the answer, or has changed.
+// answered asks a cell that must be answered, and checks that the answer has nothing of the other tenant, and that nothing of it has changed.
 func (h *house) answered(c cell) outcome {
 	h.t.Helper()
 	a, said := h.say(c)
-	if a.code == codeForbidden && c.declarer != holder { // which has words of its own for a token of another task
+	if a.code == codeForbidden && c.declarer != holder { // a task token for another task is refused with this code, too
 		h.t.Errorf("%v: %s", c, a.text)
 	}
 	stranger := map[string]string{acme: evil, evil: acme}[c.tenant]
@@ -118,7 +119,7 @@ func (h *house) answered(c cell) outcome {
 	return outcome{strings.Join(gist, "; "), h.comparable(a, said)}
 }
 
-// comparable is an answer without what may differ: the names that were said, and those that are drawn by chance in each house anew.
+// comparable returns an answer without what may differ: the names that the request had, and random values.
 func (h *house) comparable(a answer, said map[string]kind) string {
 	drawn := map[string]kind{}
 	for _, name := range a.drawn {
@@ -127,7 +128,7 @@ func (h *house) comparable(a answer, said map[string]kind) string {
 	return without(without(a.text, said), drawn)
 }
 
-// whose says of whom and what a name is.
+// whose returns the tenant and the kind of a name; "new" if no tenant had it.
 func (h *house) whose(name string) kind {
 	for _, tenant := range []string{acme, evil} {
 		for k, known := range h.parties[tenant] {
@@ -139,7 +140,7 @@ func (h *house) whose(name string) kind {
 	return "new"
 }
 
-// without is a text with names replaced by what they name, the longer ones first.
+// without replaces names in a text by what they name, the longer ones first.
 func without(text string, said map[string]kind) string {
 	order := slices.SortedFunc(maps.Keys(said), func(a, b string) int {
 		if d := len(b) - len(a); d != 0 {
@@ -152,14 +153,14 @@ func without(text string, said map[string]kind) string {
 		case canTell(name):
 			text = strings.ReplaceAll(text, name, whole)
 		case name != "":
-			alone := regexp.MustCompile(`(^|[^-\w])` + name + `($|[^-\w])`) // not the end of a token, which may be -4 by chance
+			alone := regexp.MustCompile(`(^|[^-\w])` + name + `($|[^-\w])`) // not part of a token, which may end in -4 by chance
 			text = alone.ReplaceAllString(text, "${1}"+whole+"${2}")
 		}
 	}
 	return text
 }
 
-// leaked is one of somebody's names that is in a text and was not said.
+// leaked returns a name of the given ones that is in the text although the request did not have it; empty if there is none.
 func leaked(text string, of names, said map[string]kind) string {
 	text = without(text, said)
 	for _, name := range of {
@@ -170,10 +171,10 @@ func leaked(text string, of names, said map[string]kind) string {
 	return ""
 }
 
-// canTell leaves out the short numbers, which may stand for anything.
+// canTell is false for short numbers, which may be anything.
 func canTell(name string) bool { return len(name) >= len(acme) }
 
-// A short number is replaced where it stands alone, and not in a name that was drawn by chance.
+// A short number is replaced only where it stands alone, not inside a random value.
 func TestWithout(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"after":4}`: `{"after":<sequence>}`, "4": "<sequence>", "1-4": "1-4", `"lst_AQAA-4"`: `"lst_AQAA-4"`, "4-x": "4-x", "14": "14",

@@ -15,18 +15,18 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// credential is what a cell comes with.
+// credential is what the request of a cell authenticates with.
 type credential struct {
 	name    string
-	headers []string // authorization
-	tenant  string   // of a good one
+	headers []string // values of the authorization header
+	tenant  string   // tenant and role of a good one
 	role    auth.Role
-	problem auth.Problem // why it is refused; empty for a good one
-	owned   bool         // all the same the coordinator knows whose it is, and tells the owner by the audit
-	used    bool         // it is good at first, and ends while a stream uses it
+	problem auth.Problem // why it must be refused; empty for a good one
+	owned   bool         // it must be refused, but the coordinator knows its owner, and tells it by the audit
+	used    bool         // it is good at first, and becomes bad while a stream uses it
 }
 
-// Names of credentials that are looked for.
+// Names of credentials that other code refers to.
 const (
 	operator = "operator"
 	stranger = "another tenant's"
@@ -37,8 +37,7 @@ var roles = []auth.Role{auth.Worker, auth.Producer, auth.Operator, auth.Viewer}
 
 func bearer(token string) []string { return []string{"Bearer " + token} }
 
-// credentials are all that places are tried with but task tokens. Good ones of each role are among them, which are of a wrong role for some
-// places.
+// credentials returns all credentials except task tokens. Each role has a good one, which is of a wrong role for some places.
 func (e *estate) credentials() []credential {
 	all := []credential{
 		{name: "none", problem: auth.Missing},
@@ -60,13 +59,13 @@ func (e *estate) credentials() []credential {
 	return all
 }
 
-// ending are credentials of streams.
+// ending lists credentials that become bad while a stream uses them.
 var ending = []credential{
 	{name: "expired while it is used", problem: auth.Expired, used: true},
 	{name: "revoked while it is used", problem: auth.Revoked, used: true},
 }
 
-// mortal makes a credential that ends while it is used, and returns what ends it.
+// mortal creates such a credential; end makes it bad.
 func (h *house) mortal(c credential) (alive credential, end func()) {
 	h.t.Helper()
 	h.aged = true
@@ -85,11 +84,11 @@ func (h *house) mortal(c credential) (alive credential, end func()) {
 			must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(h.t)
 		}
 		synctest.Wait()
-		h.effects() // of that
+		h.effects() // takes the changes of this out of the account
 	}
 }
 
-// issue makes a token without a coordinator.
+// issue makes a token in the store, without a coordinator.
 func (e *estate) issue(t *testing.T, st store.Store, name string, r auth.Request) (id string) {
 	t.Helper()
 	audience := ""
@@ -101,7 +100,7 @@ func (e *estate) issue(t *testing.T, st store.Store, name string, r auth.Request
 	return made.GetInfo().GetTokenId()
 }
 
-// issueAll issues the good tokens of both tenants, and those that are bad from the beginning or will be in time.
+// issueAll issues the good tokens of both tenants, and tokens that are bad or will expire.
 func (e *estate) issueAll(t *testing.T, st store.Store) {
 	t.Helper()
 	for _, tenant := range []string{acme, evil} {
@@ -119,7 +118,7 @@ func (e *estate) issueAll(t *testing.T, st store.Store) {
 	e.tokens["forged"] = good[:strings.LastIndex(good, ".")] + other[strings.LastIndex(other, "."):]
 }
 
-// retire issues a token whose key is taken out of use. It comes before all others, which have a newer key.
+// retire issues a token whose key is then retired. It must come first: the others get a newer key.
 func (e *estate) retire(t *testing.T, st *memstore.Store) {
 	t.Helper()
 	e.issue(t, st, "retired", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
@@ -128,7 +127,7 @@ func (e *estate) retire(t *testing.T, st *memstore.Store) {
 	must(h.auth.RotateKey(h.as(e.tokens["retired"]), &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(0)}))(t)
 }
 
-// revoke issues a token and takes it back.
+// revoke issues a token and revokes it.
 func (e *estate) revoke(t *testing.T, h *house) {
 	t.Helper()
 	ctx := h.as(e.tokens["acme operator"])
@@ -137,7 +136,7 @@ func (e *estate) revoke(t *testing.T, h *house) {
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
 }
 
-// secretsOf are the parts of a token that are secret by themselves: all but the id of its key. Of a task token it is all.
+// secretsOf returns the secret parts of a token: everything except the id of its key. A task token is secret as a whole.
 func secretsOf(token string) []string {
 	if parts := strings.Split(token, "."); len(parts) > 1 {
 		return parts[1:]

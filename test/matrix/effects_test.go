@@ -10,17 +10,17 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// contents is what a store holds. What belongs to no tenant (the key of the leases, the clock) is left out, and so is the audit.
+// contents is what a store holds, without the audit and without what belongs to no tenant (the key of the leases, the clock).
 type contents map[record]string
 
-// record is where a value is kept, and whose it is.
+// record says which tenant a record belongs to, and where it is.
 type record struct {
 	tenant string
 	space  store.Keyspace
 	key    string
 }
 
-// contents reads the whole store.
+// contents reads the store.
 func (h *house) contents() contents {
 	h.t.Helper()
 	all := contents{}
@@ -49,27 +49,27 @@ func (h *house) contents() contents {
 	return all
 }
 
-// owner is the tenant whose record has a key.
+// owner returns the tenant to which the record with this key belongs.
 func owner(ks store.Keyspace, key []byte, owners map[uint32]string) string {
 	switch ks {
 	case store.Space, store.SigningKey, store.Token:
-		tenant, _, _ := store.ParseTenantKey(ks, key) // empty where it is damaged, and then nobody's
+		tenant, _, _ := store.ParseTenantKey(ks, key) // empty if the key is damaged; then it belongs to no tenant
 		return tenant
 	case store.Timer:
 		timer, _ := store.ParseTimerKey(key)
 		return owners[timer.Task.Space]
 	}
-	space, _, _ := store.ParseNameKey(ks, key) // what a task has begins with its space, too
+	space, _, _ := store.ParseNameKey(ks, key) // the keys of all records of a task begin with the number of its workspace, too
 	return owners[space]
 }
 
-// effects are what a cell has changed in the store.
+// effects is what a cell has changed in the store.
 type effects struct {
-	records map[string]string // by tenant: how many came, changed and went in each keyspace
-	entries []*records.Audit  // of the audit
+	records map[string]string // for each tenant: how many records were added, changed and deleted in each keyspace
+	entries []*records.Audit  // new entries of the audit
 }
 
-// effects is what has changed since it was asked for last.
+// effects returns what has changed since its last call.
 func (h *house) effects() effects {
 	h.t.Helper()
 	if h.commits == 0 {
@@ -81,7 +81,7 @@ func (h *house) effects() effects {
 	return effects{difference(before, h.kept), h.audited[len(audited):]}
 }
 
-// audit reads all entries, of acme first.
+// audit reads all entries of the audit, in the order of their times; of entries with the same time, acme's come first.
 func (h *house) audit() (all []*records.Audit) {
 	h.t.Helper()
 	for _, tenant := range []string{acme, evil} {
@@ -98,7 +98,7 @@ func (h *house) audit() (all []*records.Audit) {
 	return all
 }
 
-// difference counts records by tenant, in words.
+// difference counts the records of each tenant that were added (+), changed (~) and deleted (-).
 func difference(before, now contents) map[string]string {
 	type group struct {
 		tenant string
@@ -130,7 +130,7 @@ func difference(before, now contents) map[string]string {
 	return told
 }
 
-// entry checks an entry of the audit that a cell has left, and returns it in short, and whole: without what differs from house to house.
+// entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole without what differs from house to house.
 func (h *house) entry(c cell, a *records.Audit) (gist, text string) {
 	h.t.Helper()
 	tenant, subject := c.tenant, c.tenant+"-"+c.role.String()

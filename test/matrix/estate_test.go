@@ -15,25 +15,25 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// estate is what every house begins with: a store in which two tenants have the same things, and the credentials to come with.
+// estate is what every house begins with: a store in which two tenants have the same kinds of objects, and the credentials.
 type estate struct {
-	store   []byte // a snapshot
+	store   []byte // a snapshot of the store
 	parties map[string]names
-	tokens  map[string]string // good and bad ones, by the names that credentials_test.go gives them
-	secrets []string          // that no log may have
+	tokens  map[string]string // good and bad ones, by the names of credentials_test.go
+	secrets []string          // what no log may have
 }
 
-// Marks in what workers and producers say that is nobody else's business.
+// Marks in payloads, outputs and checkpoints. No log may have them.
 const (
 	payloadMark    = "payload-mark"
 	outputMark     = "output-mark"
 	checkpointMark = "checkpoint-mark"
 )
 
-// opening is when houses open, each at the same instant of fake time, long after the estate was made.
+// opening is the time after which each house opens, in fake time, so that all open at the same instant, long after the estate was made.
 const opening = time.Hour
 
-// newEstate fills a store over the API.
+// newEstate fills a store by calls of the API.
 func newEstate(t *testing.T) *estate {
 	t.Helper()
 	e := &estate{
@@ -50,11 +50,11 @@ func newEstate(t *testing.T) *estate {
 		for _, tenant := range []string{acme, evil} {
 			e.populate(t, h, tenant)
 		}
-		time.Sleep(tasktoken.Margin + time.Minute) // some task tokens end
+		time.Sleep(tasktoken.Margin + time.Minute) // until the first task tokens have expired
 		var kept bytes.Buffer
 		must(st.Snapshot(&kept))(t)
 		e.store = kept.Bytes()
-		// From now on, what is issued is not in the store of any house.
+		// What is issued from now on is not in the store of any house.
 		e.issue(t, e.copied(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
 	})
 	for _, token := range e.tokens {
@@ -63,13 +63,13 @@ func newEstate(t *testing.T) *estate {
 	return e
 }
 
-// copied is a store like that of the estate.
+// copied returns a new store with the content of the estate.
 func (e *estate) copied(t *testing.T) *memstore.Store {
 	t.Helper()
 	return must(memstore.Restore(bytes.NewReader(e.store)))(t)
 }
 
-// must returns what a call has returned, if it went well.
+// must returns the result of a call, and fails the test if there was an error.
 func must[M any](m M, err error) func(*testing.T) M {
 	return func(t *testing.T) M {
 		t.Helper()
@@ -80,7 +80,7 @@ func must[M any](m M, err error) func(*testing.T) M {
 	}
 }
 
-// spec of a task with all names of a tenant but the idempotency key, which would make it an old one.
+// spec returns a task with all names of a tenant, except for the idempotency key, with which the submit would return an existing task.
 func spec(n names) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: n["queue"], Type: n["type"], Payload: []byte(payloadMark), RunId: n["run"], TaskKey: n["node"], AssetId: n["asset"],
@@ -90,7 +90,7 @@ func spec(n names) *lessorv1.TaskSpec {
 	}
 }
 
-// pinnedSpec is one, too, of a task that is for the worker who has its resource and the others of its key.
+// pinnedSpec is like spec, for a task that is pinned to the worker with its resource and has an affinity key.
 func pinnedSpec(n names) *lessorv1.TaskSpec {
 	s := spec(n)
 	s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: n["resource"], WorkerId: n["worker"]}}
@@ -98,11 +98,10 @@ func pinnedSpec(n names) *lessorv1.TaskSpec {
 	return s
 }
 
-// aside is a queue of either tenant that no cell takes from.
+// aside is a queue of each tenant from which no cell leases.
 const aside = "aside"
 
-// populate gives a tenant one of everything: tasks that wait, one that is leased, one that is cancelled, one with a result that came too
-// late.
+// populate gives a tenant one object of each kind: tasks that wait, one that is leased, one that is cancelled, one with a late result.
 func (e *estate) populate(t *testing.T, h *house, tenant string) {
 	t.Helper()
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
@@ -150,7 +149,7 @@ func (e *estate) populate(t *testing.T, h *house, tenant string) {
 	e.pages(t, h, tenant)
 }
 
-// pages has a token for the next page of each list.
+// pages fills in a page token for each list.
 func (e *estate) pages(t *testing.T, h *house, tenant string) {
 	t.Helper()
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
@@ -165,7 +164,7 @@ func (e *estate) pages(t *testing.T, h *house, tenant string) {
 	}
 }
 
-// listTasks asks for a short page of the tasks that a tenant's names select.
+// listTasks asks for a page of one task, of those in the tenant's run.
 func listTasks(n names) *lessorv1.ListTasksRequest {
 	return &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}, PageSize: 1}
 }

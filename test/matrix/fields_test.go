@@ -10,29 +10,29 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// field of a request that names something.
+// field is a field of a request that names something.
 type field struct {
 	path []string
 	kind kind
 }
 
-// everything stands for all fields of a request together.
+// everything stands for all fields of a request at once.
 var everything = field{path: []string{"everything"}}
 
 func (f field) String() string { return strings.Join(f.path, ".") }
 
-// request is what a cell says. Each is used once.
+// request is what a cell sends. Each is used once.
 type request interface {
-	// set gives the field at a path a value; empty takes it away.
+	// set gives the field at a path a value; an empty value clears it.
 	set(path []string, value string)
 }
 
-// message is a request in protobuf.
+// message is a protobuf request.
 type message struct{ proto.Message }
 
 func (m message) set(path []string, value string) { setAt(m.ProtoReflect(), path, value) }
 
-// setAt makes what lies on the way to the field where it is not there. In a list it is the first item.
+// setAt creates the messages on the way to the field if they are missing. In a list it uses the first item.
 func setAt(m protoreflect.Message, path []string, value string) {
 	f := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
 	switch {
@@ -55,7 +55,7 @@ func setField(m protoreflect.Message, f protoreflect.FieldDescriptor, value stri
 	case value == "":
 	case f.IsList():
 		m.Mutable(f).List().Append(protoreflect.ValueOfString(value))
-	case f.IsMap() && f.MapValue().Kind() == protoreflect.DoubleKind: // a number for each name
+	case f.IsMap() && f.MapValue().Kind() == protoreflect.DoubleKind: // a map from names to numbers
 		m.Mutable(f).Map().Set(protoreflect.ValueOfString(value).MapKey(), protoreflect.ValueOfFloat64(2))
 	case f.IsMap():
 		m.Mutable(f).Map().Set(protoreflect.ValueOfString("label").MapKey(), protoreflect.ValueOfString(value))
@@ -67,8 +67,8 @@ func setField(m protoreflect.Message, f protoreflect.FieldDescriptor, value stri
 	}
 }
 
-// fieldsOf walks through a request at any depth. Of alternatives it walks through the one that m has; each of the others has a row of its
-// own.
+// fieldsOf returns the fields of a request that name something, at any depth. Of a oneof with messages it goes into the one that m has set; each of
+// the others has its own row.
 func fieldsOf(t *testing.T, m protoreflect.Message) []field {
 	t.Helper()
 	var found []field
@@ -92,7 +92,7 @@ func fieldsOf(t *testing.T, m protoreflect.Message) []field {
 	return found
 }
 
-// first is the message under f, the first of a list; an empty one where there is none.
+// first returns the message in field f, the first one of a list; an empty one if there is none.
 func first(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
 	switch {
 	case !f.IsList():

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// frames has a good one of each kind that a worker can send in a session.
+// frames has a good frame of each kind that a worker can send in a session.
 var frames = map[string]func(n names) *lessorv1.SessionRequest{
 	"ack": func(names) *lessorv1.SessionRequest {
 		return &lessorv1.SessionRequest{Ack: &lessorv1.Ack{Request: true}}
@@ -67,13 +67,13 @@ func report(r *lessorv1.Report) *lessorv1.SessionRequest {
 	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &lessorv1.Reports{Reports: []*lessorv1.Report{r}}}}
 }
 
-// frameRequest is a frame, and the worker that says it.
+// frameRequest is a frame, and the worker that sends it.
 type frameRequest struct {
 	message
 	worker string
 }
 
-// framePlaces are all frames of the proto.
+// framePlaces returns a place for each kind of frame in the proto.
 func framePlaces(t *testing.T) (places []*place) {
 	t.Helper()
 	kinds := payloadsOf((&lessorv1.SessionRequest{}).ProtoReflect().Descriptor(), "")
@@ -99,7 +99,7 @@ func framePlaces(t *testing.T) (places []*place) {
 	return places
 }
 
-// payloadsOf are the alternatives of a message, and those within them.
+// payloadsOf lists the alternatives of a message, and of the messages in them.
 func payloadsOf(m protoreflect.MessageDescriptor, prefix string) (kinds []string) {
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)
@@ -127,7 +127,7 @@ func join(prefix, name string) string {
 	return prefix + " " + name
 }
 
-// frame says a frame in a session of its own, unless the frame opens one.
+// frame sends a frame in a new session, unless the frame itself opens one.
 func (h *house) frame(c credential, r request) answer {
 	h.t.Helper()
 	said := r.(frameRequest)
@@ -149,7 +149,7 @@ func (h *house) frame(c credential, r request) answer {
 	return s.answer(from)
 }
 
-// answer is what has been heard, without the order that the coordinator may choose: of frames with each other, and of acknowledgements.
+// answer returns what was heard, in a fixed order: the coordinator may send frames and acknowledgements in another one.
 func (s *stream) answer(from int) (a answer) {
 	var all []answer
 	for _, m := range s.heard[from:] {

@@ -25,12 +25,12 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// house is a coordinator in a bubble of fake time, and its clients.
+// house is a coordinator in a bubble of fake time, with its clients.
 type house struct {
 	*estate
 	t       *testing.T
 	store   *memstore.Store
-	commits int // to the store; counted while nobody looks
+	commits int // commits to the store since effects was called last
 	kept    contents
 	audited []*records.Audit
 	conn    *grpc.ClientConn
@@ -39,18 +39,18 @@ type house struct {
 	workers lessorv1.WorkerServiceClient
 	admin   lessorv1.AdminServiceClient
 	auth    lessorv1.AuthServiceClient
-	parties map[string]names // those of the estate, and the sessions
-	secrets []string         // that were issued in this house
-	streams int              // that cells have opened
+	parties map[string]names // those of the estate, with the sessions of this house
+	secrets []string         // secrets that were issued in this house
+	streams int              // how many streams the cells have opened
 	accused map[string]bool  // credentials whose refusal is in the audit
-	aged    bool             // something was refused, or time has passed: neither is without consequence for the audit
-	spent   bool             // not what it was at first
+	aged    bool             // something was refused, or time has passed: both change later audit entries
+	spent   bool             // the store is not as it was at first
 	log     bytes.Buffer
 	stop    context.CancelFunc
 	served  chan error
 }
 
-// inHouse opens a house with an open session of either tenant. It is called outside of a bubble.
+// inHouse opens a house in which each tenant has an open session. Call it outside of a bubble.
 func (e *estate) inHouse(t *testing.T, do func(h *house)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
 	return h
 }
 
-// serve serves, and dials both listeners.
+// serve starts the coordinator, and dials both listeners.
 func (h *house) serve(c *coordinator.Coordinator) {
 	h.t.Helper()
 	calls, web := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
@@ -90,7 +90,7 @@ func (h *house) serve(c *coordinator.Coordinator) {
 	go func() { h.served <- c.Serve(ctx, calls, web) }()
 	h.web = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return web.DialContext(ctx) },
-		// A deadline that was taken back may still come on a bufconn, and the server would take that for a client that has left.
+		// bufconn may deliver a deadline that was withdrawn; the server would then take an idle client for one that has left.
 		DisableKeepAlives: true,
 	}}
 	h.conn = must(grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -99,7 +99,7 @@ func (h *house) serve(c *coordinator.Coordinator) {
 	h.admin, h.auth = lessorv1.NewAdminServiceClient(h.conn), lessorv1.NewAuthServiceClient(h.conn)
 }
 
-// close stops the coordinator and reads its log.
+// close stops the coordinator, and checks that no secret is in its log.
 func (h *house) close() {
 	h.t.Helper()
 	_ = h.conn.Close()
@@ -116,7 +116,7 @@ func (h *house) close() {
 	}
 }
 
-// as is a context whose calls carry a token.
+// as returns a context whose calls carry a token.
 func (h *house) as(token string) context.Context { return h.with(bearer(token)) }
 
 func (h *house) with(authorization []string) context.Context {

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// kind is what a field names; plain is a field that names nothing.
+// kind says what a field names; plain is for a field that names nothing.
 type kind string
 
 const plain kind = "plain"
 
-// kinds says of each field of a request what it names, by its name or, where that is not enough, by its message, too. A text or a number
-// that is not here fails the test: whoever adds one decides whether it is a way to reach what is another's. Enums, flags, fractions and
-// times name nothing.
+// kinds says what each field of a request names. The key is the field's name, with the name of its message if that is needed. A text or number that
+// is missing here fails the test, so that whoever adds a field decides whether it can reach another tenant's objects. Enums, bools, floats and times
+// name nothing.
 var kinds = map[string]kind{
 	"task_id":              "task",
 	"lease_id":             "lease",
@@ -59,7 +59,7 @@ var kinds = map[string]kind{
 	"SessionRequest.corr":            "frame",
 	"Ack.for":                        "frame",
 
-	// What is done, and how it went.
+	// What is done, and how it went: these name nothing.
 	"payload": plain, "output": plain, "checkpoint": plain, "partial_progress": plain, "message": plain, "stage": plain, "reason": plain,
 	"stack_trace": plain, "cancelled_during_phase": plain, "metadata": plain, "metrics": plain, "FeedbackChunk.channel": plain,
 	"FeedbackChunk.mime_type": plain, "FeedbackChunk.text": plain, "FeedbackChunk.data": plain, "Error.code": plain,
@@ -67,19 +67,19 @@ var kinds = map[string]kind{
 	"action": plain, "outcome": plain, "Sender.role": plain, "flags": plain, "version": plain, "hostname": plain,
 	"runtimes": plain, "features": plain, "resources": plain,
 	"per_type_limits": plain,
-	// Must be what came with the call, and is no way in.
+	// Must be the same credential that came with the call.
 	"HandshakeAuth.token": plain,
-	// Numbers that count or bound something, or lie within what another field names.
+	// Numbers that count or limit something, or that are positions within what another field names.
 	"attempt": plain, "priority": plain, "size_bytes": plain, "max_attempts": plain, "max_losses": plain, "max_tasks": plain,
 	"max_parallel": plain, "max_bytes": plain, "max_inflight": plain, "burst": plain, "page_size": plain, "concurrency_limit": plain,
 	"chain_index": plain, "Handshake.protocol": plain, "FeedbackChunk.index": plain, "SessionRequest.seq": plain,
 	"Resume.last_seen_seq": plain, "Error.expected_seq": plain,
-	// Of the services that come with gRPC, which know no tenants.
+	// Fields of gRPC's own services, which know no tenants.
 	"HealthCheckRequest.service": plain, "ServerReflectionRequest.host": plain, "file_by_filename": plain, "file_containing_symbol": plain,
 	"containing_type": plain, "extension_number": plain, "all_extension_numbers_of_type": plain, "list_services": plain,
 }
 
-// kindOf says what a field names.
+// kindOf returns what a field names, and fails the test if kinds does not say it.
 func kindOf(t *testing.T, f protoreflect.FieldDescriptor) kind {
 	t.Helper()
 	for _, name := range []string{string(f.Parent().Name()) + "." + string(f.Name()), string(f.Name())} {

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write what good cells come to into testdata")
 
-// X1, X2, S4, V2: every call.
+// X1, X2, S4, V2: all calls, with all credentials.
 func TestCalls(t *testing.T) {
 	t.Attr("rules", "X1 X2 S4 V2")
 	t.Parallel()
@@ -18,7 +18,7 @@ func TestCalls(t *testing.T) {
 	e.try(t, "calls", callPlaces(t), e.credentials())
 }
 
-// X1, X2, X3, V2: every frame, with credentials, too, that end while the stream is open.
+// X1, X2, X3, V2: all frames, also with credentials that become bad while the stream is open.
 func TestFrames(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3 V2")
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestFrames(t *testing.T) {
 	e.try(t, "frames", framePlaces(t), append(e.credentials(), ending...))
 }
 
-// X1, X2, V2: every route.
+// X1, X2, V2, H1: all HTTP routes; those of workers' callbacks with task tokens.
 func TestRoutes(t *testing.T) {
 	t.Attr("rules", "X1 X2 V2 H1")
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestRoutes(t *testing.T) {
 	e.try(t, "callbacks", holders, e.taskTokens())
 }
 
-// try asks all cells of some places.
+// try asks all cells of the places, and compares the results with testdata.
 func (e *estate) try(t *testing.T, what string, places []*place, with []credential) {
 	t.Helper()
 	var declaration strings.Builder
@@ -51,14 +51,14 @@ func (e *estate) try(t *testing.T, what string, places []*place, with []credenti
 	if thinned {
 		return
 	}
-	// Four values and four credentials for each field at least.
+	// At least four values and four credentials for each field.
 	if cells < fields*16 {
 		t.Errorf("%d cells for %d fields", cells, fields)
 	}
 	compareDeclared(t, "testdata/"+what+".txt", declaration.String())
 }
 
-// ask asks cells of a place in as few houses as there may be, and counts them.
+// ask asks the cells of a place, in as few houses as possible, and returns the results of the good ones.
 func (e *estate) ask(t *testing.T, cells []cell) (came outcomes, counted int) {
 	t.Helper()
 	came = outcomes{}
@@ -66,7 +66,7 @@ func (e *estate) ask(t *testing.T, cells []cell) (came outcomes, counted int) {
 		e.inHouse(t, func(h *house) {
 			for !h.spent && len(cells) > 0 {
 				c := cells[0]
-				if c.good() && h.aged { // answers are compared from house to house
+				if c.good() && h.aged { // the result would depend on what happened in this house before
 					return
 				}
 				cells = cells[1:]
@@ -84,19 +84,19 @@ func (e *estate) ask(t *testing.T, cells []cell) (came outcomes, counted int) {
 	return came, counted
 }
 
-// outcomes are what the good cells of a place came to.
+// outcomes are the results of the good cells of a place.
 type outcomes map[question]outcome
 
-// question is a good cell of a place.
+// question identifies a good cell of a place.
 type question struct {
 	credential, base, field string
 	value                   value
 }
 
-// like is the question with another outcome must not differ; the same one where there is none.
+// like returns the question whose result must be the same. It returns q itself if there is none.
 func (q question) like() question {
 	switch {
-	case q.credential == stranger && q.base == acme: // it repeats word for word what acme might say
+	case q.credential == stranger && q.base == acme: // here the stranger repeats exactly what acme would send
 		q.base = nemo
 	case q.credential != stranger && q.value == other:
 		q.value = random
@@ -104,7 +104,8 @@ func (q question) like() question {
 	return q
 }
 
-// compare holds the good cells of a place against each other: what is another tenant's against what is nobody's, and the roles.
+// compare checks the results of the good cells of a place against each other: about another tenant's object and about one that does not exist, and of
+// different roles.
 func (came outcomes) compare(t *testing.T, p *place) {
 	t.Helper()
 	for q, out := range came {
@@ -122,7 +123,7 @@ func (came outcomes) compare(t *testing.T, p *place) {
 	}
 }
 
-// declare writes down what good cells came to, in one line for each field what is alike.
+// declare writes the results of the good cells. Values of a field with the same result share a line.
 func (came outcomes) declare(b *strings.Builder, p *place) {
 	fmt.Fprintf(b, "%s, for %v\n", p.name, p.roles)
 	for _, f := range append(p.fields, everything) {
@@ -141,7 +142,7 @@ func (came outcomes) declare(b *strings.Builder, p *place) {
 	}
 }
 
-// compareDeclared compares what good cells came to with a file of testdata.
+// compareDeclared compares the results with a file of testdata, or writes it if -update is given.
 func compareDeclared(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {

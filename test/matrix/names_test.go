@@ -2,7 +2,7 @@ package matrix
 
 import "strings"
 
-// The two tenants of every world, and two that are not there.
+// The two tenants of the estate, and two that do not exist.
 const (
 	acme = "acme"
 	evil = "evil"
@@ -10,11 +10,11 @@ const (
 	nemo = "nemo"
 )
 
-// names are the names of what a tenant has, by the kind; those that are only for some places by kind and place: "task/RetryTask".
+// names are the names of a tenant's objects, by kind. A name that is only for one place has the key "kind/place", for example "task/RetryTask".
 type names map[kind]string
 
-// namesOf makes the names that a tenant chooses itself. Nobody's have the same form and length. Nearly everything of either tenant lies in
-// its workspace "default", so that nothing but the tenant is between them; each has a little in another workspace.
+// namesOf returns the names that a tenant chooses itself; those of a tenant that does not exist have the same form and length. Nearly everything is
+// in the workspace "default" of each tenant, so that only the tenant keeps them apart.
 func namesOf(tenant string) names {
 	n := names{"tenant": tenant, "subject": tenant + "-operator"}
 	for _, k := range []kind{
@@ -27,13 +27,13 @@ func namesOf(tenant string) names {
 	return n
 }
 
-// early is the number of an event that each workspace with a few tasks has had, late of one that only evil's has had.
+// early is the number of an event that every workspace with a few tasks has, late that of one that only evil's has.
 const (
 	early = "4"
 	late  = "20"
 )
 
-// nobodys are names of nothing. The ids among them have a form that could be issued.
+// nobodys returns names of objects that do not exist. The ids among them have a form that could be issued.
 func nobodys(nobody string) names {
 	n := namesOf(nobody)
 	digit := map[string]string{void: "8", nemo: "9"}[nobody]
@@ -48,7 +48,7 @@ func nobodys(nobody string) names {
 	return n
 }
 
-// at are the names for one place.
+// at returns the names for one place.
 func (n names) at(place string) names {
 	own := names{}
 	for k, v := range n {

@@ -11,7 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2: a path that is not to the letter that of a call is no call, whoever makes it, and changes nothing.
+// X2: a path that differs from that of a call in any letter is answered UNIMPLEMENTED with every credential, and changes nothing.
 func TestPathsThatAreNearlyThoseOfCalls(t *testing.T) {
 	t.Attr("rules", "X2")
 	e := newEstate(t)

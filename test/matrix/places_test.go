@@ -7,28 +7,29 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// place is something that can be said to a coordinator: a call, a frame, a route.
+// place is something that can be asked of a coordinator: a call, a frame, an HTTP route.
 type place struct {
 	name      string
-	action    string    // of entries in the audit
-	roles     auth.Role // who may say it
-	unguarded bool      // everybody may, with or without a credential
+	action    string    // as the audit names it
+	roles     auth.Role // who may use it
+	unguarded bool      // it needs no credential
 	whole     func(n names) request
 	fields    []field
-	together  []field // those that everything is
-	web       bool    // over HTTP
-	declarer  string  // credential whose outcomes are declared in testdata
+	together  []field // the fields that "everything" sets
+	web       bool    // it is an HTTP route
+	declarer  string  // the credential whose results are declared in testdata
 	say       func(h *house, c credential, r request) answer
-	// fleeting places change what is not in the store, so that a house is good for one good cell.
+	// fleeting says that the place changes state that is not in the store, so that a house can be used for one good cell only.
 	fleeting bool
 }
 
-// together is what everything stands for: all fields but those that let nothing else of the request be looked at.
+// together returns the fields that "everything" sets: all except those whose error would hide the rest of the request (page tokens, tenants, and what
+// the caller leaves out).
 func together(all []field, and func(field) bool) []field {
 	return slices.DeleteFunc(slices.Clone(all), func(f field) bool { return f.kind == "page" || f.kind == "tenant" || !and(f) })
 }
 
-// value is whose name a field gets.
+// value says whose name a field gets.
 type value string
 
 const (
@@ -40,12 +41,12 @@ const (
 
 var values = []value{own, other, random, empty}
 
-// of are the names that v stands for in a request that has the names of base.
+// of returns the names that v stands for, in a request that has the names of base.
 func (v value) of(parties map[string]names, base string) names {
 	return parties[map[value]string{own: base, other: evil, random: void}[v]]
 }
 
-// cell is one question of the matrix: all of a request has the names of base, but for one field, or everything.
+// cell is one question of the matrix: the request has the names of base, except for one field, or for everything.
 type cell struct {
 	*place
 	credential
@@ -58,7 +59,7 @@ func (c cell) String() string {
 	return c.place.name + ", " + c.field.String() + " " + string(c.value) + " in a request of " + c.base + ", credential " + c.credential.name
 }
 
-// cells are all of a place. Those that are refused come first: a good one may change the house.
+// cells returns all cells of a place. Those that must be refused come first, because a good one may change the house.
 func (p *place) cells(with []credential) []cell {
 	var bad, good []cell
 	for _, c := range with {
@@ -70,7 +71,7 @@ func (p *place) cells(with []credential) []cell {
 					continue
 				}
 				if good = append(good, one); c.name == stranger {
-					good = append(good, cell{p, c, nemo, f, v}) // to be compared with
+					good = append(good, cell{p, c, nemo, f, v}) // for comparison; see question.like
 				}
 			}
 		}
@@ -78,18 +79,18 @@ func (p *place) cells(with []credential) []cell {
 	return append(bad, good...)
 }
 
-// good reports whether the coordinator has to listen.
+// good reports whether the request must not be refused for its credential.
 func (c cell) good() bool {
 	return c.unguarded || c.nowhere() || c.problem == "" && c.role.Has(c.roles)
 }
 
-// nowhere reports whether a cell leaves out what makes its path that of a route: nothing is there to be guarded.
+// nowhere reports whether the request lacks the task id in its path: then it matches no route that could be guarded.
 func (c cell) nowhere() bool {
 	inPath := c.field.kind == everything.kind || c.field.path[0] == "path"
 	return c.web && c.value == empty && inPath && strings.Contains(c.place.name+"/", "{task_id}/")
 }
 
-// request builds what a cell says. said has each name in it by which an answer may differ, and what it names.
+// request builds the request of a cell. said has the names in it by which an answer may differ, and their kinds.
 func (c cell) request(parties map[string]names) (r request, said map[string]kind) {
 	at, theirs := parties[c.base].at(c.place.name), c.value.of(parties, c.base).at(c.place.name)
 	r, said = c.whole(at), map[string]kind{}

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// routeRow declares a route: who may use it, which call it becomes, and a good body. Without roles it is for the holder of a task token.
+// routeRow declares who may use a route, the call that it leads to, and a good body. Without roles, the route needs a task token.
 type routeRow struct {
 	roles auth.Role
 	call  string
@@ -45,7 +45,7 @@ var routes = map[string]routeRow{
 	}},
 }
 
-// routePlaces are all routes of the document that a house serves; those for holders of task tokens apart.
+// routePlaces returns a place for each route of the document. Those that need a task token are in holders.
 func routePlaces(t *testing.T, doc document) (places, holders []*place) {
 	t.Helper()
 	used := map[string]bool{}
@@ -87,7 +87,7 @@ func routePlaces(t *testing.T, doc document) (places, holders []*place) {
 	return places, holders
 }
 
-// document is what is read of the OpenAPI document.
+// document is the part of the OpenAPI document that the test reads.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]*schema }
@@ -102,7 +102,7 @@ type operation struct {
 
 type schema struct {
 	Ref                  string `json:"$ref"`
-	Type                 any    // a name, or several
+	Type                 any    // a name, or a list of names
 	Format               string
 	Items                *schema
 	Properties           map[string]*schema
@@ -110,13 +110,13 @@ type schema struct {
 	AllOf                []*schema
 }
 
-// is reports whether a value may be of a type.
+// is reports whether a value may have the type.
 func (s *schema) is(name string) bool {
 	all, _ := s.Type.([]any)
 	return s.Type == name || slices.Contains(all, any(name))
 }
 
-// readDocument asks a house for the document.
+// readDocument reads the document from a house.
 func (e *estate) readDocument(t *testing.T) (doc document) {
 	t.Helper()
 	e.inHouse(t, func(h *house) {
@@ -128,7 +128,7 @@ func (e *estate) readDocument(t *testing.T) (doc document) {
 	return doc
 }
 
-// fieldsOf lists what in a request names something: in its path, its headers, and at any depth of its body.
+// fieldsOf lists what names something in the path, the headers and the body of a request, at any depth.
 func (d document) fieldsOf(t *testing.T, o operation) (found []field) {
 	t.Helper()
 	for _, p := range o.Parameters {
@@ -174,7 +174,7 @@ func (d document) resolve(s *schema) *schema {
 	return s
 }
 
-// kindOf says what a field names, as kinds has it for the protos, where names are in another case.
+// kindOf returns what a field names, by kinds (with the name in the case of the protos) or webKinds.
 func (d document) kindOf(t *testing.T, name string) kind {
 	t.Helper()
 	k, ok := kinds[snake(name)]
@@ -187,14 +187,14 @@ func (d document) kindOf(t *testing.T, name string) kind {
 	return k
 }
 
-// webKinds are the kinds of fields that only requests over HTTP have.
+// webKinds has the fields that only HTTP requests have.
 var webKinds = map[string]kind{
 	"key": "affinity", "attemptId": "attempt", "Last-Event-ID": "sequence",
 	"mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
 	"nonRetryableCategories": plain,
 }
 
-// snake is a name in the case of the protos.
+// snake converts a name to the case of the protos.
 func snake(name string) string {
 	var b strings.Builder
 	for _, c := range name {

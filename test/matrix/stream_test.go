@@ -9,14 +9,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// stream is a session of a worker. What it has heard may be read after synctest.Wait.
+// stream is a session of a worker. heard may be read after synctest.Wait.
 type stream struct {
 	h     *house
 	grpc  grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	cut   context.CancelFunc
 	heard []*lessorv1.SessionResponse
 	ended bool
-	err   error // why, then; nil for an end in order
+	err   error // why it ended; nil for an end in order
 }
 
 func (h *house) stream(authorization []string) *stream {
@@ -38,13 +38,13 @@ func (h *house) stream(authorization []string) *stream {
 	return s
 }
 
-// say sends a frame. What has become of it where the stream has ended, the stream tells.
+// say sends a frame. If the stream has ended, its err tells why.
 func (s *stream) say(m *lessorv1.SessionRequest) {
 	_ = s.grpc.Send(m)
 	synctest.Wait()
 }
 
-// open opens a session that is offered no work.
+// open opens a session that gets no work.
 func (s *stream) open(tenant, worker, instance string) {
 	from := &lessorv1.Sender{Role: "worker", Id: worker}
 	s.say(&lessorv1.SessionRequest{
@@ -65,7 +65,7 @@ func registration(queue string) *lessorv1.Register {
 	}
 }
 
-// visit opens a session of a tenant's worker, which is there as long as the house.
+// visit opens a session of a tenant's worker that stays open as long as the house.
 func (h *house) visit(tenant string) {
 	h.t.Helper()
 	n := h.parties[tenant]

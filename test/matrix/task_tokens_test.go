@@ -2,10 +2,10 @@ package matrix
 
 import "github.com/lessor-dev/lessor/coordinator/auth"
 
-// holder is the credential of who has the task token of the leased task.
+// holder is the name of the credential that is the task token of the leased task.
 const holder = "task token"
 
-// taskTokens are the credentials that routes for holders are tried with. Over HTTP there is one word for all that is no good task token.
+// taskTokens returns the credentials for the routes of callbacks. Each bad one is refused in the same words.
 func (e *estate) taskTokens() []credential {
 	good, evils := e.tokens["acme task"], e.tokens["evil task"]
 	return []credential{

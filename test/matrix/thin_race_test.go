@@ -2,11 +2,11 @@
 
 package matrix
 
-// thinned tells that some cells are left out.
+// thinned says that some cells are left out.
 const thinned = true
 
-// thin leaves out most cells: the race detector makes them ten times as slow, and one field takes the same way through the coordinator as
-// another. What stays is everything at once, with each good credential; the bad ones take turns, from place to place.
+// thin leaves out most cells, because the race detector makes them ten times as slow, and all fields take the same way through the coordinator. It
+// keeps the cells that set everything: all with a good credential, and of those with a bad one a quarter, another one for each place.
 func thin(turn int, all []cell) (some []cell) {
 	bad := map[string]int{}
 	for _, c := range all {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// webRequest is a request over HTTP.
+// webRequest is an HTTP request.
 type webRequest struct {
 	method, path string
 	params       map[string]string
@@ -34,7 +34,7 @@ func (r *webRequest) set(path []string, value string) {
 	}
 }
 
-// lists are the members that have a list of names, or of objects; dictionaries those that are named freely.
+// lists has the members that are lists of names or of objects; dictionaries those whose members have free names.
 var (
 	lists        = map[string]bool{"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true, "artifacts": true}
 	dictionaries = map[string]bool{"labels": true}
@@ -64,7 +64,7 @@ func setMember(m map[string]any, path []string, value string) {
 	}
 }
 
-// webAnswer is what came back over HTTP; open tells that it was not at its end.
+// webAnswer is an HTTP response; open says that its body had not ended.
 type webAnswer struct {
 	status int
 	body   string
@@ -72,7 +72,7 @@ type webAnswer struct {
 	err    error
 }
 
-// send makes a request, and reads all that comes before time has to pass.
+// send makes a request, and reads what comes before fake time has to pass.
 func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
 	h.t.Helper()
 	path := r.path
@@ -98,7 +98,7 @@ func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
 			return
 		}
 		a.status = res.StatusCode
-		text, _ := io.ReadAll(res.Body) // up to its end, or to the cancel
+		text, _ := io.ReadAll(res.Body) // until its end, or until the cancel below
 		a.body = string(text)
 		_ = res.Body.Close()
 	}()
@@ -114,7 +114,7 @@ func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
 	return a
 }
 
-// request says a route.
+// request sends the request of a cell.
 func (h *house) request(c credential, r request) (a answer) {
 	h.t.Helper()
 	res := h.send(c.headers, r.(*webRequest))
@@ -151,7 +151,7 @@ func gistOfJSON(body map[string]any) (words []string) {
 	return words
 }
 
-// drawnInJSON are the names in an answer that are drawn by chance.
+// drawnInJSON returns the random values in an answer.
 func drawnInJSON(value any, found []string) []string {
 	switch value := value.(type) {
 	case []any:

@@ -11,18 +11,18 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Sum is what a check has counted.
+// Sum holds what Check has counted.
 type Sum struct {
 	Tasks, Starts int
-	// Again is tasks that were granted more than once.
+	// Again is the number of tasks that were granted more than once.
 	Again int
-	// Lost are leases that ended without a report, by reason.
+	// Lost has the leases that ended without a report, by reason.
 	Lost map[lessorv1.Reason]int
-	// Untold are attempts that were committed without their worker being told.
+	// Untold is the number of attempts that were committed without a verdict reaching their worker.
 	Untold int
-	// Told are the verdicts by reason.
+	// Told has the verdicts by reason.
 	Told map[lessorv1.Reason]int
-	// Stopped are the handlers whose contexts ended early.
+	// Stopped is the number of handlers whose contexts ended early.
 	Stopped int
 }
 
@@ -43,16 +43,16 @@ func byReason(counts map[lessorv1.Reason]int) string {
 	return strings.Join(list, ", ")
 }
 
-// life is a lease as the coordinator keeps it.
+// life is a lease, as the coordinator's history has it.
 type life struct {
 	from, to  time.Time
-	committed bool // by a Complete
+	committed bool // it ended by a Complete
 	lost      bool // it ended without a report
 	why       lessorv1.Reason
 }
 
-// Check fails the test where the histories of all tasks do not fit what was seen. fate is called with each lease that was lost, and
-// the process in which its handler began; empty: in none.
+// Check fails the test if the histories of the tasks do not fit what the workers saw. It calls fate for each lease that was lost, with the process in
+// which its handler began; empty if none did.
 func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attempt, process string, why lessorv1.Reason)) *Sum {
 	t.Helper()
 	w.mu.Lock()
@@ -97,7 +97,7 @@ func (s *Sum) add(seen *sight, l *life) {
 	}
 }
 
-// readHistory takes the leases of a task out of its history.
+// readHistory reads the leases of a task from its history.
 func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*life) {
 	t.Helper()
 	completions := 0
@@ -120,7 +120,7 @@ func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*life) {
 	}
 }
 
-// check holds what was seen of an attempt against its lease.
+// check compares what was seen of an attempt with its lease.
 func (s *sight) check(t testing.TB, a Attempt, l *life) {
 	t.Helper()
 	if len(s.starts) > 1 {
@@ -144,7 +144,7 @@ func (s *sight) check(t testing.TB, a Attempt, l *life) {
 	}
 }
 
-// Slowest is the longest time that a task has taken from its first grant to its end.
+// Slowest returns the longest time between the first grant of a task and its completion.
 func Slowest(tasks []*lessorv1.Task) (most time.Duration) {
 	for _, task := range tasks {
 		var first time.Time

@@ -7,13 +7,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Attempt names an attempt.
+// Attempt identifies an attempt.
 type Attempt struct {
 	Task   string
 	Number uint32
 }
 
-// Witness keeps what was seen. Many may tell it at once.
+// Witness holds what was seen. It may be used by several goroutines.
 type Witness struct {
 	mu   sync.Mutex
 	seen map[Attempt]*sight
@@ -22,7 +22,7 @@ type Witness struct {
 
 // sight is what was seen of an attempt.
 type sight struct {
-	process  string // that began it
+	process  string // in which the handler began
 	starts   []time.Time
 	stops    []string
 	verdicts []lessorv1.Verdict
@@ -44,7 +44,7 @@ func (w *Witness) see(a Attempt, note func(*sight)) {
 	note(s)
 }
 
-// Start notes that a handler began in a process, at a time of the wall clock that the coordinator has, too.
+// Start notes that a handler began in a process, at a time of the wall clock, which the coordinator shares.
 func (w *Witness) Start(process string, a Attempt, at time.Time) {
 	w.see(a, func(s *sight) { s.process, s.starts = process, append(s.starts, at) })
 }
@@ -54,7 +54,7 @@ func (w *Witness) Stop(a Attempt, cause string) {
 	w.see(a, func(s *sight) { s.stops = append(s.stops, cause) })
 }
 
-// Verdict notes what the worker was told.
+// Verdict notes the verdict that the worker was told.
 func (w *Witness) Verdict(a Attempt, v lessorv1.Verdict, r lessorv1.Reason) {
 	w.see(a, func(s *sight) {
 		s.verdicts = append(s.verdicts, v)
@@ -62,7 +62,7 @@ func (w *Witness) Verdict(a Attempt, v lessorv1.Verdict, r lessorv1.Reason) {
 	})
 }
 
-// Open counts the attempts that a process has begun and of which it was told no verdict.
+// Open counts the attempts that began in a process and got no verdict.
 func (w *Witness) Open(process string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
