@@ -49,7 +49,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	f := s.fields()
 	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
-		f.Fail("undo", "is set beside a reason or a deadline, which belong to a drain")
+		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
 	found, err := s.named(ctx, f, req)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 // kick ends one session. With requeue its leases end first, so that no report of the worker can come in between.
 func (s *adminService) kick(ctx context.Context, ss *session.Session, reason string, away time.Duration, requeue bool) error {
 	if requeue {
-		why := "an operator took the worker's leases back"
+		why := "an operator revoked the worker's leases"
 		if reason != "" {
 			why += ": " + reason
 		}

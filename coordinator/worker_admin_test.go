@@ -116,7 +116,7 @@ func TestOperatorKicksAWorker(t *testing.T) {
 		}
 		reset := hear[*lessorv1.Reset](tk)
 		wantText(t, "code", reset.GetCode(), refusal.CodeKicked)
-		wantWord(t, "reason", reset.GetReason(), "stuck")
+		wantText(t, "reason", reset.GetReason(), "an operator ended the session: stuck")
 		if d := reset.GetRetryAfter().AsDuration(); d != time.Minute {
 			t.Errorf("retry_after is %v", d)
 		}
@@ -128,6 +128,8 @@ func TestOperatorKicksAWorker(t *testing.T) {
 		}
 		tk = r.work(t, "w", 1)
 		did(t, tk.judge(completed(a, "")))
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w"})
+		wantText(t, "reason", hear[*lessorv1.Reset](tk).GetReason(), "an operator ended the session")
 	})
 }
 
@@ -154,7 +156,7 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, "why", x.GetLastLease().GetDetail(), "an operator took the worker's leases back: gone")
+		wantText(t, "why", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
 	})
 }
 
@@ -206,7 +208,7 @@ func TestWorkerCallsRefuse(t *testing.T) {
 			}
 		}
 		_, err := r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Reason: "x"})
-		wantWord(t, "undo with a reason", status.Convert(err).Message(), "undo: is set beside")
+		wantWord(t, "undo with a reason", status.Convert(err).Message(), "undo: cannot be set together")
 		_, err = r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(25 * time.Hour)})
 		wantWord(t, "a long wait", status.Convert(err).Message(), "retry_after: is 25h0m0s")
 		if r.worker(t, "w").GetState() != lessorv1.WorkerState_WORKER_STATE_REGISTERED {

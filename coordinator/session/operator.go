@@ -52,7 +52,7 @@ func (ss *Session) setDrain(d *lessorv1.Drain) {
 		ss.out.drain(d)
 	}
 	if news || d == nil {
-		ss.logger().Info("drain by an operator", "drain", d != nil, "reason", d.GetReason())
+		ss.logger().Info("drain changed by an operator", "drain", d != nil, "reason", d.GetReason())
 	}
 }
 
@@ -60,5 +60,9 @@ func (ss *Session) setDrain(d *lessorv1.Drain) {
 // before.
 func (ss *Session) Kick(reason string, away time.Duration, requeue bool) {
 	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
-	ss.reset(refusal.CodeKicked, "an operator ended the session: "+reason, away)
+	why := "an operator ended the session"
+	if reason != "" {
+		why += ": " + reason
+	}
+	ss.reset(refusal.CodeKicked, why, away)
 }
