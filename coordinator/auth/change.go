@@ -39,17 +39,17 @@ func (r *Request) check() error {
 	limits := lease.DefaultLimits()
 	for _, f := range []struct{ name, value string }{{"tenant", r.Tenant}, {"subject", r.Subject}} {
 		if f.value == "" {
-			return &lease.FieldError{Field: f.name, Problem: "is empty"}
+			return &lease.FieldError{Field: f.name, Problem: "must not be empty"}
 		}
 		if !utf8.ValidString(f.value) {
-			return &lease.FieldError{Field: f.name, Problem: "is no valid UTF-8"}
+			return &lease.FieldError{Field: f.name, Problem: "is not valid UTF-8"}
 		}
 		if err := lease.CheckID(f.name, f.value, limits); err != nil {
 			return err
 		}
 	}
 	if _, one := roleNames[r.Role]; !one {
-		return &lease.FieldError{Field: "role", Problem: "is none of worker, producer, operator and viewer"}
+		return &lease.FieldError{Field: "role", Problem: "must be worker, producer, operator or viewer"}
 	}
 	if r.Life < 0 || r.Life > MaxLife || r.Life > 0 && r.Life < time.Second {
 		return &lease.FieldError{Field: "ttl", Problem: fmt.Sprintf("is %v; the range is 1s to %v", r.Life, MaxLife)}
@@ -66,7 +66,7 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	defer k.changing.Unlock()
 	old, have := k.stale(r.Tenant, now)
 	if have-len(old) >= maxTokens {
-		return "", t, &LimitError{"tokens of a tenant", maxTokens}
+		return "", t, &LimitError{"tokens", maxTokens}
 	}
 	key, fresh := k.signing(r.Tenant, now)
 	c := claims{
@@ -122,7 +122,7 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	case !isCertificate(id):
 		return records.Token{}, ErrNotFound
 	case len(k.List(tenant)) >= maxTokens:
-		return records.Token{}, &LimitError{"tokens of a tenant", maxTokens}
+		return records.Token{}, &LimitError{"tokens", maxTokens}
 	default:
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
 	}
@@ -150,7 +150,7 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 		}
 	}
 	if kept >= maxKeys {
-		return records.SigningKey{}, &LimitError{"keys of a tenant; retire the older ones", maxKeys}
+		return records.SigningKey{}, &LimitError{"keys; retire older ones with retire_after", maxKeys}
 	}
 	key := newKey(tenant, now)
 	c.about = key.ID

@@ -31,7 +31,7 @@ var problemWords = map[Problem]string{
 	Expired:      "the credential has expired",
 	Unknown:      "the token is not known to this coordinator",
 	Revoked:      "the credential was revoked",
-	Conflict:     "the token and the client certificate are of different tenants",
+	Conflict:     "the token and the client certificate belong to different tenants",
 }
 
 // Error says that a credential is not good. It never contains any part of the credential.
@@ -49,7 +49,7 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("the limit of %d %s is reached", e.Most, e.What)
+	return fmt.Sprintf("the tenant has reached its limit of %d %s", e.Most, e.What)
 }
 
 // Ended returns the *Error for which the gate ended the call of ctx, because its credential ended while the call was under way; else nil.

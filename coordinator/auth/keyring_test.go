@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,25 @@ func TestRotate(t *testing.T) {
 	open(t, d.st, "").want("another tenant's", theirs, noon, "")
 	if keys := d.Keys("acme"); len(keys) != 1 || keys[0].RetiresAt != 0 {
 		t.Errorf("%d keys, want the one that signs", len(keys))
+	}
+}
+
+// A tenant has so many keys at most. The refusal says what to do, and with it there is room again.
+func TestKeyLimit(t *testing.T) {
+	d := open(t, memstore.New(), "")
+	var err error
+	for range 1000 {
+		d.issue("acme") // a key without tokens retires at the next rotation
+		if _, err = d.Rotate(t.Context(), "acme", nil, noon); err != nil {
+			break
+		}
+	}
+	want := fmt.Sprintf("the tenant has reached its limit of %d keys; retire older ones with retire_after", len(d.Keys("acme")))
+	if err == nil || err.Error() != want {
+		t.Errorf("refused with %v, want %s", err, want)
+	}
+	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
+		t.Error(err)
 	}
 }
 
