@@ -47,8 +47,12 @@ func (b *Backup) fill() {
 }
 
 func (b *Backup) validate() error {
-	if least := time.Second; b.Timeout < least || b.Stall < least {
-		return fmt.Errorf("a backup may take %v and stand still for %v; the least is %v", b.Timeout, b.Stall, least)
+	const least = time.Second
+	switch {
+	case b.Timeout < least:
+		return fmt.Errorf("the backup timeout is %v; it must be at least %v", b.Timeout, least)
+	case b.Stall < least:
+		return fmt.Errorf("the backup stall time is %v; it must be at least %v", b.Stall, least)
 	}
 	return nil
 }

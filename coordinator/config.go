@@ -100,24 +100,24 @@ const maxInline = 64 << 20
 
 func (c *Config) validate() error {
 	for _, f := range []struct {
-		name             string
+		name, unit       string
 		value, low, high int
 	}{
-		{"payload", c.Limits.Payload, 1, maxInline},
-		{"output", c.Limits.Output, 1, maxInline},
-		{"id", c.Limits.ID, 32, 4096},
-		{"labels", c.Limits.Labels, 1, 1024},
-		{"checkpoint", c.Limits.Checkpoint, 1, maxInline},
-		{"stack", c.Limits.Stack, 1, 1 << 20},
-		{"discarded", c.Limits.Discarded, 1, maxInline},
-		{"batch", c.Limits.Batch, 1, 10_000},
+		{"payload", "bytes", c.Limits.Payload, 1, maxInline},
+		{"output", "bytes", c.Limits.Output, 1, maxInline},
+		{"id", "bytes", c.Limits.ID, 32, 4096},
+		{"labels", "labels", c.Limits.Labels, 1, 1024},
+		{"checkpoint", "bytes", c.Limits.Checkpoint, 1, maxInline},
+		{"stack", "bytes", c.Limits.Stack, 1, 1 << 20},
+		{"discarded", "bytes", c.Limits.Discarded, 1, maxInline},
+		{"batch", "tasks", c.Limits.Batch, 1, 10_000},
 	} {
 		if f.value < f.low || f.value > f.high {
-			return fmt.Errorf("limit %s is %d; the range is %d to %d", f.name, f.value, f.low, f.high)
+			return fmt.Errorf("the %s limit is %d %s; the range is %d to %d", f.name, f.value, f.unit, f.low, f.high)
 		}
 	}
 	if c.AuditRetention < audit.MinRetention {
-		return fmt.Errorf("audit retention is %v; at least %v", c.AuditRetention, audit.MinRetention)
+		return fmt.Errorf("the audit retention is %v; it must be at least %v", c.AuditRetention, audit.MinRetention)
 	}
 	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }

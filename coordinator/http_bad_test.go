@@ -124,7 +124,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		for _, c := range []struct{ verb, body, kind, detail string }{
-			{"started", `{"attempt": 1`, "START", "body: ends within its object"},
+			{"started", `{"attempt": 1`, "START", "body: ends before its JSON object is complete"},
 			{"heartbeat", `{"attempt": 1, "progressPct": 101}`, "HEARTBEAT", "progressPct: is 101; the range is 0 to 100"},
 			{"heartbeat", `{"attempt": 1, "checkpoint": ` + deep + `}`, "HEARTBEAT", ""},
 			{"completed", `{"attempt": 1, "outcome": "DONE"}`, "COMPLETE", `outcome: is "DONE"; it is SUCCEEDED, FAILED or CANCELLED`},

@@ -36,41 +36,41 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_frame_bytes_total", Help: "Bytes of the frames of sessions, by their direction.",
+		Name: "lessor_frame_bytes_total", Help: "Bytes of session frames, by direction.",
 	}, []string{"dir"})
 	m := &metrics{
 		frames:    frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
 		registry:  prometheus.NewRegistry(),
-		submitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_tasks_submitted_total", Help: "Tasks that were taken in."}),
+		submitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_tasks_submitted_total", Help: "Tasks accepted."}),
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_tasks_ended_total", Help: "Tasks that ended, by their final state.",
+			Name: "lessor_tasks_ended_total", Help: "Tasks that ended, by final state.",
 		}, []string{"state"}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_verdicts_total", Help: "Verdicts on what workers said, by its kind.",
+			Name: "lessor_verdicts_total", Help: "Verdicts on reports, starts and heartbeats, by kind, verdict and reason.",
 		}, []string{"kind", "verdict", "reason"}),
 		dispatched: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_dispatch_total", Help: "Leases granted."}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_leases_ended_total", Help: "Leases that ended, by cause; REPORTED is a committed report.",
 		}, []string{"cause"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_retries_total", Help: "Tasks that wait for another attempt, by how the last one ended.",
+			Name: "lessor_retries_total", Help: "Retries: attempts that ended and were followed by a wait for another one, by how they ended.",
 		}, []string{"reason"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "lessor_commit_seconds", Help: "Time of a commit, the wait for the disk included.",
+			Name: "lessor_commit_seconds", Help: "Duration of a commit, including the wait for the disk.",
 			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 16),
 		}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lessor_commit_batch_size", Help: "Tasks that share a commit.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
 		}),
 		stalled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lessor_stalled_seconds_total", Help: "Time in which the coordinator stood still, which leases were given back.",
+			Name: "lessor_stalled_seconds_total", Help: "Time for which the coordinator was stalled; live leases were extended by it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lessor_http_requests_total", Help: "Requests over HTTP, by their route, which is \"none\" where there is none, and the status of the answer.",
+			Name: "lessor_http_requests_total", Help: "HTTP requests, by route (\"none\" if no route matched) and status.",
 		}, []string{"route", "status"}),
 	}
 	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
@@ -160,7 +160,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 		return eng.CommitPending().Seconds()
 	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
-	gauge("lessor_store_free_bytes", "Part of the store's file that holds nothing.", func() float64 { return float64(st.Stats().FreeBytes) })
+	gauge("lessor_store_free_bytes", "Free space inside the store's file.", func() float64 { return float64(st.Stats().FreeBytes) })
 	while := func(is func() bool) func() float64 {
 		return func() float64 {
 			if is != nil && is() {
@@ -169,7 +169,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 			return 0
 		}
 	}
-	gauge("lessor_disk_full", "1 while the disk is so full that no tasks are taken in.", while(cfg.DiskFull))
+	gauge("lessor_disk_full", "1 while the disk is so full that new tasks are refused.", while(cfg.DiskFull))
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 }
 
@@ -178,7 +178,7 @@ type taskCounts struct{ eng *engine.Engine }
 
 var (
 	tasksDesc = prometheus.NewDesc("lessor_tasks",
-		"Tasks that have not ended, by state; PARKED are READY, and kept back by their concurrency key. NaN while the engine does not answer.", []string{"state"}, nil)
+		"Tasks that have not ended, by state; PARKED are READY but held back by their concurrency key. NaN while the engine does not answer.", []string{"state"}, nil)
 	leasesDesc = prometheus.NewDesc("lessor_leases_live", "Live leases; NaN while the engine does not answer.", nil, nil)
 )
 

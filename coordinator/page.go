@@ -39,7 +39,7 @@ func (l listing) cursor(f *convert.Fields, token string) []byte {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < checkLen || l.token(raw[checkLen:]) != token { // the decoder skips line ends, and some bits
-		f.Fail("page_token", "is not of this list: send the next_page_token of a page with the same filter, or none")
+		f.Fail("page_token", "does not belong to this list; send the next_page_token of a page with the same filter, or leave it empty")
 		return nil
 	}
 	return raw[checkLen:]

@@ -23,7 +23,7 @@ func (e *edge) ifFull(who gate.Identity, err error) error {
 // does not fill the log.
 func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
 	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_quota_refusals_total", Help: "What was refused since a quota was used up, by the limit and by whose it was.",
+		Name: "lessor_quota_refusals_total", Help: "Refusals because a quota was used up, by limit and by whose quota it is.",
 	}, []string{"limit", "of"})
 	for _, l := range quota.All() {
 		refusals.WithLabelValues(l.String(), "tenant")

@@ -85,7 +85,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	if cfg.Recovery != engine.KeepLeases {
-		cfg.Logger.Info("older leases have ended", "epoch", eng.Epoch())
+		cfg.Logger.Info("leases from before the start were revoked", "epoch", eng.Epoch())
 	}
 	open := session.NewRegistry()
 	m.watch(open, eng, st, cfg)
@@ -205,8 +205,8 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 // called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	if c.gate.Open() {
-		c.cfg.Logger.Warn("open: no credentials are asked for; everyone who reaches the listener is tenant "+gate.DefaultTenant,
-			"listen", grpcLis.Addr().String())
+		c.cfg.Logger.Warn("no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
+			"tenant", gate.DefaultTenant, "listen", grpcLis.Addr().String())
 	}
 	grpcLis = c.doors.Listener(grpcLis)
 	if httpLis != nil {
@@ -241,7 +241,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	case err := <-ended: // a part that ends before ctx has failed
 		errs = append(errs, err)
 	}
-	c.cfg.Logger.Info("stopping: no new calls are taken, those under way are answered")
+	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered")
 	c.setReady(false)
 	c.stopAll()
 	c.stopServers() // while the engine still answers

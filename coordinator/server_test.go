@@ -184,7 +184,7 @@ func TestLogOfACall(t *testing.T) {
 		id := a.GetTask().GetTaskId()
 		for _, want := range []string{
 			`"tenant":"default"`, `"type":"SubmitTask"`, `"corr":"req-1"`, `"id":"` + id + `"`, `"sender":"w"`,
-			`"verdict":"COMMITTED"`, `"code":"E.TASK.NOT_FOUND"`, "no credentials are asked for",
+			`"verdict":"COMMITTED"`, `"code":"E.TASK.NOT_FOUND"`, "no credentials are required",
 		} {
 			if !strings.Contains(log, want) {
 				t.Errorf("the log lacks %s", want)
@@ -335,7 +335,7 @@ func TestConfig(t *testing.T) {
 		t.Errorf("zero config becomes %+v (%v)", c, err)
 	}
 	c.Limits.Batch = -1
-	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "limit batch is -1") {
+	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "the batch limit is -1 tasks") {
 		t.Errorf("error is %v, want one of the batch limit", err)
 	}
 }

@@ -119,14 +119,14 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 		r.submitAll(t, 1)
 		a := tk.given(1)[0]
 		for field, spoil := range map[string]func(*lessorv1.FeedbackItem){
-			"task_id: is empty":       func(m *lessorv1.FeedbackItem) { m.TaskId = "" },
-			"lease_id: is empty":      func(m *lessorv1.FeedbackItem) { m.LeaseId = "" },
-			"stage: has 257 bytes":    func(m *lessorv1.FeedbackItem) { m.Stage = text(257) },
-			"message: has 65537":      func(m *lessorv1.FeedbackItem) { m.Message = text(64<<10 + 1) },
-			"progress: is NaN":        func(m *lessorv1.FeedbackItem) { m.Progress = math.NaN() },
-			"progress: is 1.5":        func(m *lessorv1.FeedbackItem) { m.Progress = 1.5 },
-			"metrics: has 257 bytes":  func(m *lessorv1.FeedbackItem) { m.Metrics = map[string]float64{text(257): 1} },
-			"chunks: has 257 entries": func(m *lessorv1.FeedbackItem) { m.Chunks = make([]*lessorv1.FeedbackChunk, 257) },
+			"task_id: must not be empty":  func(m *lessorv1.FeedbackItem) { m.TaskId = "" },
+			"lease_id: must not be empty": func(m *lessorv1.FeedbackItem) { m.LeaseId = "" },
+			"stage: has 257 bytes":        func(m *lessorv1.FeedbackItem) { m.Stage = text(257) },
+			"message: has 65537":          func(m *lessorv1.FeedbackItem) { m.Message = text(64<<10 + 1) },
+			"progress: is NaN":            func(m *lessorv1.FeedbackItem) { m.Progress = math.NaN() },
+			"progress: is 1.5":            func(m *lessorv1.FeedbackItem) { m.Progress = 1.5 },
+			"metrics: has 257 bytes":      func(m *lessorv1.FeedbackItem) { m.Metrics = map[string]float64{text(257): 1} },
+			"chunks: has 257 entries":     func(m *lessorv1.FeedbackItem) { m.Chunks = make([]*lessorv1.FeedbackChunk, 257) },
 			"chunks[0].channel: has 257 bytes": func(m *lessorv1.FeedbackItem) {
 				m.Chunks = []*lessorv1.FeedbackChunk{{Channel: text(257)}}
 			},

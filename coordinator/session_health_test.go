@@ -197,7 +197,7 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
-		const why = "disk_pct is 96: no new work from 95 on, until it is 90"
+		const why = "disk_pct is 96: no new work at 95 or more, until it falls to 90"
 		for i, want := range []string{"", why, why, ""} {
 			pct := 20.0
 			if want != "" {
@@ -207,7 +207,7 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 			wantText(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
 		}
 		ack := tk.beatOf(&lessorv1.WorkerHeartbeat{})
-		wantText(t, "no_new_work", ack.GetNoNewWork(), "it says that it is not healthy: no new work")
+		wantText(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
 		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, why: 1} {
 			if got := strings.Count(r.log.String(), words); got != want {
 				t.Errorf("the log says %s %d times, want %d", words, got, want)

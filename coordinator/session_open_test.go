@@ -41,16 +41,16 @@ func TestDenials(t *testing.T) {
 		word   string
 		remedy string
 	}{
-		{"no tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "" }, "tenant: is not \"default\"", "name that tenant"},
-		{"another tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "other" }, "tenant: is not \"default\"", "name that tenant"},
-		{"no sender", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender = nil }, "sender.role:", "names the sender"},
-		{"another role", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Role = "coordinator" }, "sender.role:", "names the sender"},
-		{"another name", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Id = "other" }, "sender.id:", "one name"},
+		{"no tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "" }, `tenant: is ""; it must be "default"`, "send that tenant"},
+		{"another tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
+		{"no sender", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender = nil }, "sender.role:", "set sender"},
+		{"another role", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
+		{"another name", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},
 		{"no protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol: is 0;", "version"},
 		{"newer protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol: is 2;", "version"},
-		{"another tenant later", true, func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, "tenant: is not \"default\"", "name that tenant"},
-		{"another role later", true, func(m *lessorv1.SessionRequest) { m.Sender.Role = "" }, "sender.role:", "or none"},
-		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:", "a stream for each"},
+		{"another tenant later", true, func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
+		{"another role later", true, func(m *lessorv1.SessionRequest) { m.Sender.Role = "" }, "sender.role:", "leave it out"},
+		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:", "a separate stream for each"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
@@ -93,14 +93,14 @@ func TestBadFieldsOfOpening(t *testing.T) {
 		change change
 		field  string
 	}{
-		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker = nil }, "handshake.worker.name: is empty"},
-		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Name = "" }, "handshake.worker.name: is empty"},
+		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker = nil }, "handshake.worker.name: must not be empty"},
+		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Name = "" }, "handshake.worker.name: must not be empty"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Name = long }, "handshake.worker.name: has 257 bytes; the limit is 256"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.InstanceId = long }, "handshake.worker.instance_id: has 257 bytes"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Version = long }, "handshake.worker.version: has 257 bytes"},
 		{func(h *lessorv1.Handshake, _ *lessorv1.Register) { h.Worker.Hostname = "a\nb" }, "handshake.worker.hostname: has a control character"},
-		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = nil }, "register.queues: is empty"},
-		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{"q", ""} }, "register.queues[1]: is empty"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = nil }, "register.queues: must not be empty"},
+		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{"q", ""} }, "register.queues[1]: must not be empty"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = []string{long} }, "register.queues[0]: has 257 bytes"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.Queues = slices.Repeat([]string{"q"}, 101) }, "register.queues: has 101 entries; the limit is 100"},
 		{func(_ *lessorv1.Handshake, m *lessorv1.Register) { m.WorkspaceId = long }, "register.workspace_id: has 257 bytes"},
@@ -163,7 +163,7 @@ func TestBadFrames(t *testing.T) {
 				nameless := tk.frame(&lessorv1.Goodbye{})
 				nameless.Id = ""
 				tk.send(nameless)
-				tk.refused("", refusal.CodeInvalid, "id: is empty")
+				tk.refused("", refusal.CodeInvalid, "id: must not be empty")
 				nameless.Id = text(257)
 				tk.send(nameless)
 				tk.refused("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")

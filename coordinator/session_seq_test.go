@@ -148,7 +148,7 @@ func TestRepeatedHandshake(t *testing.T) {
 		tk.send(m)
 		hear[*lessorv1.Accept](tk)
 		tk.acked(tk.send(m))
-		tk.refused(tk.say(hello("w")), refusal.CodeUnknown, "handshake is not for the state HANDSHAKING")
+		tk.refused(tk.say(hello("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
 	})
 }
 

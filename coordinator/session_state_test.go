@@ -141,7 +141,7 @@ func TestFramesWithoutAPayload(t *testing.T) {
 		newer := tk.frame(nil)
 		newer.Ack = &lessorv1.Ack{Request: true}
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
-		tk.refused(tk.send(newer), refusal.CodeUnknown, "no payload that this version knows")
+		tk.refused(tk.send(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
 		if m := tk.next(); m.GetAck().GetFor() != newer.GetId() {
 			t.Errorf("the newer frame got %v, want an ack beside the error", m)
 		}

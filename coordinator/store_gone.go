@@ -7,7 +7,7 @@ import (
 
 // storeGone is the message while Config.StoreGone returns true. What is acknowledged then goes into a file that the next start does not find; a removed file
 // ends with the process.
-const storeGone = "the file of the store was moved or removed; what is acknowledged now, a start would not find: take a backup, then stop the coordinator"
+const storeGone = "the file of the store was moved or removed; changes acknowledged from now on are lost at the next start: take a backup, then stop the coordinator"
 
 // placeEvery is how often StoreGone is called.
 const placeEvery = time.Second

@@ -93,7 +93,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	f.Err = convert.UnknownItself(req)
 	f.ID("request_id", req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
-		f.Fail("tasks", "is empty")
+		f.Fail("tasks", "must not be empty")
 	}
 	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
 	if f.Err != nil {

@@ -75,7 +75,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	corr(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())
 	if !want.Selects() && !req.GetAll() {
-		f.Fail("filter", "has no condition and would select every task of the workspace; set all if that is meant")
+		f.Fail("filter", "has no condition and would select every task of the workspace; set all to do that")
 	}
 	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)

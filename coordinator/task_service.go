@@ -44,7 +44,7 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	f := s.fields()
 	corr(ctx, f, req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
-		f.Fail("tasks", "is empty")
+		f.Fail("tasks", "must not be empty")
 	}
 	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Batch)
 	if f.Err != nil {

@@ -94,7 +94,7 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 		return &taskWatcher{edge: s.edge, teller: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
 	}
 	if req.GetTaskId() != "" {
-		f.Fail("run_id", "is set beside task_id; a watch takes one of them")
+		f.Fail("run_id", "is set together with task_id; set only one of them")
 	}
 	run := f.ID("run_id", req.GetRunId())
 	space := engine.Space{Tenant: tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}

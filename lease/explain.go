@@ -96,8 +96,8 @@ func (t *Task) adoptable() []Finding {
 	d := &t.Discarded[n-1]
 	return []Finding{{
 		Code: FoundLateResult, Since: d.At,
-		Message: fmt.Sprintf("the result of attempt %d came too late and is kept, %s", d.Attempt, counted(d.Size, "byte")),
-		Remedy:  "it is adopted: then the task is COMPLETED with it",
+		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt, counted(d.Size, "byte")),
+		Remedy:  "an operator adopts that result; the task is then COMPLETED",
 	}}
 }
 
@@ -108,7 +108,7 @@ func (t *Task) heldBy(now Now) Finding {
 		return Finding{
 			Code: FoundCancelling, Since: t.Cancel.At, Until: now.WallAt(l.CancelBy),
 			Message: fmt.Sprintf("a cancel waits for worker %q, which holds attempt %d, to stop", l.Worker, l.Attempt),
-			Remedy:  "its worker stops, or cancel_grace is over and the task is FAILED with CANCEL_TIMEOUT",
+			Remedy:  "its worker stops, or cancel_grace ends and the task is FAILED with CANCEL_TIMEOUT",
 		}
 	case l.AckedAt == 0 && l.AckBy != 0:
 		return Finding{
@@ -127,17 +127,17 @@ func (t *Task) heldBy(now Now) Finding {
 	return Finding{
 		Code: FoundLeased, Since: l.GrantedAt, Until: now.WallAt(t.ExpiresAt(now)),
 		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
-		Remedy:  "its worker reports, or the lease expires for want of a heartbeat",
+		Remedy:  "its worker reports, or the lease expires because no heartbeat arrives",
 	}
 }
 
 func (t *Task) scheduled(now Now) Finding {
 	if t.RetryAt == 0 {
-		return Finding{Code: FoundRunAt, Since: t.CreatedAt, Until: t.RunAt, Message: "its run_at is ahead"}
+		return Finding{Code: FoundRunAt, Since: t.CreatedAt, Until: t.RunAt, Message: "its run_at is in the future"}
 	}
 	return Finding{
 		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
-		Message: fmt.Sprintf("it waits, for %s; so far %s", t.lastEnd(), t.budgets()),
+		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.lastEnd(), t.budgets()),
 	}
 }
 
@@ -153,7 +153,7 @@ func (t *Task) lastEnd() string {
 		case e.Type == EventFailed:
 			return attempt + "failed (" + clip(strings.TrimSuffix(e.Detail, ": "), 200) + ")"
 		case e.Type == EventReleased:
-			return attempt + "was given back by its worker"
+			return attempt + "was released by its worker"
 		}
 	}
 	return attempt + "lost its lease (" + t.Last.Cause.String() + ")"
@@ -177,7 +177,7 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 		all = append(all, Finding{
 			Code: FoundMaxInflight, Since: since,
 			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, counted(int(q.Leased), "live lease"), q.Settings.MaxInflight),
-			Remedy:  "one of them ends, or max_inflight is raised",
+			Remedy:  "one of these leases ends, or max_inflight is raised",
 		})
 	case BlockedByRate:
 		all = append(all, Finding{
@@ -192,10 +192,10 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 		case !h.Room(t.Spec.ConcurrencyLimit):
 			f.Message = fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
 				key, counted(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit))
-			f.Remedy = "one of them ends"
+			f.Remedy = "one of these leases ends"
 		case t.Parked:
-			f.Message = fmt.Sprintf("a task before it waits for their concurrency_key %q", key)
-			f.Remedy = "that one is granted, or goes"
+			f.Message = fmt.Sprintf("an earlier task waits for the same concurrency_key %q", key)
+			f.Remedy = "that task is granted or ends"
 		default:
 			return all
 		}
@@ -282,16 +282,16 @@ func (t *Task) limits(now Now) (all []Finding) {
 		return nil
 	}
 	if t.Deadline != 0 {
-		add(t.Deadline, "at its deadline it is FAILED")
+		add(t.Deadline, "the task is FAILED at its deadline")
 	}
 	if first := t.Spec.firstExpiry(); first != 0 && t.Lease == nil {
-		add(first, "a resource that it needs expires: if it still waits then it is FAILED")
+		add(first, "a resource that it needs expires; the task is FAILED if it still waits then")
 	}
 	switch d := t.Spec.StartTimeout; {
 	case t.Lease != nil && t.Lease.AttemptBy != 0:
 		add(now.WallAt(t.Lease.AttemptBy), fmt.Sprintf("attempt_timeout of %v ends the attempt", t.Spec.AttemptTimeout))
 	case t.Lease == nil && t.Rest == Ready && d != 0:
-		add(now.WallAt(t.ReadyAt.Add(d)), fmt.Sprintf("start_timeout of %v: without a worker by then it is FAILED", d))
+		add(now.WallAt(t.ReadyAt.Add(d)), fmt.Sprintf("start_timeout of %v: the task is FAILED if no worker has taken it by then", d))
 	}
 	return all
 }
@@ -311,7 +311,7 @@ func (e *Ended) story() string {
 	}
 	tell(e.AckedAt, "acknowledged at")
 	tell(e.StartedAt, "started at")
-	tell(e.HeartbeatAt, "last heard of by a heartbeat at")
+	tell(e.HeartbeatAt, "last heartbeat at")
 	s += fmt.Sprintf("; it ended at %s, %s", e.At.Time().Format(clockTime), e.Cause)
 	if e.Cause == LeaseExpired || e.Cause == DispatchUnacked {
 		s += fmt.Sprintf(", after %v of silence", time.Duration(e.At-last).Round(time.Millisecond))

@@ -21,7 +21,7 @@ func (s *step) grant(c Grant) {
 	}
 	if t.Attempts >= MaxAttempt { // the fencing token has no more room
 		s.finish(Failed, DispatchUnavailable, s.now.Wall)
-		s.note(EventEnded, s.now.Wall, "", DispatchUnavailable, "out of attempt numbers")
+		s.note(EventEnded, s.now.Wall, "", DispatchUnavailable, "no attempt number is left")
 		return
 	}
 	l := &Lease{

@@ -143,9 +143,9 @@ func (r *Report) same(done *Committed) bool { return r.Kind == done.Kind && r.Di
 // second answers a report under a lease that has another report already.
 func second(r *Report, done *Committed) Answer {
 	if !r.Kind.Closes() {
-		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a " + done.Kind.String() + " was committed under this lease"}
+		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a report (" + done.Kind.String() + ") was already committed under this lease"}
 	}
-	return rejected(DuplicateReport, "another report, a "+done.Kind.String()+", was committed under this lease")
+	return rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
 }
 
 // lost tells whether the lease is no longer live, and why: V7 to V10 in their order.
@@ -157,7 +157,7 @@ func (s *step) lost(k Ticket) (Answer, bool) {
 	case t == nil:
 		return cancelled(TaskGone, "the task was deleted"), true
 	case t.Attempt() > k.Attempt:
-		return cancelled(Superseded, fmt.Sprintf("attempt %d was granted since", t.Attempt())), true
+		return cancelled(Superseded, fmt.Sprintf("attempt %d has been granted since", t.Attempt())), true
 	case t.Lease == nil:
 		return cancelled(t.Last.Cause, t.Last.String()), true
 	}
@@ -194,11 +194,11 @@ func (r *Report) check(l Limits) *FieldError {
 	case r.Invalid != nil:
 		return r.Invalid
 	case r.Kind < KindStart || r.Kind > KindAck:
-		return bad("report", "is of no known kind")
+		return bad("report", "has an unknown kind")
 	case r.TaskID == "":
-		return bad("task_id", "is empty")
+		return bad("task_id", "must not be empty")
 	case r.LeaseID == "":
-		return bad("lease_id", "is empty")
+		return bad("lease_id", "must not be empty")
 	case r.Kind == KindFail && r.Failure == nil:
 		return bad("error", "is missing")
 	case r.Failure != nil:
@@ -216,7 +216,7 @@ func (r *Report) check(l Limits) *FieldError {
 func (f *Failure) check(l Limits) *FieldError {
 	switch {
 	case f.Category > CategoryCancelled:
-		return bad("error.category", "is %d, which is no category", f.Category)
+		return bad("error.category", "is %d, which is not a known category", f.Category)
 	case len(f.Message) > l.Stack:
 		return bad("error.message", "has %d bytes; the limit is %d", len(f.Message), l.Stack)
 	case len(f.Stack) > l.Stack:
@@ -240,7 +240,7 @@ func (r *Result) check(l Limits) *FieldError {
 		a := &r.Artifacts[i]
 		field := fmt.Sprintf("artifacts[%d].", i)
 		if a.ResourceID == "" {
-			return bad(field+"resource_id", "is empty")
+			return bad(field+"resource_id", "must not be empty")
 		}
 		if err := CheckID(field+"resource_id", a.ResourceID, l); err != nil {
 			return err

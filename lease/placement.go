@@ -59,7 +59,7 @@ func (s *Spec) firstExpiry() (first Wall) {
 // gone refuses to retry a task one of whose resources has expired. A spec cannot be changed, so only a new task can name other resources.
 func (s *Spec) gone(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
-		return bad("resource_refs", "one of them expired at %s; submit a new task", first.Time().Format(clockTime))
+		return bad("resource_refs", "a resource expired at %s; submit a new task", first.Time().Format(clockTime))
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (s *Spec) checkRefs(l Limits) *FieldError {
 		r := &s.ResourceRefs[i]
 		err := r.check(l)
 		if err == nil && r.Worker != s.Pinned() {
-			err = bad("worker_id", "is %q, but that of resource_refs[0] is %q; a task runs on one worker", r.Worker, s.Pinned())
+			err = bad("worker_id", "is %q; resource_refs[0] names %q, and all must name the same worker", r.Worker, s.Pinned())
 		}
 		if err != nil {
 			return err.Under(fmt.Sprintf("resource_refs[%d]", i))
@@ -101,9 +101,9 @@ func (s *Spec) checkRefs(l Limits) *FieldError {
 func (r *ResourceRef) check(l Limits) *FieldError {
 	switch {
 	case r.ResourceID == "":
-		return bad("resource_id", "is empty")
+		return bad("resource_id", "must not be empty")
 	case r.Worker == "":
-		return bad("worker_id", "is empty; a resource lies on a worker")
+		return bad("worker_id", "must not be empty; name the worker that holds the resource")
 	}
 	for _, f := range []struct{ name, value string }{
 		{"resource_id", r.ResourceID}, {"worker_id", r.Worker}, {"type", r.Type}, {"scope", r.Scope},
@@ -113,7 +113,7 @@ func (r *ResourceRef) check(l Limits) *FieldError {
 		}
 	}
 	if r.ExpiresAt < 0 {
-		return bad("expires_at", "lies before 1970")
+		return bad("expires_at", "is before 1970")
 	}
 	return checkLabels("metadata", r.Metadata, MaxRefMetadata, l)
 }
@@ -123,9 +123,9 @@ func (a *Affinity) check(l Limits) *FieldError {
 	case a == nil:
 		return nil
 	case a.Key == "":
-		return bad("key", "is empty")
+		return bad("key", "must not be empty")
 	case a.Mode > Preferred:
-		return bad("mode", "is %d, which is none of its values", a.Mode)
+		return bad("mode", "is %d, which is not a known value", a.Mode)
 	case a.TTL < MinAffinityTTL || a.TTL > MaxAffinityTTL:
 		return bad("ttl", "is %v; the range is %v to %v", a.TTL, MinAffinityTTL, MaxAffinityTTL)
 	}

@@ -187,7 +187,7 @@ func TestCapabilitiesLimits(t *testing.T) {
 		{Capabilities{Resources: table(256, 0.0)}, Capabilities{Resources: table(257, 1.0)}, "resources: has 257 entries; the limit is 256"},
 		{Capabilities{Resources: table(1, 0.0)}, Capabilities{Resources: table(1, -1.0)}, `resources["n0"]: is -1; it cannot be negative`},
 		{Capabilities{}, Capabilities{Resources: table(1, math.Inf(1))}, `resources["n0"]: is +Inf; it must be finite`},
-		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: is empty"},
+		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: must not be empty"},
 	} {
 		if err := c.good.Check(DefaultLimits()); err != nil {
 			t.Errorf("capabilities within the limits are refused: %v", err)

@@ -37,9 +37,9 @@ func (s *Settings) check(l Limits) *FieldError {
 	case s.MaxInflight > MaxConcurrency:
 		return bad("max_inflight", "is %d; the limit is %d", s.MaxInflight, MaxConcurrency)
 	case r.PerSecond == 0 && r.Burst != 0:
-		return bad("rate_limit.per_second", "is missing; rate_limit.burst means nothing without it")
+		return bad("rate_limit.per_second", "is missing; rate_limit.burst needs it")
 	case r.PerSecond != 0 && !(r.PerSecond >= MinRate && r.PerSecond <= MaxRate): // also catches NaN
-		return bad("rate_limit.per_second", "is %v; the range is once a day (%.3g) to %d", r.PerSecond, MinRate, MaxRate)
+		return bad("rate_limit.per_second", "is %v grants a second; the range is %.3g (one a day) to %d", r.PerSecond, MinRate, MaxRate)
 	case r.Burst > MaxRate:
 		return bad("rate_limit.burst", "is %d; the limit is %d", r.Burst, MaxRate)
 	case len(s.Weights) > MaxWeights:

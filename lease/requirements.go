@@ -129,7 +129,7 @@ func checkNames(field string, names []string, most int, l Limits) *FieldError {
 	for i, name := range names {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if name == "" {
-			return bad(at, "is empty")
+			return bad(at, "must not be empty")
 		}
 		if err := CheckID(at, name, l); err != nil {
 			return err

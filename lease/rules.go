@@ -118,9 +118,9 @@ type ExistsError struct {
 
 func (e *ExistsError) Error() string {
 	if e.Task == (TaskID{}) {
-		return fmt.Sprintf("%s: %q stands for two specs of this batch", e.Field, e.Key)
+		return fmt.Sprintf("%s: %q is used by two different specs of this batch", e.Field, e.Key)
 	}
-	return fmt.Sprintf("%s: %q made task %s from another spec", e.Field, e.Key, e.Task)
+	return fmt.Sprintf("%s: %q was already used by task %s with a different spec", e.Field, e.Key, e.Task)
 }
 
 type notFoundError struct{}

@@ -199,7 +199,7 @@ func setDefault[T comparable](field *T, value T) {
 
 func (s *Spec) check(l Limits) *FieldError {
 	if s.Queue == "" {
-		return bad("queue", "is empty; a queue name is required")
+		return bad("queue", "must not be empty")
 	}
 	for _, f := range []struct{ name, value string }{
 		{"queue", s.Queue},
@@ -220,7 +220,7 @@ func (s *Spec) check(l Limits) *FieldError {
 	}
 	switch {
 	case s.ConcurrencyKey == "" && s.ConcurrencyLimit != 0:
-		return bad("concurrency_limit", "is %d without a concurrency_key", s.ConcurrencyLimit)
+		return bad("concurrency_limit", "is %d, but concurrency_key is not set", s.ConcurrencyLimit)
 	case s.ConcurrencyLimit > MaxConcurrency:
 		return bad("concurrency_limit", "is %d; the limit is %d", s.ConcurrencyLimit, MaxConcurrency)
 	}
@@ -261,17 +261,17 @@ func (s *Spec) checkTimes() *FieldError {
 		}
 	}
 	if s.HeartbeatTimeout < 2*s.HeartbeatInterval {
-		return bad("heartbeat_timeout", "is %v; the limit is twice heartbeat_interval (%v), so at least %v",
-			s.HeartbeatTimeout, s.HeartbeatInterval, 2*s.HeartbeatInterval)
+		return bad("heartbeat_timeout", "is %v; it must be at least %v, twice heartbeat_interval (%v)",
+			s.HeartbeatTimeout, 2*s.HeartbeatInterval, s.HeartbeatInterval)
 	}
 	if s.RunAt < 0 {
-		return bad("run_at", "lies before 1970")
+		return bad("run_at", "is before 1970")
 	}
 	if s.Deadline < 0 {
-		return bad("deadline", "lies before 1970")
+		return bad("deadline", "is before 1970")
 	}
 	if s.Deadline != 0 && s.RunAt >= s.Deadline {
-		return bad("deadline", "does not lie after run_at")
+		return bad("deadline", "must be later than run_at")
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func (p *RetryPolicy) check() *FieldError {
 	}
 	for i, c := range p.NonRetryable {
 		if c == NoCategory || c > CategoryCancelled {
-			return bad(fmt.Sprintf("non_retryable_categories[%d]", i), "is %d, which is no category", c)
+			return bad(fmt.Sprintf("non_retryable_categories[%d]", i), "is %d, which is not a known category", c)
 		}
 	}
 	return nil

@@ -188,8 +188,8 @@ func TestFillLimits(t *testing.T) {
 		checkFill(t, c.bad, limits, c.field, c.limit)
 	}
 	nameless := Spec{}
-	if err := nameless.Fill(limits); err == nil || err.Error() != "queue: is empty; a queue name is required" {
-		t.Errorf("a spec without a queue: the error is %v, want %q", err, "queue: is empty; a queue name is required")
+	if err := nameless.Fill(limits); err == nil || err.Error() != "queue: must not be empty" {
+		t.Errorf("a spec without a queue: the error is %v, want %q", err, "queue: must not be empty")
 	}
 }
 

@@ -97,7 +97,7 @@ func (e Ended) String() string {
 		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
 		CoordinatorRecovered: "a recovery of the coordinator ended the lease", TaskCancelled: "the task was cancelled",
 		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or deadline passed",
-		Revoked: "the lease was taken back",
+		Revoked: "the lease was revoked",
 	}
 	return words[e.Cause] + " at " + e.At.Time().Format(clockTime)
 }

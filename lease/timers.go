@@ -192,13 +192,13 @@ func silence(l *Lease, cause Reason) string {
 	case cause == DispatchUnacked:
 		return "the grant was not acknowledged"
 	case l.HeartbeatAt != 0:
-		return "no heartbeat came after that of " + l.HeartbeatAt.Time().Format("15:04:05.000")
+		return "no heartbeat came after the one at " + l.HeartbeatAt.Time().Format("15:04:05.000")
 	case l.StartedAt != 0:
 		return "no heartbeat came after the start"
 	case l.AckedAt != 0:
 		return "no heartbeat came after the acknowledgement"
 	}
-	return "nothing came from the worker"
+	return "the worker sent nothing after the grant"
 }
 
 // becomeReady ends a wait. A task that waited for its run_at joins the line now; one that comes back from an attempt has its old

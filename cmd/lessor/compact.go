@@ -35,7 +35,7 @@ func (c compacted) String() string {
 
 func (c compactCmd) Run(a *app) (err error) {
 	if c.Data == "" {
-		return fail(exitUsage, "name a directory", "--data: is empty")
+		return fail(exitUsage, "name a directory", "--data: must not be empty")
 	}
 	done := compacted{Data: c.Data}
 	done.Before, done.After, err = boltstore.Compact(c.Data, boltstore.Options{}, func(st *boltstore.Store) error {

@@ -33,7 +33,7 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 	const dialing = `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused"`
 	const shaking = `connection error: desc = "transport: authentication handshake failed: `
 	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-		{Field: "task.queue", Description: "is empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
+		{Field: "task.queue", Description: "must not be empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
 	}}
 	taken := &errdetails.ErrorInfo{Metadata: map[string]string{"task_id": "t1"}}
 	wait := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
@@ -61,7 +61,7 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 		"internal":       {status.Error(codes.Internal, "internal error"), 1, "error: the coordinator failed: internal error\nhint: its log may say more\n"},
 		"no such host":   {status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), 3, "error: cannot reach the coordinator: its name has no address\nhint: is the coordinator running? start one with \"lessor serve\", or name another with --addr\n"},
 		"wrong state":    {status.Error(codes.FailedPrecondition, "the task is READY"), 1, "error: the task is READY\n"},
-		"bad fields":     {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: is empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
+		"bad fields":     {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: must not be empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
 		"bad, no detail": {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},
 		"overloaded":     {withDetail(t, codes.ResourceExhausted, "too many", wait), 3, "error: the coordinator is overloaded: too many\nhint: try again in 3s\n"},
 		"serve failed": {

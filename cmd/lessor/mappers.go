@@ -66,7 +66,7 @@ func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
 }
 
 // errEmpty refuses an empty value.
-var errEmpty = errors.New("is empty")
+var errEmpty = errors.New("must not be empty")
 
 // missing returns an error if the next word is not a value.
 func missing(ctx *kong.DecodeContext) error {

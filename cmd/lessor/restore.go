@@ -48,7 +48,7 @@ func (r restored) String() string {
 
 func (c restoreCmd) Run(a *app) error {
 	if c.Data == "" {
-		return fail(exitUsage, "name a directory", "--data: is empty")
+		return fail(exitUsage, "name a directory", "--data: must not be empty")
 	}
 	if err := checkReadable(c.File); err != nil {
 		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)

@@ -80,7 +80,7 @@ func setQuota(l *quota.Limits, name, value string) error {
 		}
 		names = append(names, which.String())
 	}
-	return fail(exitUsage, "", "the limits are %s", strings.Join(names, ", "))
+	return fail(exitUsage, "", "unknown limit %q; the limits are %s", name, strings.Join(names, ", "))
 }
 
 func setLimit(l *quota.Limits, which quota.Limit, value string) error {

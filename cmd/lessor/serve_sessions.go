@@ -52,20 +52,23 @@ func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 }
 
 func setThreshold(t *session.Thresholds, key, value string) (err error) {
+	want := "a number"
 	switch key {
 	case "mem":
 		t.MemPct, err = strconv.ParseFloat(value, 64)
 	case "disk":
 		t.DiskPct, err = strconv.ParseFloat(value, 64)
 	case "missed":
+		want = "a whole number"
 		t.Missed, err = strconv.Atoi(value)
 	case "saturated-after":
+		want = "a duration such as 90s"
 		t.SaturatedAfter, err = time.ParseDuration(value)
 	default:
-		return fail(exitUsage, "", "the keys are mem, disk, missed and saturated-after")
+		return fail(exitUsage, "", "unknown key %q; the keys are mem, disk, missed and saturated-after", key)
 	}
 	if err != nil {
-		return fail(exitUsage, "", "%q is not such a value", value)
+		return fail(exitUsage, "", "%q is not %s", value, want)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func explainStatus(err error) *failure {
 	case codes.Unauthenticated:
 		return fail(exitFailed, hintCredential, "%s", s.Message())
 	case codes.PermissionDenied:
-		return fail(exitFailed, "use a credential that may do it", "%s", s.Message())
+		return fail(exitFailed, "use a credential that allows it", "%s", s.Message())
 	case codes.Unavailable:
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)

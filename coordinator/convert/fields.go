@@ -53,7 +53,7 @@ func (f *Fields) ID(name, value string) string {
 // Required reads an identifier that must be there.
 func (f *Fields) Required(name, value string) string {
 	if value == "" {
-		f.Fail(name, "is empty")
+		f.Fail(name, "must not be empty")
 	}
 	return f.ID(name, value)
 }
@@ -82,7 +82,7 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	case d == nil:
 		return 0
 	case d.CheckValid() != nil || d.GetSeconds() >= longestSpan:
-		f.Fail(name, "is no valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
+		f.Fail(name, "is not a valid duration: %d s and %d ns", d.GetSeconds(), d.GetNanos())
 	case d.GetSeconds() < 0 || d.GetNanos() < 0:
 		f.Fail(name, "is %v; it cannot be negative", d.AsDuration())
 	}
@@ -98,9 +98,9 @@ func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	case ts == nil:
 		return 0
 	case ts.CheckValid() != nil:
-		f.Fail(name, "is no valid timestamp: %d s and %d ns", ts.GetSeconds(), ts.GetNanos())
+		f.Fail(name, "is not a valid timestamp: %d s and %d ns", ts.GetSeconds(), ts.GetNanos())
 	case ts.GetSeconds() < 0:
-		f.Fail(name, "is %s; it cannot lie before 1970", ts.AsTime().Format(time.RFC3339))
+		f.Fail(name, "is %s; it cannot be before 1970", ts.AsTime().Format(time.RFC3339))
 	case ts.GetSeconds() > latestSecond:
 		f.Fail(name, "is %s; the limit is %s", ts.AsTime().Format(time.RFC3339), time.Unix(latestSecond, 0).UTC().Format(time.RFC3339))
 	}
@@ -139,7 +139,7 @@ func (f *Fields) Text(name, value string, most int) string {
 // enum reads an enum by its number, from 0 to last.
 func enum[T ~uint8, E ~int32](f *Fields, name string, value E, last T) T {
 	if value < 0 || int32(value) > int32(last) {
-		f.Fail(name, "is %d, which is none of its values", value)
+		f.Fail(name, "is %d, which is not a known value", value)
 		return 0
 	}
 	return T(value)
@@ -148,7 +148,7 @@ func enum[T ~uint8, E ~int32](f *Fields, name string, value E, last T) T {
 // Queues reads a list of queue names, of which at least one is required.
 func (f *Fields) Queues(name string, list []string) []string {
 	if len(list) == 0 {
-		f.Fail(name, "is empty; at least one queue is required")
+		f.Fail(name, "must not be empty; name at least one queue")
 	}
 	f.Count(name, len(list), maxQueues)
 	for i, value := range list[:min(len(list), maxQueues)] {

@@ -144,7 +144,7 @@ func parseReport(m *lessorv1.Report, in *Intake) *lease.Report {
 	case *lessorv1.Report_Release:
 		return ParseRelease(m.Release, in)
 	}
-	return &lease.Report{Kind: lease.KindStart, Invalid: &lease.FieldError{Field: "report", Problem: "is empty"}}
+	return &lease.Report{Kind: lease.KindStart, Invalid: &lease.FieldError{Field: "report", Problem: "must not be empty"}}
 }
 
 func parseArtifacts(f *Fields, sent []*lessorv1.Artifact) []lease.Artifact {

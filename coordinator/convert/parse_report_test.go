@@ -43,8 +43,8 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 	}{
 		{"good start", start(&lessorv1.StartRequest{TaskId: letters(500), LeaseId: letters(500), StartedAt: timestamppb.Now()}), "", ""},
 		{"worker over", start(&lessorv1.StartRequest{WorkerId: letters(257)}), "worker_id", "the limit is 256"},
-		{"started_at", start(&lessorv1.StartRequest{StartedAt: badTime}), "started_at", "no valid timestamp"},
-		{"heartbeat_at", beat(&lessorv1.HeartbeatRequest{HeartbeatAt: badTime}), "heartbeat_at", "no valid timestamp"},
+		{"started_at", start(&lessorv1.StartRequest{StartedAt: badTime}), "started_at", "not a valid timestamp"},
+		{"heartbeat_at", beat(&lessorv1.HeartbeatRequest{HeartbeatAt: badTime}), "heartbeat_at", "not a valid timestamp"},
 		{"fraction at its ends", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1}}), "", ""},
 		{"fraction over", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: 1.01}}), "progress.fraction", "0 to 1"},
 		{"fraction negative", beat(&lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Fraction: -0.1}}), "progress.fraction", "0 to 1"},
@@ -56,11 +56,11 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 		{"gauges over", beat(&lessorv1.HeartbeatRequest{Metrics: gauges(65)}), "metrics", "has 65 entries; the limit is 64"},
 		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{letters(257): 1}}), "metrics", "the limit is 256"},
 		{"report_id over", complete(&lessorv1.CompleteRequest{ReportId: letters(257)}), "report_id", "the limit is 256"},
-		{"completed_at", complete(&lessorv1.CompleteRequest{CompletedAt: badTime}), "completed_at", "no valid timestamp"},
+		{"completed_at", complete(&lessorv1.CompleteRequest{CompletedAt: badTime}), "completed_at", "not a valid timestamp"},
 		{"artifacts over", complete(&lessorv1.CompleteRequest{Artifacts: make([]*lessorv1.Artifact, 65)}), "artifacts", "the limit is 64"},
 		{"artifact's worker", complete(artifact(&lessorv1.Artifact{WorkerId: letters(257)})), "artifacts[1].worker_id", "the limit is 256"},
 		{"artifact's type", complete(artifact(&lessorv1.Artifact{Type: letters(257)})), "artifacts[1].type", "the limit is 256"},
-		{"artifact's end", complete(artifact(&lessorv1.Artifact{ExpiresAt: badTime})), "artifacts[1].expires_at", "no valid timestamp"},
+		{"artifact's end", complete(artifact(&lessorv1.Artifact{ExpiresAt: badTime})), "artifacts[1].expires_at", "not a valid timestamp"},
 		{"good fail", fail(failure(&lessorv1.TaskError{Category: 6, RetryAfter: durationpb.New(time.Hour)})), "", ""},
 		{"category unknown", fail(failure(&lessorv1.TaskError{Category: 7})), "error.category", "is 7"},
 		{"category that would wrap around", fail(failure(&lessorv1.TaskError{Category: 256})), "error.category", "is 256"},
@@ -68,9 +68,9 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 		{"retry_after negative", fail(failure(&lessorv1.TaskError{RetryAfter: durationpb.New(-1)})), "error.retry_after", "negative"},
 		{"phase over", fail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, CancelledDuringPhase: letters(257)}), "cancelled_during_phase", "the limit is 256"},
 		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
-		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "no valid duration"},
+		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "not a valid duration"},
 		{"reason over", release(&lessorv1.ReleaseRequest{Reason: letters(1025)}), "reason", "the limit is 1024"},
-		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "is empty"},
+		{"empty item", parseReport(&lessorv1.Report{}, in), "report", "must not be empty"},
 	} {
 		switch bad := tt.report.Invalid; {
 		case tt.field == "" && bad != nil:

@@ -69,7 +69,7 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 	for i, m := range sent {
 		w, bad := Workspace("workspace_id", m.GetWorkspaceId(), l)
 		if i > 0 && bad == nil && w != s.Workspace {
-			bad = &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is %q; a batch lies in one workspace, here %q", w, s.Workspace)}
+			bad = &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is %q; all tasks of a batch must be in the same workspace, here %q", w, s.Workspace)}
 		}
 		if bad != nil {
 			return nil, bad.Under(path(i))

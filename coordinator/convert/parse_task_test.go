@@ -35,7 +35,7 @@ func labels(n int) map[string]string {
 var specSizes = []specCase{
 	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = letters(256) }, "", ""},
 	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = letters(257) }, "queue", "has 257 bytes; the limit is 256"},
-	{"queue empty", func(s *lessorv1.TaskSpec) { s.Queue = "" }, "queue", "is empty"},
+	{"queue empty", func(s *lessorv1.TaskSpec) { s.Queue = "" }, "queue", "must not be empty"},
 	{"queue with a control character", func(s *lessorv1.TaskSpec) { s.Queue = "a\x00b" }, "queue", "control character at byte 1"},
 	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(256) }, "", ""},
 	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(257) }, "workspace_id", "the limit is 256"},
@@ -79,9 +79,9 @@ func spanCases() (all []specCase) {
 			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
 			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it cannot be negative"},
 			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "cannot be negative"},
-			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, "no valid duration"},
-			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "no valid duration"},
-			specCase{d.name + " of thousands of years", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, "no valid duration"},
+			specCase{d.name + " of mixed signs", set(d.field, &durationpb.Duration{Seconds: 1, Nanos: -1}), d.name, "not a valid duration"},
+			specCase{d.name + " with too many nanoseconds", set(d.field, &durationpb.Duration{Nanos: 1e9}), d.name, "not a valid duration"},
+			specCase{d.name + " of thousands of years", set(d.field, &durationpb.Duration{Seconds: math.MaxInt64 / 1_000_000_000}), d.name, "not a valid duration"},
 		)
 	}
 	return all
@@ -90,12 +90,12 @@ func spanCases() (all []specCase) {
 var specTimes = []specCase{
 	{"run_at in the past", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{} }, "", ""},
 	{"run_at before 1970", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{Seconds: -1} }, "run_at", "before 1970"},
-	{"run_at invalid", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{Nanos: -1} }, "run_at", "no valid timestamp"},
+	{"run_at invalid", func(s *lessorv1.TaskSpec) { s.RunAt = &timestamppb.Timestamp{Nanos: -1} }, "run_at", "not a valid timestamp"},
 	{"run_at in year 9999", func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) }, "run_at", "the limit is 2262"},
 	{"deadline in year 9999", func(s *lessorv1.TaskSpec) { s.Deadline = timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) }, "deadline", "the limit is 2262"},
 	{"deadline before run_at", func(s *lessorv1.TaskSpec) {
 		s.RunAt, s.Deadline = &timestamppb.Timestamp{Seconds: 10}, &timestamppb.Timestamp{Seconds: 10}
-	}, "deadline", "after run_at"},
+	}, "deadline", "later than run_at"},
 	{"timeout of two intervals", func(s *lessorv1.TaskSpec) {
 		s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(2*time.Second)
 	}, "", ""},
@@ -115,7 +115,7 @@ var specPolicies = []specCase{
 	{"multiplier NaN", func(s *lessorv1.TaskSpec) { s.RetryPolicy.BackoffMultiplier = math.NaN() }, "retry_policy.backoff_multiplier", "1 to 100"},
 	{"categories", categories(1, 2, 3, 4, 5, 6), "", ""},
 	{"too many categories", categories(1, 2, 3, 4, 5, 6, 1), "retry_policy.non_retryable_categories", "has 7 entries; the limit is 6"},
-	{"category unspecified", categories(1, 0), "retry_policy.non_retryable_categories[1]", "no category"},
+	{"category unspecified", categories(1, 0), "retry_policy.non_retryable_categories[1]", "not a known category"},
 	{"category unknown", categories(7), "retry_policy.non_retryable_categories[0]", "is 7"},
 	{"category that would wrap around", categories(257), "retry_policy.non_retryable_categories[0]", "is 257"},
 	{"category negative", categories(-1), "retry_policy.non_retryable_categories[0]", "is -1"},
@@ -164,7 +164,7 @@ func TestBatchLiesInOneWorkspace(t *testing.T) {
 	_, err = ParseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: "b"}}, path, lease.DefaultLimits())
 	wantField(t, "two workspaces", err, "tasks[1].workspace_id", `is "b"`, "")
 	_, err = ParseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {}}, path, lease.DefaultLimits())
-	wantField(t, "bad spec", err, "tasks[2].queue", "is empty", "")
+	wantField(t, "bad spec", err, "tasks[2].queue", "must not be empty", "")
 }
 
 // A timestamp that was sent is never mistaken for an absent one: a deadline at the start of 1970 has passed.

@@ -27,7 +27,7 @@ func Unknown(path string, m proto.Message) *lease.FieldError {
 	if at == "" {
 		at = "request"
 	}
-	return &lease.FieldError{Field: at, Problem: fmt.Sprintf("has field %d, which this coordinator does not know: its caller is newer", number)}
+	return &lease.FieldError{Field: at, Problem: fmt.Sprintf("has field %d, which this coordinator does not know; the caller is newer than the coordinator", number)}
 }
 
 // UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages: frames have hundreds of specs, and most are such.

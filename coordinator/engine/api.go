@@ -17,11 +17,11 @@ var (
 	// ErrOverloaded means that too many commands wait.
 	ErrOverloaded = errors.New("too many commands are waiting")
 	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken again once there is room.
-	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: no tasks are taken in until there is room; those that are there go on")
+	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; existing tasks continue")
 )
 
 // ErrFull refuses a submit by which the tenant would have more tasks than Config.MaxTasks. Nothing was changed.
-var ErrFull = errors.New("the tenant has as many tasks as it may have")
+var ErrFull = errors.New("the tenant has reached its limit of tasks")
 
 // Space names a workspace of a tenant. Whatever must be atomic, or be counted together, lies within one space.
 type Space struct {

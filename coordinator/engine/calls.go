@@ -239,7 +239,7 @@ func (e *Engine) number(s *space) error {
 		return nil
 	}
 	if e.lastSpace == lease.MaxSpace {
-		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new; the limit of %d workspaces is reached", lease.MaxSpace)}
+		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces is reached", lease.MaxSpace)}
 	}
 	e.lastSpace++
 	s.number = e.lastSpace

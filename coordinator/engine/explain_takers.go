@@ -87,7 +87,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.meant == 0 && t.Spec.Pinned() != "":
 		return e.pinnedAway(t)
 	case a.attending == 0:
-		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work of queue %q", t.Spec.Queue)
+		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work from queue %q", t.Spec.Queue)
 		f.Remedy = "a worker connects for this queue"
 	case a.taking == 0:
 		kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
@@ -95,35 +95,28 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 			kind, remedy = "tasks without a type", "a worker connects that handles every type"
 		}
 		f.Code, f.Message = lease.FoundNoWorkerForType,
-			fmt.Sprintf("no worker that asks for work of queue %q handles %s; there %s", t.Spec.Queue, kind, are(a.attending))
+			fmt.Sprintf("no worker that asks for work from queue %q handles %s (workers of the queue: %d)", t.Spec.Queue, kind, a.attending)
 		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
-			fmt.Sprintf("none of the workers that handle its type has all that it requires; the nearest of %d lacks %s", a.taking, strings.Join(a.lacks, ", "))
-		f.Remedy = "a worker connects that has it"
+			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.taking, strings.Join(a.lacks, ", "))
+		f.Remedy = "a worker connects that meets them"
 	case a.meant == 0 || a.free == 0 && e.isSticky(t):
 		return e.boundAway(t)
 	case a.serving == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it takes new work: they drain, or are not well; there %s", are(a.meant))
-		f.Remedy = "one of them gets well, or another worker connects"
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: they drain, or are not healthy (suitable workers: %d)", a.meant)
+		f.Remedy = "one of them becomes healthy, or another worker connects"
 	case a.free == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no worker that would take it has room; there %s", are(a.serving))
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.serving)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.clear == 0:
 		f.Code = lease.FoundSingleFlight
-		f.Message = fmt.Sprintf("the workers with room run concurrency key %q already, and each runs one task of a key at a time", t.Spec.ConcurrencyKey)
+		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
 	default:
 		f.Code, f.Message = lease.FoundInLine, q.inLine(t)
 	}
 	return f
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is 1"
-	}
-	return fmt.Sprintf("are %d", n)
 }
 
 func (e *Engine) isSticky(t *lease.Task) bool {
@@ -133,10 +126,10 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 // pinnedAway is the finding that the worker which holds the resources of a task does not take it.
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
-	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not take it", t.Spec.Pinned())
+	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
 	if p := e.workers[workerKey{t.Tenant, t.Spec.Pinned()}]; p != nil && p.end != nil {
-		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not there", t.Spec.Pinned())
-		f.Until, f.Remedy = e.now.WallAt(p.end.at), "the worker connects; otherwise the task fails, RESOURCE_GONE"
+		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not connected", t.Spec.Pinned())
+		f.Until, f.Remedy = e.now.WallAt(p.end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
 	}
 	return f
 }
@@ -146,8 +139,8 @@ func (e *Engine) boundAway(t *lease.Task) lease.Finding {
 	b := e.boundTo(t)
 	f := lease.Finding{
 		Code:    lease.FoundAffinity,
-		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which is not there or has no room", t.Spec.Affinity.Key, b.worker),
-		Remedy:  "the worker has room, or the key is bound no more",
+		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which is not connected or has no free slot", t.Spec.Affinity.Key, b.worker),
+		Remedy:  "the worker connects or gets a free slot, or the binding of the key ends",
 	}
 	if len(b.leases) == 0 && b.end != nil {
 		f.Until = e.now.WallAt(b.end.at)
@@ -160,9 +153,9 @@ func (q *queue) inLine(t *lease.Task) string {
 	before, more := q.before(t)
 	switch {
 	case more:
-		return fmt.Sprintf("others of its line are before it: %d or more", before)
+		return fmt.Sprintf("tasks before it in its line: %d or more", before)
 	case before > 0:
-		return fmt.Sprintf("others of its line are before it: %d", before)
+		return fmt.Sprintf("tasks before it in its line: %d", before)
 	}
 	return "it is about to be granted"
 }

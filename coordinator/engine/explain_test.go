@@ -26,7 +26,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		{name: "no worker for tasks without a type", code: lease.FoundNoWorkerForType, words: "handles tasks without a type", setup: func(r *rig) {
 			r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"common"}}, 1)
 		}},
-		{name: "workers are busy", code: lease.FoundWorkersBusy, words: "there is 1", setup: func(r *rig) {
+		{name: "workers are busy", code: lease.FoundWorkersBusy, words: "suitable workers: 1", setup: func(r *rig) {
 			r.submit(work())
 			r.join("i", 1)
 		}},

@@ -171,7 +171,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 func (e *Engine) invalidate() {
 	for id, h := range e.set.tasks {
 		if l := h.task.Lease; l.Epoch != e.rules.Authority.Epoch {
-			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "a start in a new epoch"})
+			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "the coordinator started in a new epoch"})
 		}
 	}
 }

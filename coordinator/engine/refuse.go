@@ -29,7 +29,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 			e.rest(t) // the session holds no other task of the key
 		}
 		e.step(e.now, lease.Requeue{
-			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused it, as it runs another task of the concurrency key",
+			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
 		})
 	}})
 }

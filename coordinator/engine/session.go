@@ -164,7 +164,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 func (e *Engine) Replace(tenant, instance string) error {
 	return e.inbox.insist(tenant, op{run: func() {
 		e.displace(instance)
-		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held it")
+		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held the task")
 	}})
 }
 

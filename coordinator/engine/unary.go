@@ -128,6 +128,6 @@ func (e *Engine) abandon(t *taker) {
 	}
 	for id, attempt := range t.leases {
 		e.unhold(id)
-		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller was gone before the hand-over"})
+		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller disconnected before it received the task"})
 	}
 }

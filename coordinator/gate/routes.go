@@ -15,8 +15,8 @@ import (
 
 // Refusals of requests that need a task token.
 var (
-	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent: Authorization: Bearer <task_token>", nil)
-	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token is not of this coordinator, or has ended", nil)
+	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent; send the header Authorization: Bearer <task_token>", nil)
+	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, or it has expired", nil)
 )
 
 // routeRule says who may use a route of the HTTP API. The zero rule lets nobody in.

@@ -13,11 +13,11 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 		return raw, nil
 	}
 	if raw != nil {
-		return nil, invalid(field, "is sent beside %sBase64; one of them is wanted", field)
+		return nil, invalid(field, "cannot be sent together with %sBase64; send only one of them", field)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, value); err != nil {
-		return nil, invalid(field, "is no JSON: %v", err)
+		return nil, invalid(field, "is not valid JSON: %v", err)
 	}
 	return compact.Bytes(), nil
 }

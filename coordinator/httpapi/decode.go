@@ -47,7 +47,7 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 // body reads the body of a request.
 func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if coding := strings.Join(r.Header.Values(contentEncoding), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, invalid(contentEncoding, "is %.20q; a body is read as it is, without an encoding", coding)
+		return nil, invalid(contentEncoding, "is %.20q; send the body without an encoding", coding)
 	}
 	if r.ContentLength > a.MaxBody && asksFirst(r) {
 		return nil, tooLong(a.MaxBody)
@@ -94,7 +94,7 @@ func asksFirst(r *http.Request) bool { return r.Header.Get("Expect") != "" && r.
 
 func parse(body []byte, into any, s strictness) *problem {
 	if !utf8.Valid(body) {
-		return invalid("", "the body is no UTF-8")
+		return invalid("", "the body is not valid UTF-8")
 	}
 	scan := scanner{body: body, tokens: json.NewDecoder(bytes.NewReader(body)), strict: s}
 	scan.tokens.UseNumber()
@@ -108,7 +108,7 @@ func parse(body []byte, into any, s strictness) *problem {
 }
 
 // doesNotFit is the message for what the scanner should have refused with the name of the field.
-const doesNotFit = "the body does not fit"
+const doesNotFit = "the body does not match the request"
 
 // scanner reads a body token by token and refuses what package json would let pass.
 type scanner struct {
@@ -125,22 +125,22 @@ func (s *scanner) document(t reflect.Type) *problem {
 		return malformed(err)
 	}
 	if first != json.Delim('{') {
-		return invalid("", "the body is no JSON object")
+		return invalid("", "the body is not a JSON object")
 	}
 	if p := s.object(nil, t); p != nil {
 		return p
 	}
 	if _, err := s.tokens.Token(); !errors.Is(err, io.EOF) {
-		return invalid("", "the body goes on after its object")
+		return invalid("", "the body has more data after its JSON object")
 	}
 	return nil
 }
 
 func malformed(err error) *problem {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return invalid("", "the body ends within its object")
+		return invalid("", "the body ends before its JSON object is complete")
 	}
-	return invalid("", "the body is no JSON: %v", err)
+	return invalid("", "the body is not valid JSON: %v", err)
 }
 
 // value reads a value for type t; a nil t takes any value.
@@ -151,7 +151,7 @@ func (s *scanner) value(at *place, t reflect.Type) *problem {
 		return malformed(err)
 	}
 	if got, want := kindOfToken(token), kindOfType(t); got != "" && want != "" && got != want {
-		return invalid(at.path(), "is %s; %s is wanted", got, want)
+		return invalid(at.path(), "is %s; it must be %s", got, want)
 	}
 	switch token := token.(type) {
 	case json.Delim:
@@ -222,11 +222,11 @@ func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *pro
 		return nil
 	case reflect.TypeFor[instant]():
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			return invalid(at.path(), "is no RFC 3339 time such as 2026-01-15T10:00:00Z")
+			return invalid(at.path(), "is not an RFC 3339 time such as 2026-01-15T10:00:00Z")
 		}
 	case reflect.TypeFor[[]byte]():
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return invalid(at.path(), "is no base64, of the standard alphabet and padded with =")
+			return invalid(at.path(), "is not valid base64 (standard alphabet, padded with =)")
 		}
 	}
 	return s.whole(at, begin)
@@ -251,7 +251,7 @@ func (s *scanner) whole(at *place, begin int64) *problem {
 			continue
 		}
 		if utf16.DecodeRune(first, escaped(raw)) == utf8.RuneError {
-			return invalid(at.path(), "has half of a surrogate pair, which is no character")
+			return invalid(at.path(), "has an unpaired surrogate, which is not a valid character")
 		}
 		raw = raw[6:]
 	}
@@ -291,7 +291,7 @@ func number(at *place, text string, t reflect.Type) *problem {
 		want = fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(bits-1), int64(^(uint64(1)<<63))>>(64-bits))
 	}
 	if err != nil {
-		return invalid(at.path(), "is %.20s; %s is wanted", text, want)
+		return invalid(at.path(), "is %.20s; it must be %s", text, want)
 	}
 	return nil
 }
@@ -346,7 +346,7 @@ func (s *scanner) list(in *place, t reflect.Type) *problem {
 
 func (s *scanner) deeper(at *place) *problem {
 	if s.depth++; s.depth > maxDepth {
-		return invalid(top(at.path()), "is nested more than %d deep", maxDepth)
+		return invalid(top(at.path()), "is nested more than %d levels deep", maxDepth)
 	}
 	return nil
 }
@@ -391,11 +391,11 @@ func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
 	}
 	for other := range m {
 		if strings.EqualFold(at.name, other) {
-			return nil, invalid(at.path(), "is spelled %s", other)
+			return nil, invalid(at.path(), "has the wrong case; the field is %s", other)
 		}
 	}
 	if s == strict {
-		return nil, invalid(at.path(), "is no field of this request")
+		return nil, invalid(at.path(), "is not a field of this request")
 	}
 	return nil, nil
 }

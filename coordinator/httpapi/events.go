@@ -111,7 +111,7 @@ func lastEventID(r *http.Request) (uint64, *problem) {
 	}
 	after, err := strconv.ParseUint(sent, 10, 64)
 	if err != nil {
-		return 0, invalid("Last-Event-ID", "is %.40q, which is no id of an event", sent)
+		return 0, invalid("Last-Event-ID", "is %.40q, which is not the id of an event", sent)
 	}
 	return after, nil
 }

@@ -95,12 +95,12 @@ var kinds = map[codes.Code]kind{
 
 // Problems without a field.
 var (
-	errNoRoute     = newProblem(kindNotFound, codeNoRoute, "there is no such route; /openapi.json has all")
-	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not have this method")
-	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests of pages of another origin are refused")
-	errOtherHost   = newProblem(kindForbidden, codeForbidden, "the Host of the request is not this machine; call it 127.0.0.1 or localhost, or serve with --callback-url")
+	errNoRoute     = newProblem(kindNotFound, codeNoRoute, "there is no such route; /openapi.json lists all routes")
+	errNoMethod    = newProblem(kindNoMethod, codeNoRoute, "the route does not support this method")
+	errCrossOrigin = newProblem(kindForbidden, codeForbidden, "requests from web pages of another origin are refused")
+	errOtherHost   = newProblem(kindForbidden, codeForbidden, "the Host header names another machine; use 127.0.0.1 or localhost, or start the coordinator with --callback-url")
 	errBroken      = newProblem(kindInvalid, codeInvalid, "the body cannot be read")
-	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not come in time")
+	errSlow        = newProblem(kindTimeout, codeTimeout, "the body did not arrive in time")
 	errOtherTask   = newProblem(kindForbidden, codeForbidden, "the task token is for another task")
 )
 

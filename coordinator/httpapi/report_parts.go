@@ -52,7 +52,7 @@ func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 		return 0, nil
 	}
 	if !known || number == 0 {
-		return 0, invalid(field, "is %.20q, which is no category; they are %s", name, strings.Join(categories, ", "))
+		return 0, invalid(field, "is %.20q, which is not a known category; they are %s", name, strings.Join(categories, ", "))
 	}
 	return lessorv1.ErrorCategory(number), nil
 }

@@ -34,7 +34,7 @@ func (a Attempts) Failed(ctx context.Context, err error) error {
 	wait, ok := a.pacer.Turn(from)
 	if !ok {
 		return refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
-			fmt.Sprintf("too many calls without a good credential come from this address; the quota is %v", attemptPace),
+			fmt.Sprintf("too many calls without a valid credential from this address; the quota is %v", attemptPace),
 			map[string]string{"limit": "attempts", "of": "address", "value": attemptPace.String()}, refusal.RetryIn(wait))
 	}
 	quota.Pause(ctx, wait)

@@ -38,7 +38,7 @@ func (c *Connections) Fill() {
 // Validate returns an error if a number is out of its range.
 func (c *Connections) Validate() error {
 	if c.Most < 1 || c.MostOfPeer < 1 || c.MostOfPeer > c.Most {
-		return fmt.Errorf("%d connections may be open, of one address %d; the least is 1, and the second is no more than the first", c.Most, c.MostOfPeer)
+		return fmt.Errorf("the limit of connections is %d, and %d per address; each must be at least 1, and the limit per address at most the total", c.Most, c.MostOfPeer)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ type Doorkeeper struct {
 // NewDoorkeeper returns a doorkeeper. The settings must be filled and valid.
 func NewDoorkeeper(c Connections, log *slog.Logger) *Doorkeeper {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lessor_connections_refused_total", Help: "Connections that were closed since there were too many, by the limit.",
+		Name: "lessor_connections_refused_total", Help: "Connections that were closed because there were too many, by limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
@@ -84,7 +84,7 @@ func (l doorListener) Accept() (net.Conn, error) {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			// The servers try again, at most a second later.
 			l.door.turnedAway.WithLabelValues("files").Inc()
-			l.door.log.Warn("no connection can be taken: too many files are open; raise the limit (ulimit -n, LimitNOFILE)", "error", err)
+			l.door.log.Warn("cannot accept a connection: too many open files; raise the limit (ulimit -n, LimitNOFILE)", "error", err)
 		}
 		if err != nil {
 			return nil, err

@@ -97,5 +97,5 @@ func (s *Strangers) Tap(ctx context.Context, info *tap.Info) (context.Context, e
 
 // errStrangers refuses a call for which there is no room.
 var errStrangers = refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
-	fmt.Sprintf("too many calls without a good credential are under way; of one address the quota is %d", mostStrangers),
+	fmt.Sprintf("too many calls without a valid credential are under way; the quota of one address is %d", mostStrangers),
 	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(mostStrangers)}, refusal.RetryIn(time.Second))

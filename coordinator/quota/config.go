@@ -14,7 +14,7 @@ type Config struct {
 // Validate returns an error about the first limit that is out of its range.
 func (c *Config) Validate() error {
 	if c.Credential.Tasks != 0 {
-		return fmt.Errorf("the quota of tasks is one of tenants, not of credentials")
+		return fmt.Errorf("the quota of tasks applies to tenants, not to credentials")
 	}
 	for _, l := range []*Limits{&c.Tenant, &c.Credential} {
 		if err := l.validate(); err != nil {
@@ -28,7 +28,7 @@ func (c *Config) Validate() error {
 	}
 	for tenant, l := range c.Credentials {
 		if l.Tasks != 0 {
-			return fmt.Errorf("tenant %q: the quota of tasks is one of tenants, not of credentials", tenant)
+			return fmt.Errorf("tenant %q: the quota of tasks applies to tenants, not to credentials", tenant)
 		}
 		if err := l.validate(); err != nil {
 			return fmt.Errorf("credentials of tenant %q: %w", tenant, err)

@@ -115,12 +115,12 @@ func (l *Limits) validate() error {
 			return fmt.Errorf("the quota of %v is %v a second; the range is one a day to %d a second", which, r.PerSecond, mostRate)
 		}
 		if r.Burst > mostBurst || r.PerSecond == 0 && r.Burst != 0 {
-			return fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, beside a rate", which, r.Burst, mostBurst)
+			return fmt.Errorf("the quota of %v has a burst of %d; the range is 1 to %d, and a burst needs a rate", which, r.Burst, mostBurst)
 		}
 	}
 	for which := Limit(numRates); int(which) < numLimits; which++ {
 		if l.count(which) < 0 {
-			return fmt.Errorf("the quota of %v is %d; the least is 1", which, l.count(which))
+			return fmt.Errorf("the quota of %v is %d; it must be at least 1", which, l.count(which))
 		}
 	}
 	return nil

@@ -34,18 +34,18 @@ const (
 // Refusals that need no data beside their message.
 var (
 	ErrNoQueue   = errors.New("no such queue")
-	ErrNoWorker  = errors.New("no session of such a worker is open")
-	ErrNoSession = errors.New("the worker has no such session open")
-	ErrOpen      = errors.New("the coordinator asks for no credentials; start it with --auth")
+	ErrNoWorker  = errors.New("no worker of this name has an open session")
+	ErrNoSession = errors.New("the worker has no open session with this id")
+	ErrOpen      = errors.New("the coordinator runs without credentials; start it with --auth")
 
 	// ErrNoCertificate refuses a caller without a client certificate.
 	ErrNoCertificate = errors.New("a client certificate is required")
 	// ErrOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
-	ErrOwner = errors.New("a backup has what is every tenant's; it is for operators of the tenant that serve --backup-tenant names")
+	ErrOwner = errors.New("a backup contains the data of all tenants; only operators of the tenant named by serve --backup-tenant may take one")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
-	ErrBackupLate  = errors.New("the backup took too long; what was sent is no backup")
-	ErrBackupStall = errors.New("the reader of the backup stood still for too long; what was sent is no backup")
+	ErrBackupLate  = errors.New("the backup took too long and was cut off; discard what was received")
+	ErrBackupStall = errors.New("the reader of the backup stalled for too long, and the backup was cut off; discard what was received")
 )
 
 // RoleError refuses a caller that has none of the roles that may make the call.
@@ -57,9 +57,9 @@ type RoleError struct {
 
 func (e *RoleError) Error() string {
 	if e.Asks == auth.Nobody {
-		return e.What + " is for nobody"
+		return e.What + " is not allowed for any role"
 	}
-	return fmt.Sprintf("%s is for the role %v; the credential has %v", e.What, e.Asks, e.Has)
+	return fmt.Sprintf("%s requires the role %v; the credential has the role %v", e.What, e.Asks, e.Has)
 }
 
 // Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status

@@ -28,7 +28,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		retry  bool
 	}{
 		{
-			err: &lease.FieldError{Field: "task.queue", Problem: "is empty"}, code: codes.InvalidArgument,
+			err: &lease.FieldError{Field: "task.queue", Problem: "must not be empty"}, code: codes.InvalidArgument,
 			reason: "REQUEST_INVALID", meta: map[string]string{"code": "E.REQUEST.INVALID"}, field: "task.queue",
 		},
 		{err: lease.ErrNotFound, code: codes.NotFound, reason: "TASK_NOT_FOUND", meta: map[string]string{"code": "E.TASK.NOT_FOUND"}},

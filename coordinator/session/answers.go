@@ -35,7 +35,7 @@ func (o *outbox) missing(corr string, expected uint64) {
 	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
 	o.refuse(corr, &lessorv1.Error{
 		Code: refusal.CodeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
-		Remediation: "send again from expected_seq on", ExpectedSeq: expected,
+		Remediation: "resend the frames from expected_seq on", ExpectedSeq: expected,
 	})
 }
 

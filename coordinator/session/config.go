@@ -105,7 +105,7 @@ const lowerBy = 5
 func (t Thresholds) validate() error {
 	for name, pct := range map[string]float64{"memory": t.MemPct, "disk": t.DiskPct} {
 		if !(pct > lowerBy) { // also catches NaN
-			return fmt.Errorf("the threshold of %s is %v %%; it must be more than %d", name, pct, lowerBy)
+			return fmt.Errorf("the %s threshold is %v %%; it must be more than %d %%", name, pct, lowerBy)
 		}
 	}
 	if t.Missed < 2 || t.Missed > 1000 {

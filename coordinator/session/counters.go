@@ -28,12 +28,12 @@ func newCounters() counters {
 		return vec
 	}
 	counter := func(name, help string) prometheus.Counter { return family(name, help).WithLabelValues() }
-	c.missed = counter("lessor_heartbeats_missed_total", "Heartbeats of sessions that did not come when they were due.")
-	c.dropped = counter("lessor_feedback_dropped_total", "Items of feedback that were dropped, since more came than could be passed on.")
-	c.resets = family("lessor_session_resets_total", "Sessions that the coordinator ended, by the code that it gave.", "code")
-	c.resends = counter("lessor_frame_resends_total", "Frames that went out again: unacknowledged, missed, or lost with their stream.")
-	c.repeats = counter("lessor_frame_repeats_total", "Frames of workers that had been taken before.")
-	gaps := family("lessor_frame_gaps_total", "Gaps that were told in the sequence of frames, by their direction.", "dir")
+	c.missed = counter("lessor_heartbeats_missed_total", "Session heartbeats that did not arrive when they were due.")
+	c.dropped = counter("lessor_feedback_dropped_total", "Feedback items that were dropped because more came than could be passed on.")
+	c.resets = family("lessor_session_resets_total", "Sessions that the coordinator ended, by code.", "code")
+	c.resends = counter("lessor_frame_resends_total", "Frames that were sent again because they were unacknowledged, missed, or lost with their stream.")
+	c.repeats = counter("lessor_frame_repeats_total", "Frames that workers sent again although the coordinator had them already.")
+	gaps := family("lessor_frame_gaps_total", "Gaps reported in the sequence of frames, by direction.", "dir")
 	c.gapsIn, c.gapsOut = gaps.WithLabelValues("in"), gaps.WithLabelValues("out")
 	return c
 }
@@ -46,7 +46,7 @@ func (r *Registry) Collectors() []prometheus.Collector {
 // healthCollector counts sessions by their health, at each scrape.
 type healthCollector struct{ open *Registry }
 
-var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by their health.", []string{"health"}, nil)
+var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by health.", []string{"health"}, nil)
 
 // Describe is for prometheus.Collector.
 func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }

@@ -19,7 +19,7 @@ const (
 )
 
 // errStale refuses a session token because a newer one of the same instance is in use.
-var errStale = errors.New("a newer stream of this instance has gone on")
+var errStale = errors.New("a newer stream of this instance has resumed the session")
 
 // dialog is the part of a session that outlives its streams (W8): what was heard and what was said, in order. It belongs to one stream at a time.
 type dialog struct {

@@ -111,18 +111,19 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		return "", "" // it is refused whoever sent it
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
-		return fmt.Sprintf("tenant: is not %q, which is the caller's", ss.who.Tenant), "name that tenant, or connect with a credential of the other one"
+		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", t, ss.who.Tenant),
+			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
 	s := m.GetSender()
 	switch {
 	case s == nil && !first:
 		return "", ""
 	case s.GetRole() != "worker":
-		return `sender.role: is not "worker"`, "the first frame names the sender; later ones name the same, or none"
+		return `sender.role: must be "worker"`, "set sender in the first frame; later frames repeat it or leave it out"
 	case first:
 		return "", ""
 	case s.GetId() != ss.info.GetName():
-		return "sender.id: is not the worker that opened the stream", "open a stream for each worker"
+		return "sender.id: differs from the worker that opened the stream", "open a separate stream for each worker"
 	}
 	return "", ""
 }
@@ -156,16 +157,16 @@ func (ss *Session) handle(f *Frame, kind frameKind) bool {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, unreadable(f.err), "send valid protobuf with UTF-8 strings")
 	}
 	if kind == frameUnknown {
-		return ss.refuse(m.GetId(), refusal.CodeUnknown, "the frame has no payload that this version knows", "")
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, "the frame has no payload that this coordinator knows", "")
 	}
 	state := ss.current()
 	next, allowed := moves[state][kind]
 	if !allowed {
-		return ss.refuse(m.GetId(), refusal.CodeUnknown, fmt.Sprintf("%s is not for the state %s", payloadName(m), stateNames[state]), remedies[state])
+		return ss.refuse(m.GetId(), refusal.CodeUnknown, fmt.Sprintf("%s is not allowed in the state %s", payloadName(m), stateNames[state]), remedies[state])
 	}
 	if asks := frameAccess[kind]; !ss.who.Role.Has(asks) {
 		err := &refusal.RoleError{What: payloadName(m), Has: ss.who.Role, Asks: asks}
-		return ss.refuse(m.GetId(), refusal.CodeForbidden, err.Error(), "use a credential of such a role")
+		return ss.refuse(m.GetId(), refusal.CodeForbidden, err.Error(), "use a credential with that role")
 	}
 	switch kind {
 	case frameHandshake:
@@ -209,7 +210,7 @@ func (ss *Session) trouble(m *lessorv1.SessionRequest) {
 	case e.GetCode() == refusal.CodeSeqGap:
 		ss.c.Open.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not there any more", e.GetExpectedSeq()), 0)
+			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is no longer stored", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
 		_ = ss.c.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing

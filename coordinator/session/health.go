@@ -149,10 +149,10 @@ func (h *wellness) kept() (why string) {
 func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 	switch {
 	case !h.word:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "it says that it is not healthy: no new work"
+		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker reports that it is not healthy: no new work"
 	case h.missed >= h.limits.Missed-1:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,
-			fmt.Sprintf("heartbeats missed: %d; no new work, and its session is lost at %d", h.missed, h.limits.Missed)
+			fmt.Sprintf("heartbeats missed: %d; no new work, and the session ends at %d", h.missed, h.limits.Missed)
 	case h.mem.full:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(memPct, h.mem, h.limits.MemPct)
 	case h.disk.full:
@@ -166,5 +166,5 @@ func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
 }
 
 func fullText(name string, g gauge, limit float64) string {
-	return fmt.Sprintf("%s is %.4g: no new work from %g on, until it is %g", name, g.pct, limit, limit-lowerBy)
+	return fmt.Sprintf("%s is %.4g: no new work at %g or more, until it falls to %g", name, g.pct, limit, limit-lowerBy)
 }

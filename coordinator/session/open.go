@@ -19,7 +19,7 @@ import (
 // handshake opens the session, or goes on with an earlier one.
 func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
 	if h.GetProtocol() != Protocol {
-		return ss.deny(m.GetId(), fmt.Sprintf("handshake.protocol: is %d; this coordinator speaks version %d only", h.GetProtocol(), Protocol), "speak that version")
+		return ss.deny(m.GetId(), fmt.Sprintf("handshake.protocol: is %d; this coordinator speaks version %d only", h.GetProtocol(), Protocol), "use that version")
 	}
 	w := h.GetWorker()
 	f := convert.Fields{Limits: ss.c.Limits}
@@ -29,10 +29,10 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	f.ID("handshake.worker.hostname", w.GetHostname())
 	f.ID("handshake.replaces_instance_id", h.GetReplacesInstanceId())
 	if f.Err != nil {
-		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "mend the field and send the handshake again")
+		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "correct the field and send the handshake again")
 	}
 	if m.GetSender().GetId() != w.GetName() {
-		return ss.deny(m.GetId(), "sender.id: is not handshake.worker.name", "give the worker one name in both")
+		return ss.deny(m.GetId(), "sender.id: differs from handshake.worker.name", "use the same worker name in both")
 	}
 	if !ss.vouched(m.GetId(), h.GetAuth()) {
 		return false
@@ -82,8 +82,8 @@ func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok b
 }
 
 func (ss *Session) invalidToken(corr string) bool {
-	const why = "handshake.resume.session_token: is not good for this session of this worker, or no more"
-	ss.refuse(corr, refusal.CodeToken, why, "forget the token and open a new session")
+	const why = "handshake.resume.session_token: is not valid for this session of this worker, or has expired"
+	ss.refuse(corr, refusal.CodeToken, why, "discard the token and open a new session")
 	ss.end(refusal.New(codes.Unauthenticated, refusal.CodeToken, why, nil))
 	return false
 }

@@ -28,7 +28,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, convert.MaxParallel)
 	}
 	if f.Err != nil {
-		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "mend the field and register again")
+		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")
 		return
 	}
 	ss.mu.Lock()

@@ -47,7 +47,7 @@ func (ss *Session) fits(corr, field string, n int) bool {
 	if n <= ss.c.Limits.Batch {
 		return true
 	}
-	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.Limits.Batch), "split the frame")
+	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.Limits.Batch), "split the frame into smaller ones")
 	return false
 }
 

@@ -65,8 +65,8 @@ var stateNames = [...]string{
 // remedies tell what to do about a frame that came in a wrong state.
 var remedies = [...]string{
 	opening: "send handshake, then register", handshaking: "send register; a stream has one handshake",
-	registered: "open a stream for every session", heartbeating: "open a stream for every session", draining: "open a stream for every session",
-	closed: "open a stream for every session",
+	registered: "open a separate stream for each session", heartbeating: "open a separate stream for each session", draining: "open a separate stream for each session",
+	closed: "open a separate stream for each session",
 }
 
 func kindOf(m *lessorv1.SessionRequest) frameKind {

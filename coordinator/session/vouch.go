@@ -22,7 +22,7 @@ func (ss *Session) vouched(corr string, a *lessorv1.HandshakeAuth) bool {
 		return true
 	}
 	if subtle.ConstantTimeCompare([]byte(ss.who.Token), []byte(a.GetToken())) != 1 {
-		return ss.deny(corr, "handshake.auth.token: is not that of the call", "repeat the token of the authorization header, without the word Bearer, or none")
+		return ss.deny(corr, "handshake.auth.token: differs from the token of the call", "send the token of the authorization header without the word Bearer, or leave the field empty")
 	}
 	return true
 }
