@@ -12,7 +12,7 @@ import (
 
 var trail = []byte("trail")
 
-// step is a migration that adds its name to what the earlier ones left.
+// step returns a migration that appends its name to the record trail.
 func step(name string) store.Migration {
 	return store.Migration{Name: name, Apply: func(r store.Reader, b *store.Batch) error {
 		b.Put(store.Meta, trail, append(append([]byte{}, r.Get(store.Meta, trail)...), name...))
@@ -22,6 +22,7 @@ func step(name string) store.Migration {
 
 var steps = store.Migrations{step("a"), step("b"), step("c")}
 
+// stamped returns a store of the newest format of m.
 func stamped(t *testing.T, m store.Migrations) *memstore.Store {
 	t.Helper()
 	s := memstore.New()
@@ -49,7 +50,7 @@ func wantTrail(t *testing.T, s store.Store, want string) {
 func TestUpgradeRunsWhatIsLacking(t *testing.T) {
 	for have, want := range []string{"abc", "bc", "c", ""} {
 		s := stamped(t, steps[:have])
-		for range 2 { // the second finds nothing to do
+		for range 2 { // the second Upgrade finds nothing to do
 			if err := steps.Upgrade(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,7 @@ func TestUpgradeRunsWhatIsLacking(t *testing.T) {
 	}
 }
 
-// A crash during an upgrade leaves a store of some format, whole; the next start goes on from there.
+// Each migration is one commit. So a crash during an upgrade leaves a store of one of the formats, and the next Upgrade continues from that.
 func TestUpgradeGoesOnAfterACrash(t *testing.T) {
 	for crashAt := range len(steps) {
 		s := stamped(t, nil)

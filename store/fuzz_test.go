@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// A value opens under the key that it was sealed with, and then is what was sealed; whatever else is there is an error.
+// Open returns what was sealed under the key. It refuses any other bytes, unless they are exactly what Seal writes for some payload.
 func FuzzSeal(f *testing.F) {
 	f.Add([]byte("key"), []byte("payload"), []byte{})
 	f.Add([]byte{}, []byte{}, []byte{1, 2, 3, 4, 5})
@@ -15,10 +15,10 @@ func FuzzSeal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, payload, noise []byte) {
 		sealed := store.Seal(nil, store.Task, key, 1, payload)
 		if _, got, err := store.Open(store.Task, key, sealed); err != nil || !bytes.Equal(got, payload) {
-			t.Errorf("%x is read back as %x (%v)", payload, got, err)
+			t.Errorf("payload %x is read back as %x, error %v", payload, got, err)
 		}
 		if _, got, err := store.Open(store.Task, key, noise); err == nil && !bytes.Equal(store.Seal(nil, store.Task, key, noise[0], got), noise) {
-			t.Errorf("%x is taken for %x", noise, got)
+			t.Errorf("Open accepts %x as the seal of %x, which Seal writes otherwise", noise, got)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// number returns one of few numbers, the borders among them, so that random keys often share a part.
+// number returns one of a few numbers at the borders of the integer types, so that random keys often share a part.
 func number(rnd *rand.Rand) uint64 {
 	borders := []uint64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
 	return borders[rnd.IntN(len(borders))]
@@ -22,7 +22,8 @@ func randomTask(rnd *rand.Rand) lease.TaskID {
 	return lease.TaskID{Space: uint32(number(rnd)), Seq: number(rnd)}
 }
 
-// checkOrder compares the order of random values with the order of their keys, and reads each key back.
+// checkOrder checks that the keys of random values sort as compare sorts the values, that each key is parsed to its value, and that a key with a byte
+// too many or too few is refused.
 func checkOrder[T comparable](
 	t *testing.T, random func(*rand.Rand) T, key func(T) []byte, parse func([]byte) (T, error), compare func(a, b T) int,
 ) {
@@ -35,13 +36,13 @@ func checkOrder[T comparable](
 			t.Fatalf("seed %d: keys of %+v and %+v compare as %d, want %d", seed, a, b, got, want)
 		}
 		if back, err := parse(key(a)); err != nil || back != a {
-			t.Fatalf("seed %d: %+v came back as %+v, %v", seed, a, back, err)
+			t.Fatalf("seed %d: the key of %+v is parsed as %+v, error %v", seed, a, back, err)
 		}
 		if _, err := parse(append(key(a), 0)); err == nil {
-			t.Fatalf("a key of %T with a byte too many was read", a)
+			t.Fatalf("a key of %T with a byte too many is accepted", a)
 		}
 		if _, err := parse(key(a)[1:]); err == nil {
-			t.Fatalf("a key of %T with a byte too few was read", a)
+			t.Fatalf("a key of %T without its first byte is accepted", a)
 		}
 	}
 }
@@ -72,7 +73,7 @@ func TestAttemptKeys(t *testing.T) {
 		func(a, b attempt) int { return cmp.Or(compareTasks(a.task, b.task), cmp.Compare(a.n, b.n)) })
 }
 
-// T2: within a line the higher priority goes first, then who is longer in line.
+// T2: within a line, the keys of READY tasks sort by priority, the highest first, then by place, then by sequence.
 func TestReadyKeys(t *testing.T) {
 	t.Attr("rules", "T2")
 	checkOrder(t,
@@ -98,7 +99,7 @@ func TestReadyKeys(t *testing.T) {
 	}
 }
 
-// Parked tasks lie by their concurrency key, and there as in their line.
+// The keys of parked tasks sort by their concurrency key, and under one concurrency key as they do in their line.
 func TestParkedKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ParkedKey {
@@ -116,7 +117,7 @@ func TestParkedKeys(t *testing.T) {
 		})
 	k := store.ParkedKey{Key: 6, ReadyKey: store.ReadyKey{Space: 7, Line: 8, Priority: -1, Place: 9, Seq: 10}}
 	if !bytes.HasPrefix(k.Append(nil), store.AppendParkedPrefix(nil, 7, 6, 8)) {
-		t.Error("the key of a parked task does not begin with its space, key and line")
+		t.Error("the key of a parked task does not begin with its space, concurrency key and line")
 	}
 }
 
@@ -137,6 +138,7 @@ func TestMountedKeys(t *testing.T) {
 		})
 }
 
+// T8: the keys of the timers of one clock sort by the time at which they are due.
 func TestTimerKeys(t *testing.T) {
 	t.Attr("rules", "T8")
 	checkOrder(t,
@@ -152,7 +154,7 @@ func TestTimerKeys(t *testing.T) {
 			return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), compareTasks(a.Task, b.Task))
 		})
 	if _, err := store.ParseTimerKey(append([]byte{9}, make([]byte, 20)...)); err == nil {
-		t.Error("a timer on an unknown clock was read")
+		t.Error("the key of a timer on an unknown clock is accepted")
 	}
 }
 
@@ -160,17 +162,17 @@ func TestTenantKeys(t *testing.T) {
 	key := store.AppendTenantKey(nil, "acme", "default")
 	tenant, workspace, err := store.ParseTenantKey(store.Space, key)
 	if err != nil || tenant != "acme" || workspace != "default" {
-		t.Errorf("%q came back as %q, %q, %v", key, tenant, workspace, err)
+		t.Errorf("%q is parsed as %q, %q, error %v", key, tenant, workspace, err)
 	}
 	if bytes.Equal(store.AppendTenantKey(nil, "ab", "c"), store.AppendTenantKey(nil, "a", "bc")) {
-		t.Error("workspaces of two tenants share a key")
+		t.Error("workspaces of two tenants have the same key")
 	}
 	if _, _, err := store.ParseTenantKey(store.Space, []byte("acme")); err == nil {
-		t.Error("a key without a workspace was read")
+		t.Error("a key without a separator is accepted")
 	}
 }
 
-// X4: the audit of a tenant lies in the order of time.
+// X4: the audit entries of a tenant lie side by side, in the order of time.
 func TestAuditKeys(t *testing.T) {
 	t.Attr("rules", "X4")
 	tenants := []string{"a", "b", "\xff"}
@@ -190,13 +192,13 @@ func TestAuditKeys(t *testing.T) {
 func TestNameKeys(t *testing.T) {
 	key := store.AppendNameKey(nil, 7, "mail")
 	if space, name, err := store.ParseNameKey(store.Queue, key); err != nil || space != 7 || name != "mail" {
-		t.Errorf("%q came back as %d, %q, %v", key, space, name, err)
+		t.Errorf("%q is parsed as %d, %q, error %v", key, space, name, err)
 	}
 	if !bytes.HasPrefix(key, store.AppendSpacePrefix(nil, 7)) {
-		t.Error("the key does not begin with its space")
+		t.Error("the key of a name does not begin with its space")
 	}
 	if _, _, err := store.ParseNameKey(store.Queue, key[:3]); err == nil {
-		t.Error("a key without a whole space was read")
+		t.Error("a key that is shorter than a space is accepted")
 	}
 }
 
@@ -210,14 +212,14 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// A store with keyspaces that a program does not know has a format that this program refuses: each change of the table is one.
+// A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. Whoever adds a keyspace is reminded here.
 func TestKeyspacesCameWithAFormat(t *testing.T) {
 	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 22 || format != 6 {
-		t.Errorf("%d keyspaces in format %d; a new one wants a new format, and a line here", keyspaces, format)
+		t.Errorf("there are %d keyspaces in format %d, want 22 in format 6; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
 	}
 }
 
-// The number of a keyspace is part of every checksum on disk.
+// The number of a keyspace is part of every checksum on disk, so it must never change.
 func TestKeyspaceNumbersStay(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",

@@ -12,7 +12,7 @@ func TestSealOpens(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("payload"), make([]byte, 1<<16)} {
 		value := store.Seal([]byte("before"), store.Task, []byte("key"), 3, payload)[len("before"):]
 		if len(value) != store.SealSize+len(payload) {
-			t.Errorf("sealed %d bytes into %d", len(payload), len(value))
+			t.Errorf("%d bytes were sealed into %d, want %d", len(payload), len(value), store.SealSize+len(payload))
 		}
 		version, got, err := store.Open(store.Task, []byte("key"), value)
 		if err != nil || version != 3 || !bytes.Equal(got, payload) {
@@ -21,7 +21,7 @@ func TestSealOpens(t *testing.T) {
 	}
 }
 
-// A stored value stays readable for ever: this one was written by format 1.
+// A stored value must stay readable for ever, so the form of a seal must not change. This value is as format 1 wrote it.
 func TestSealForm(t *testing.T) {
 	want := "\x01\x00\xfd\xbeupayload"
 	if got := store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload")); string(got) != want {
@@ -29,7 +29,7 @@ func TestSealForm(t *testing.T) {
 	}
 }
 
-// No flipped bit, lost byte or value under the key of another record passes.
+// Open refuses a value with any bit flipped, cut off anywhere, or read under another keyspace or key than it was sealed for.
 func TestOpenNoticesDamage(t *testing.T) {
 	key, value := []byte("key"), store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload"))
 	wantCorrupt := func(what string, ks store.Keyspace, key, value []byte) {
@@ -54,6 +54,7 @@ func TestOpenNoticesDamage(t *testing.T) {
 		append(value[:store.SealSize:store.SealSize], "ypayload"...))
 }
 
+// A batch that is reset and used again allocates nothing, and neither does Open.
 func TestSealAndBatchDoNotAllocate(t *testing.T) {
 	key, payload := []byte("key of a task"), make([]byte, 300)
 	var b store.Batch
@@ -72,7 +73,7 @@ func TestSealAndBatchDoNotAllocate(t *testing.T) {
 		}
 	})
 	if allocs > 0 {
-		t.Errorf("a batch in use again allocated %v times", allocs)
+		t.Errorf("a batch that is used again makes %v allocations, want 0", allocs)
 	}
 }
 
@@ -87,7 +88,7 @@ func TestBatch(t *testing.T) {
 		{Keyspace: store.Spec, Key: []byte("c"), Value: store.Seal(nil, store.Spec, []byte("c"), 2, []byte("payload"))},
 	}
 	if b.Len() != len(want) || b.Bytes() != 6+1+1+store.SealSize+7 {
-		t.Fatalf("%d changes of %d bytes", b.Len(), b.Bytes())
+		t.Fatalf("%d changes of %d bytes, want %d of %d", b.Len(), b.Bytes(), len(want), 6+1+1+store.SealSize+7)
 	}
 	for i, op := range want {
 		got := b.At(i)
@@ -96,6 +97,6 @@ func TestBatch(t *testing.T) {
 		}
 	}
 	if b.Reset(); b.Len() != 0 || b.Bytes() != 0 {
-		t.Errorf("after Reset: %d changes of %d bytes", b.Len(), b.Bytes())
+		t.Errorf("after Reset: %d changes of %d bytes, want none", b.Len(), b.Bytes())
 	}
 }

@@ -25,12 +25,14 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// oneTask returns a batch that stores value as the one task of these tests.
 func oneTask(value string) *store.Batch {
 	var b store.Batch
 	b.Put(store.Task, []byte("k"), []byte(value))
 	return &b
 }
 
+// task returns the value that oneTask stored; empty if there is none.
 func task(t *testing.T, s store.Store) (value string) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error { value = string(r.Get(store.Task, []byte("k"))); return nil })
@@ -40,7 +42,8 @@ func task(t *testing.T, s store.Store) (value string) {
 	return value
 }
 
-// A commit that failed may or may not have taken effect; both have to be survived, so a test can ask for either.
+// A commit that fails may have taken effect or not. A hook can bring about either. In both cases the store must refuse all further calls, and the
+// state must show after Reopen.
 func TestHookFailsCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -62,10 +65,10 @@ func TestHookFailsCommit(t *testing.T) {
 			}
 			s.SetHook(nil)
 			if again := s.Commit(t.Context(), oneTask("2")); !errors.Is(again, broken) {
-				t.Errorf("a failed store took another commit: %v", again)
+				t.Errorf("Commit after a failed one = %v, want %v", again, broken)
 			}
 			if err := s.View(func(store.Reader) error { return nil }); !errors.Is(err, broken) {
-				t.Errorf("a failed store took a view: %v", err)
+				t.Errorf("View after a failed commit = %v, want %v", err, broken)
 			}
 			if got := task(t, s.Reopen()); got != tt.want {
 				t.Errorf("after reopening: %q, want %q", got, tt.want)
@@ -74,7 +77,7 @@ func TestHookFailsCommit(t *testing.T) {
 	}
 }
 
-// A crash while a commit is under way: it takes no effect behind the back of the next process.
+// Reopen stands for a crash: a commit that was running then must not change the store that Reopen returned.
 func TestReopenDuringCommit(t *testing.T) {
 	s := memstore.New()
 	held, release := make(chan struct{}), make(chan struct{})
@@ -90,9 +93,9 @@ func TestReopenDuringCommit(t *testing.T) {
 	reopened := s.Reopen()
 	close(release)
 	if err := <-done; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Commit across a crash = %v, want ErrClosed", err)
+		t.Errorf("Commit that ends after Reopen = %v, want ErrClosed", err)
 	}
 	if got := task(t, reopened); got != "" {
-		t.Errorf("the commit took effect after the crash: %q", got)
+		t.Errorf("the commit took effect after Reopen: the value is %q, want none", got)
 	}
 }

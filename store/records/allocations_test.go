@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A batch that is used again takes in the life of a task without allocations. The race detector lets go of pooled memory, so that it would count some.
+// Put does not allocate in a batch that is used again, whichever change of a task's life it adds. The test does not run with the race detector, which
+// drops pooled memory now and then.
 func TestPutDoesNotAllocate(t *testing.T) {
 	changes := lifecycle(lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100)})
 	var b store.Batch
@@ -24,11 +25,12 @@ func TestPutDoesNotAllocate(t *testing.T) {
 		}
 	})
 	if allocs > 0 {
-		t.Errorf("ten lives allocated %v times", allocs)
+		t.Errorf("Put made %v allocations for ten lives of a task, want 0", allocs)
 	}
 }
 
-// What is read of a waiting task is its two parts, the payload and the key that is looked for; the names are shared with the task before.
+// Resting allocates a task, its spec, its payload and the key, and nothing else: the strings that many tasks share are those of the task that was
+// read before.
 func TestRestingAllocatesLittle(t *testing.T) {
 	st := memstore.New()
 	commit(t, st, func(b *store.Batch) {
@@ -38,7 +40,7 @@ func TestRestingAllocatesLittle(t *testing.T) {
 		const most = 4
 		allocs := testing.AllocsPerRun(100, func() { _, _ = records.Resting(r, id(1)) })
 		if allocs > most {
-			t.Errorf("a waiting task allocated %v times, want at most %d", allocs, most)
+			t.Errorf("Resting made %v allocations for a waiting task, want at most %d", allocs, most)
 		}
 		return nil
 	})

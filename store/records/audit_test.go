@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// audits lists the audit of a tenant from a time on.
+// audits returns the audit entries of a tenant, beginning at a time.
 func audits(t *testing.T, s store.Store, tenant string, from lease.Wall) (all []records.Audit) {
 	t.Helper()
 	view(t, s, func(r store.Reader) error {
@@ -24,13 +24,13 @@ func audits(t *testing.T, s store.Store, tenant string, from lease.Wall) (all []
 	return all
 }
 
-// X4: the entries of a tenant come back in the order of time, from any time on, and no other tenant's are among them.
+// X4, X2: Audits returns the entries of a tenant from a given time on, in the order of time, and none of another tenant.
 func TestAuditComesBack(t *testing.T) {
 	t.Attr("rules", "X4 X2")
 	forEach(t, func(t *testing.T, f filler) {
 		s, want := memstore.New(), map[string][]records.Audit{}
 		from := lease.Wall(f.rnd.IntN(20))
-		for i := range 20 { // two at a time share their wall time
+		for i := range 20 { // always two have the same wall time
 			a := random[records.Audit](f)
 			a.Tenant, a.At, a.Serving = string(rune('a'+f.rnd.IntN(2))), lease.Wall(i/2), lease.Instant(i)
 			commit(t, s, func(b *store.Batch) { records.PutAudit(b, &a) })
@@ -46,7 +46,8 @@ func TestAuditComesBack(t *testing.T) {
 	})
 }
 
-// X4: what is too old is removed, a bounded number at a time, of every tenant; what is younger stays.
+// X4: OldAudits lists the entries of all tenants that are too old, at most as many as the limit, so that they can be removed in bounded steps.
+// Younger entries stay.
 func TestOldAuditIsDropped(t *testing.T) {
 	t.Attr("rules", "X4")
 	s := memstore.New()
@@ -57,14 +58,14 @@ func TestOldAuditIsDropped(t *testing.T) {
 			}
 		}
 	})
-	for _, want := range []int{8, 8, 4, 0} { // of 5 tenants with 4 old ones each
+	for _, want := range []int{8, 8, 4, 0} { // 5 tenants have 4 old entries each, and the limit is 8
 		var old []store.AuditKey
 		view(t, s, func(r store.Reader) (err error) {
 			old, err = records.OldAudits(r, 4, 8)
 			return err
 		})
 		if len(old) != want {
-			t.Errorf("%d are old, want %d", len(old), want)
+			t.Errorf("OldAudits lists %d entries, want %d", len(old), want)
 		}
 		commit(t, s, func(b *store.Batch) {
 			for _, k := range old {
@@ -74,7 +75,7 @@ func TestOldAuditIsDropped(t *testing.T) {
 	}
 	for tenant := range 5 {
 		if left := audits(t, s, "t"+strconv.Itoa(tenant), 0); len(left) != 6 || left[0].At != 4 {
-			t.Errorf("tenant %d has %d entries, want the 6 from 4 on", tenant, len(left))
+			t.Errorf("tenant %d has %d entries left, want the 6 from time 4 on", tenant, len(left))
 		}
 	}
 }

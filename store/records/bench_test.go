@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// lifecycle returns the changes that a task goes through.
+// lifecycle returns the changes of a task from its submit to its complete, by name.
 func lifecycle(spec lease.Spec) map[string]*lease.Change {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	changes := map[string]*lease.Change{}
@@ -33,7 +33,7 @@ func lifecycle(spec lease.Spec) map[string]*lease.Change {
 	return changes
 }
 
-// ordinary is a task of an ordinary shape.
+// ordinary returns the spec of an ordinary task.
 func ordinary() lease.Spec {
 	return lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100), Labels: map[string]string{"team": "blue"}}
 }

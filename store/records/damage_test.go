@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// readers read the records of a keyspace, as far as they are about the task.
+// readers has a function for each keyspace with sealed values. It reads all records of the keyspace, or those of the task.
 var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	store.Meta: func(r store.Reader, _ lease.TaskID) error {
 		_, _, err := records.ReadIdentity(r)
@@ -85,7 +85,7 @@ func readTask(r store.Reader, id lease.TaskID) error {
 	return err
 }
 
-// replaced is a reader in which one record has another value.
+// replaced is a store.Reader in which one record has another value.
 type replaced struct {
 	store.Reader
 	keyspace   store.Keyspace
@@ -108,20 +108,20 @@ func (o replaced) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []
 	})
 }
 
-// record is one of a full world.
+// record is a record of a full world.
 type record struct {
 	keyspace   store.Keyspace
 	key, value []byte
-	task       lease.TaskID // that its reader asks for
+	task       lease.TaskID // for its function in readers
 	r          store.Reader
 }
 
-// read reads the record as if its value were another one.
+// read reads the record as if value were stored in its place.
 func (rec record) read(value []byte) error {
 	return readers[rec.keyspace](replaced{rec.r, rec.keyspace, rec.key, value}, rec.task)
 }
 
-// sealed lists one record of each kind.
+// sealed returns the first record of each keyspace that has sealed values, and all records of Meta.
 func sealed(t testing.TB) (all []record) {
 	t.Helper()
 	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3), store.Discarded: id(5)}
@@ -140,7 +140,7 @@ func sealed(t testing.TB) (all []record) {
 				return true
 			})
 			if first {
-				t.Fatalf("no record in %v", ks)
+				t.Fatalf("fullWorld has no record in %v", ks)
 			}
 		}
 		return nil
@@ -150,7 +150,7 @@ func sealed(t testing.TB) (all []record) {
 	})
 	for _, rec := range all {
 		if err := rec.read(rec.value); err != nil {
-			t.Fatalf("the %v record is not read: %v", rec.keyspace, err)
+			t.Fatalf("the undamaged %v record cannot be read: %v", rec.keyspace, err)
 		}
 	}
 	return all
@@ -158,14 +158,13 @@ func sealed(t testing.TB) (all []record) {
 
 func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 	t.Helper()
-	t.Helper()
 	err := rec.read(value)
 	if damage := new(store.CorruptError); !errors.As(err, &damage) || damage.Keyspace != rec.keyspace || !bytes.Equal(damage.Key, rec.key) {
 		t.Fatalf("%v record with %s: %v, want a CorruptError of this record", rec.keyspace, what, err)
 	}
 }
 
-// No record is read from a value that is not what was written.
+// A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names it.
 func TestDamageIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
 		for bit := range 8 * len(rec.value) {
@@ -179,7 +178,7 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
-// A record of a later version is not guessed at.
+// A record of a version that this program does not know is refused: 7 will be the next one.
 func TestUnknownVersionIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
 		for _, version := range []byte{0, 7, 255} {
@@ -189,8 +188,8 @@ func TestUnknownVersionIsNoticed(t *testing.T) {
 	}
 }
 
-// The spec of an earlier format does not tell the state of its task: without a record of it the task is not READY as if nothing had happened to it,
-// but damaged.
+// A spec of a format before 5 does not hold the state of its task. Such a task without a record in Task is damaged. It must not be taken for a task
+// that has not changed since its submit, and so for a READY one.
 func TestOldSpecWantsAState(t *testing.T) {
 	st := memstore.New()
 	task := &lease.Task{ID: id(1), Round: 1, Rest: lease.Completed, Spec: &lease.Spec{Queue: "q"}}
@@ -201,16 +200,16 @@ func TestOldSpecWantsAState(t *testing.T) {
 	view(t, st, func(r store.Reader) error {
 		key := store.AppendTaskKey(nil, task.ID)
 		spec := r.Get(store.Spec, key)
-		// As of version 4: what follows the last of its fields is the payload.
+		// The same spec as of version 4. The state of the task, which version 4 does not have there, is then read as part of the payload.
 		old := replaced{r, store.Spec, key, store.Seal(nil, store.Spec, key, 4, spec[store.SealSize:])}
 		got, err := records.Task(old, task.ID)
 		if err != nil || got.Rest != lease.Completed {
-			t.Errorf("an old spec and a state: %+v, %v", got, err)
+			t.Errorf("an old spec and a state: %+v, error %v; want a COMPLETED task", got, err)
 		}
 		wantCorrupt := func(what string, ks store.Keyspace, r store.Reader) {
 			damage := new(store.CorruptError)
 			if got, err := records.Task(r, task.ID); got != nil || !errors.As(err, &damage) || damage.Keyspace != ks {
-				t.Errorf("%s: %+v, %v; want damage of %v", what, got, err, ks)
+				t.Errorf("%s: %+v, error %v; want no task, and a CorruptError of %v", what, got, err, ks)
 			}
 		}
 		wantCorrupt("an old spec alone", store.Task, replaced{old, store.Task, key, nil})
@@ -219,7 +218,8 @@ func TestOldSpecWantsAState(t *testing.T) {
 	})
 }
 
-// A record has the length that its fields need. The rest of a spec and of a checkpoint is the payload, of any length.
+// A record that is shorter or longer than its fields is refused. Behind the fields of a spec and of a checkpoint lies the payload, which may have any
+// length.
 func TestWrongLengthIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
 		payload := rec.value[store.SealSize:]
@@ -233,7 +233,7 @@ func TestWrongLengthIsNoticed(t *testing.T) {
 	}
 }
 
-// A number that its field has no room for is not cut to it.
+// A number that is too large for its field is refused, not cut off.
 func TestNumberOutOfRangeIsNoticed(t *testing.T) {
 	for _, rec := range sealed(t) {
 		if rec.keyspace != store.Ledger && rec.keyspace != store.Lease { // both begin with a uint32
@@ -245,7 +245,7 @@ func TestNumberOutOfRangeIsNoticed(t *testing.T) {
 	}
 }
 
-// The bytes that a store hands out are only valid while it is being read; what is made of them stays.
+// What is read of a record must be a copy: the bytes that a store hands out are valid only during the View.
 func TestWhatIsReadIsACopy(t *testing.T) {
 	for _, rec := range sealed(t) {
 		value := bytes.Clone(rec.value)
@@ -258,7 +258,7 @@ func TestWhatIsReadIsACopy(t *testing.T) {
 	}
 }
 
-// blob reads the bytes that a record holds, if it holds any.
+// blob reads a field of type []byte of the record; nil if its keyspace has none.
 func (rec record) blob(r store.Reader) ([]byte, error) {
 	switch rec.keyspace {
 	case store.Spec:
@@ -281,7 +281,7 @@ func (rec record) blob(r store.Reader) ([]byte, error) {
 	return nil, nil
 }
 
-// A length or a count is not believed before what it counts was seen, wherever in a record it lies.
+// A damaged length or count, wherever it lies in a record, must not make the reader allocate memory for data that is not there.
 func TestBrokenLengthAllocatesNothing(t *testing.T) {
 	for _, rec := range sealed(t) {
 		payload := rec.value[store.SealSize:]
@@ -293,7 +293,7 @@ func TestBrokenLengthAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads arbitrary bytes behind a right seal.
+// FuzzDecode reads records of arbitrary bytes with a valid seal.
 func FuzzDecode(f *testing.F) {
 	all := sealed(f)
 	for i, rec := range all {
@@ -304,7 +304,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// readArbitrary wants the bytes to be read or refused, without a panic and without taking memory that is out of proportion.
+// readArbitrary checks that a record with this payload is either read or refused with a CorruptError, without a panic, and that memory is allocated
+// only in proportion to the payload.
 func (rec record) readArbitrary(t *testing.T, payload []byte) {
 	t.Helper()
 	value := store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload)

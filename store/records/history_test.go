@@ -16,10 +16,10 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-var seed = flag.Uint64("records.seed", 0, "seed of the one random history to run; 0: some, of random seeds")
+var seed = flag.Uint64("records.seed", 0, "seed of the one random history to run; 0: run five, of random seeds")
 
-// TestRandomHistories lets random commands change tasks. After every commit the store holds the newest version of every task, the index
-// entries that belong to those versions, the ledger of tasks that are gone for as long as it has to be kept (A10), and nothing else.
+// TestRandomHistories changes tasks by random commands. After every commit the store must hold the newest version of every task, the index entries of
+// these versions, the ledgers of deleted tasks until they may be forgotten (A10), and nothing else.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A10")
 	if *seed != 0 {
@@ -72,6 +72,7 @@ func (h *history) do() {
 	}
 }
 
+// rareCommand returns a random command of an operator, the coordinator or time.
 func (h *history) rareCommand(id lease.TaskID) lease.Command {
 	switch h.rnd.IntN(8) {
 	case 0:
@@ -140,7 +141,7 @@ func (h *history) report(id lease.TaskID) {
 	))
 }
 
-// forgetLedgers deletes the ledgers whose time has come.
+// forgetLedgers deletes the ledgers of deleted tasks that may be forgotten now.
 func (h *history) forgetLedgers(t *testing.T) {
 	view(t, h.store, func(r store.Reader) error {
 		for id, due := range h.forget {
@@ -193,7 +194,7 @@ func (h *history) checkTask(t *testing.T, r store.Reader, id lease.TaskID, newes
 	want.Spec, spec.Payload = &spec, nil
 	if want.Lease != nil {
 		stored := *want.Lease
-		stored.ID = "" // it follows from the rest
+		stored.ID = "" // not stored
 		want.Lease = &stored
 	}
 	got, err := records.Task(r, id)
@@ -227,12 +228,12 @@ func (h *history) checkLeases(t *testing.T, r store.Reader) error {
 
 func equal(t *testing.T, err error, what string, want, got any) {
 	t.Helper()
-	if err != nil || !reflect.DeepEqual(want, got) { // Diff is slow
-		t.Errorf("%s: %v, -want +got:\n%s", what, err, cmp.Diff(want, got))
+	if err != nil || !reflect.DeepEqual(want, got) { // cmp.Diff is slow, so it is called only for the message
+		t.Errorf("%s: error %v, -want +got:\n%s", what, err, cmp.Diff(want, got))
 	}
 }
 
-// checkKeys counts anew which keys there should be.
+// checkKeys computes from the world which keys the store should have, and compares.
 func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	t.Helper()
 	want := map[store.Keyspace][]string{}
@@ -276,6 +277,7 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	}
 }
 
+// addIf adds the key of the task in ks if m has an entry for the task.
 func addIf[V any](m map[lease.TaskID]V, id lease.TaskID, ks store.Keyspace, add func(store.Keyspace, []byte)) {
 	if _, ok := m[id]; ok {
 		add(ks, store.AppendTaskKey(nil, id))

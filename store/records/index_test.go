@@ -16,7 +16,8 @@ import (
 
 var errStop = errors.New("stop")
 
-// The ids of lines are part of keys on disk and must never change. No two pairs of queue and type may run together.
+// The ids of lines are part of keys on disk, so they must never change. They differ even if queue and type are the same when joined, like "ab", "c"
+// and "a", "bc".
 func TestLineIDStays(t *testing.T) {
 	for line, want := range map[lease.Line]uint64{
 		{}:                                   0x6e340b9cffb37a98,
@@ -32,12 +33,12 @@ func TestLineIDStays(t *testing.T) {
 		{Queue: "default", Type: "resize", Class: whole}:                       0x72076b24464ca69d,
 	} {
 		if got := records.LineID(line); got != want {
-			t.Errorf("LineID(%q, %q) = %#x, want %#x", line.Queue, line.Type, got, want)
+			t.Errorf("LineID(%+q) = %#x, want %#x", line, got, want)
 		}
 	}
 }
 
-// Classes of tasks: of one that is pinned to the worker "w", and of one with all that a class may have.
+// The class of a task that is pinned to worker "w", and the class of a task with requirements, pin and affinity.
 var (
 	pinnedToW = (&lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "r", Worker: "w"}}}).Class()
 	whole     = (&lease.Spec{
@@ -59,7 +60,7 @@ func TestLineIDsDiffer(t *testing.T) {
 				for _, class := range []lease.Class{"", "\x01a", "\x01ab", pinnedToW} {
 					line := lease.Line{Queue: queue, Type: typ, Fairness: fairness, Class: class}
 					if other, taken := ids[records.LineID(line)]; taken {
-						t.Errorf("%q and %q have one id", other, line)
+						t.Errorf("%q and %q have the same id", other, line)
 					}
 					ids[records.LineID(line)] = line
 				}
@@ -68,7 +69,8 @@ func TestLineIDsDiffer(t *testing.T) {
 	}
 }
 
-// An index entry is computed from one version of a task, and a version without a place in an index has none.
+// Index returns the entries of one version of a task: its place in line if it is READY and not leased, and its next timer on each clock if it is not
+// leased.
 func TestIndex(t *testing.T) {
 	spec := &lease.Spec{Queue: "q", Type: "t", Priority: -3, StartTimeout: 5, Retention: 7}
 	line := records.LineID(lease.Line{Queue: "q", Type: "t"})
@@ -98,7 +100,7 @@ func TestIndex(t *testing.T) {
 			got = append(got, entry{e.Keyspace, string(e.Key())})
 		}
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+			t.Errorf("%s: the entries are %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -110,14 +112,15 @@ type entry struct {
 
 func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) }
 
-// wait puts a READY task into its line.
+// wait adds a READY task to its line.
 func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
 	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
 		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
 	}})
 }
 
-// T2: the higher priority first, negative ones last, then who is longer in line; a read goes on behind the place where the last one ended.
+// T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by sequence. It begins right after the place that it is
+// given, so that a line can be read in several parts.
 func TestReadyGoesOnBehind(t *testing.T) {
 	t.Attr("rules", "T2")
 	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
@@ -128,13 +131,13 @@ func TestReadyGoesOnBehind(t *testing.T) {
 		wait(b, id(4), line, math.MinInt32, 4)
 		wait(b, id(5), line, math.MaxInt32, 5)
 		wait(b, id(6), line, 0, 6)
-		wait(b, id(7), line, 0, 1) // has the place that the first one has
+		wait(b, id(7), line, 0, 1) // the same place as task 1
 		wait(b, id(8), lease.Line{Queue: "q", Type: "other"}, 0, 1)
 		wait(b, lease.TaskID{Space: space + 1, Seq: 9}, line, 0, 1)
 	})
 	want := []uint64{5, 3, 1, 7, 6, 2, 4}
 	view(t, s, func(r store.Reader) error {
-		after := store.ReadyKey{Priority: math.MaxInt32} // before all others: places begin with 1
+		after := store.ReadyKey{Priority: math.MaxInt32} // before all tasks: places begin with 1
 		for i := range want {
 			var got []uint64
 			err := records.Ready(r, space, line, after, func(k store.ReadyKey) (bool, error) {
@@ -145,7 +148,7 @@ func TestReadyGoesOnBehind(t *testing.T) {
 				return true, nil
 			})
 			if !slices.Equal(got, want[i:]) || err != nil {
-				t.Errorf("after %d places: %v, %v; want %v", i, got, err, want[i:])
+				t.Errorf("after %d places: tasks %v, error %v; want %v", i, got, err, want[i:])
 			}
 		}
 		calls := 0
@@ -153,16 +156,17 @@ func TestReadyGoesOnBehind(t *testing.T) {
 			return records.Ready(r, space, line, store.ReadyKey{Priority: math.MaxInt32}, func(store.ReadyKey) (bool, error) { calls++; return false, err })
 		}
 		if err := stop(nil); err != nil || calls != 1 {
-			t.Errorf("a read that was told to stop: %v after %d calls", err, calls)
+			t.Errorf("Ready whose function returned false: error %v after %d calls, want none after 1", err, calls)
 		}
 		if err := stop(errStop); !errors.Is(err, errStop) {
-			t.Errorf("a read whose function failed: %v", err)
+			t.Errorf("Ready whose function failed: error %v, want %v", err, errStop)
 		}
 		return nil
 	})
 }
 
-// T8: the timers of one clock in due order; a read goes on behind the timer where the last one ended.
+// T8: Timers returns the timers of one clock in the order in which they are due, negative times included. It begins right after the timer that it is
+// given, so that timers can be read in several parts.
 func TestTimersGoOnBehind(t *testing.T) {
 	t.Attr("rules", "T8")
 	s := memstore.New()
@@ -185,7 +189,7 @@ func TestTimersGoOnBehind(t *testing.T) {
 					return len(got) < 3
 				})
 				if end := min(i+3, len(want)); !slices.Equal(got, want[i:end]) || err != nil {
-					t.Errorf("clock %d after %d timers: %v, %v; want %v", clock, i, got, err, want[i:end])
+					t.Errorf("clock %d after %d timers: tasks %v, error %v; want %v", clock, i, got, err, want[i:end])
 				}
 			}
 			return nil
@@ -193,7 +197,7 @@ func TestTimersGoOnBehind(t *testing.T) {
 	}
 }
 
-// countingReader counts the keys that scans hand out.
+// countingReader is a store.Reader that counts the keys that Scan visits.
 type countingReader struct {
 	store.Reader
 	keys map[store.Keyspace]int
@@ -206,7 +210,7 @@ func (c countingReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, va
 	})
 }
 
-// A start finds the lines in which somebody waits, in a time that does not grow with the number of those who wait.
+// WaitingLines, which a start calls, reads one key of each line in which tasks wait, however many tasks wait there.
 func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	s := memstore.New()
 	var want []string
@@ -229,7 +233,7 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) || counting.keys[store.Ready] != len(want) {
-			t.Errorf("lines %q from %d keys, want %q from as many", got, counting.keys[store.Ready], want)
+			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys", got, counting.keys[store.Ready], want, len(want))
 		}
 		return err
 	})

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// The ids of hosts are part of keys on disk and must never change. No two pairs of run and name may run together.
+// The ids of hosts are part of keys on disk, so they must never change. They differ even if run and name are the same when joined, like "run",
+// "resize" and "runr", "esize".
 func TestHostIDStays(t *testing.T) {
 	for host, want := range map[[2]string]uint64{
 		{"", ""}: 0x6e340b9cffb37a98, {"", "h"}: 0xe593490a360ac810, {"h", ""}: 0x662fb906c0fb6710,
@@ -23,7 +24,8 @@ func TestHostIDStays(t *testing.T) {
 	}
 }
 
-// The tasks that are mounted on a host are found by its name in their run, in the order of their submit, and no others.
+// Mounted returns the tasks of a run that are mounted on a host, in the order of their submit: not those that are deleted, of another host or run, or
+// of a host whose id happens to be the same.
 func TestMounted(t *testing.T) {
 	s := memstore.New()
 	mount := func(b *store.Batch, seq uint64, run, host string) *lease.Task {
@@ -41,7 +43,7 @@ func TestMounted(t *testing.T) {
 		mount(b, 6, "s", "h")
 		mount(b, 7, "r", "")
 		records.Put(b, &lease.Change{Row: true, New: &lease.Task{ID: id(8), Spec: &lease.Spec{RunID: "r", TaskKey: "h"}}})
-		b.Put(store.Mounted, store.AppendMountedKey(nil, records.HostID("r", "h"), id(6)), nil) // as if the two ids were the same
+		b.Put(store.Mounted, store.AppendMountedKey(nil, records.HostID("r", "h"), id(6)), nil) // as if host h of run s had the same id
 	})
 	view(t, s, func(r store.Reader) error {
 		var got []uint64
@@ -50,11 +52,11 @@ func TestMounted(t *testing.T) {
 			return true
 		})
 		if want := []uint64{2, 4, math.MaxInt64}; !slices.Equal(got, want) {
-			t.Errorf("mounted: %v, want %v", got, want)
+			t.Errorf("Mounted = tasks %v, want %v", got, want)
 		}
 		calls := 0
 		if err := records.Mounted(r, space, "r", "h", func(*lease.Task) bool { calls++; return false }); err != nil || calls != 1 {
-			t.Errorf("a search that was told to stop: %v after %d calls", err, calls)
+			t.Errorf("Mounted whose function returned false: error %v after %d calls, want none after 1", err, calls)
 		}
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// ops names the changes of a batch in sorted order.
+// ops returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a delete.
 func ops(b *store.Batch) string {
 	var all []string
 	for i := range b.Len() {
@@ -31,7 +31,7 @@ func ops(b *store.Batch) string {
 	return strings.Join(all, " ")
 }
 
-// Each change writes the records that it changes and no other: a submit the spec, which is written once, a renewal the lease alone.
+// Put writes only the records that a change concerns. A submit writes the spec, which is never written again; a renewal writes only the lease.
 func TestPutWritesWhatChanged(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{
@@ -68,13 +68,14 @@ func TestPutWritesWhatChanged(t *testing.T) {
 	} {
 		tt.do()
 		if got := ops(&w.batch); got != tt.want {
-			t.Errorf("%s writes %q, want %q", tt.name, got, tt.want)
+			t.Errorf("Put of %s writes %q, want %q", tt.name, got, tt.want)
 		}
 		w.flush(t)
 	}
 }
 
-// A result that carries nothing has no record, unless nothing else tells that there was one: of an adopted one the digest is not kept.
+// A result that carries nothing gets no record in Output if the digest of the outcome tells that it is empty. The outcome of an adopted result has no
+// digest, so that result gets a record.
 func TestEmptyResultIsNotWritten(t *testing.T) {
 	yes := []byte("out")
 	for _, tt := range []struct {
@@ -97,17 +98,18 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 		}
 		result := tt.result
 		if result == nil {
-			result = &lease.Result{} // as the rules make of it
+			result = &lease.Result{} // as the rules do
 		}
 		var b store.Batch
 		records.Put(&b, &lease.Change{New: task, Result: result, Row: true})
 		if got := strings.ReplaceAll(ops(&b), "+task ", ""); got != tt.want {
-			t.Errorf("%s: written is %q, want %q", tt.name, got, tt.want)
+			t.Errorf("%s: Put writes %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// A task is removed without looking for records that it never had.
+// A removal deletes no record that the task certainly does not have, because each delete is a search: here no failure, checkpoint, lease or key.
+// Whether there is a record in Task, Feedback or Output, the task does not tell, so these are deleted.
 func TestRemovalDeletesWhatThereIs(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{Queue: "q"})
@@ -116,11 +118,12 @@ func TestRemovalDeletesWhatThereIs(t *testing.T) {
 	w.flush(t)
 	w.step(lease.Delete{Tenant: "acme", Task: id(1)})
 	if got, want := ops(&w.batch), "+ledger +timer -feedback -output -spec -task -timer"; got != want {
-		t.Errorf("the removal writes %q, want %q", got, want)
+		t.Errorf("Put of the removal writes %q, want %q", got, want)
 	}
 }
 
-// A version may be read by anyone (lease.Task): Put only looks at it. The race detector tells.
+// Put must not write to the change or its versions, which others may be reading (see lease.Task). The race detector finds most violations; the
+// comparison finds those in fields that are printed, which are not behind pointers.
 func TestPutOnlyReads(t *testing.T) {
 	f := filler{rnd: rand.New(rand.NewPCG(1, 1))}
 	c := random[lease.Change](f)
@@ -138,11 +141,11 @@ func TestPutOnlyReads(t *testing.T) {
 	}
 	readers.Wait()
 	if after := fmt.Sprintf("%+v", c); after != before {
-		t.Errorf("before: %s\nafter: %s", before, after)
+		t.Errorf("Put modified its argument:\nbefore: %s\nafter:  %s", before, after)
 	}
 }
 
-// A10: what was committed under a task that is gone is forgotten as a whole, with the timer that was due for it, and nobody else's.
+// A10: ForgetLedger deletes all committed reports of a deleted task and the timer that was due for them, and nothing of other tasks.
 func TestForgetLedger(t *testing.T) {
 	t.Attr("rules", "A10")
 	s := memstore.New()
@@ -165,7 +168,7 @@ func TestForgetLedger(t *testing.T) {
 		for seq := range uint64(4) {
 			for _, done := range ledger {
 				if got, err := records.Committed(r, id(seq), done.Attempt); (got == nil) != (seq == 2) || err != nil {
-					t.Errorf("task %d, attempt %d: %v, %v", seq, done.Attempt, got, err)
+					t.Errorf("task %d, attempt %d: the report is %v, error %v; want it to be there: %v", seq, done.Attempt, got, err, seq != 2)
 				}
 			}
 		}

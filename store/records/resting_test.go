@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Resting is the task with its payload up to SmallPayload. A larger one stays on disk, and its size is known all the same.
+// Resting returns what Task returns, and the payload if it has at most SmallPayload bytes. It does not read a larger payload, but Size has its
+// length.
 func TestRestingHasSmallPayload(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	sizes := []int{0, 1, records.SmallPayload, records.SmallPayload + 1}
@@ -36,18 +37,19 @@ func TestRestingHasSmallPayload(t *testing.T) {
 				got.Spec.Payload = nil
 			}
 			if diff := cmp.Diff(want, got); diff != "" || got.Spec.Size != size {
-				t.Errorf("payload of %d bytes, size %d: %s", size, got.Spec.Size, diff)
+				t.Errorf("payload of %d bytes: Size is %d, -want +got:\n%s", size, got.Spec.Size, diff)
 			}
 		}
 		none, err := records.Resting(r, id(99))
 		if none != nil || err != nil {
-			t.Errorf("a task that is not there: %v, %v", none, err)
+			t.Errorf("Resting of a task that is not there = %v, error %v; want nil and none", none, err)
 		}
 		return nil
 	})
 }
 
-// Names that follow each other are told apart, however alike they are.
+// Tasks that are read one after the other share the strings of equal names. A task must not get the name of its neighbour, or a name from another
+// field.
 func TestNamesOfNeighbours(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	queues := []string{"a", "b", "ab", "a", "a"}

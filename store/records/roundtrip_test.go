@@ -14,11 +14,11 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// filler sets values at random.
+// filler sets all fields of a value to random values.
 type filler struct {
 	rnd *rand.Rand
-	// zero is how many percent of the values stay zero. With 0, every field of a struct is set, however deep it lies: one that a record
-	// forgets is missed when the record is read back.
+	// zero is how many percent of the values stay zero. With 0, every field of a struct is set, however deep it lies: if a record does not store a
+	// field, the comparison after reading notices.
 	zero int
 }
 
@@ -86,7 +86,7 @@ func random[T any](f filler) T {
 	return x
 }
 
-// forEach runs fn with full values, and with values of which some parts are empty.
+// forEach runs fn many times, first with a filler that sets every field, then with one that leaves half of them zero.
 func forEach(t *testing.T, fn func(t *testing.T, f filler)) {
 	for _, zero := range []int{0, 50} {
 		seed := rand.Uint64()
@@ -99,6 +99,7 @@ func forEach(t *testing.T, fn func(t *testing.T, f filler)) {
 	}
 }
 
+// Every field of a new task, and of what is stored beside it, is read back as it was put.
 func TestChangeComesBack(t *testing.T) {
 	forEach(t, func(t *testing.T, f filler) {
 		want := random[lease.Change](f)
@@ -116,10 +117,10 @@ func TestChangeComesBack(t *testing.T) {
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) { records.Put(b, &want) })
 
-		// What only tells the engine something is not stored. A new field of Change is either that, or has to be read back here.
+		// These fields are for the engine only and are not stored. A new field of Change must either be reset here, or be read by readChange.
 		want.Row, want.ForgetAt, want.Lost, want.LostTo, want.CancelAsked = false, 0, nil, 0, false
 		if l := want.New.Lease; l != nil {
-			l.ID = "" // it follows from the rest
+			l.ID = "" // not stored
 		}
 		if want.New.Spec.IdempotencyKey == "" {
 			want.Key = lease.Digest{}
@@ -130,7 +131,7 @@ func TestChangeComesBack(t *testing.T) {
 	})
 }
 
-// What has changed in a task takes the place of how it was at first, in all of its fields: nothing of that shines through what is empty now.
+// The record of a changed task replaces the state that is in its spec in all fields: a field that is zero now must not be read with its first value.
 func TestChangedTaskComesBack(t *testing.T) {
 	forEach(t, func(t *testing.T, f filler) {
 		first, now := random[lease.Task](f), random[lease.Task](f)
@@ -140,12 +141,12 @@ func TestChangedTaskComesBack(t *testing.T) {
 		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{New: &first}) })
 		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{Old: &first, New: &now, Row: true}) })
 		if l := now.Lease; l != nil {
-			l.ID = "" // it follows from the rest
+			l.ID = "" // not stored
 		}
 		view(t, s, func(r store.Reader) error {
 			got, err := records.Task(r, first.ID)
 			if err == nil {
-				got.Spec = now.Spec // see TestChangeComesBack
+				got.Spec = now.Spec // TestChangeComesBack checks the spec
 			}
 			if diff := cmp.Diff(&now, got); diff != "" {
 				t.Errorf("-written +read:\n%s", diff)
@@ -155,7 +156,7 @@ func TestChangedTaskComesBack(t *testing.T) {
 	})
 }
 
-// readChange reads all that is stored of a new task.
+// readChange reads all that is stored of a new task into a Change; like tells which attempts it has records of.
 func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change) {
 	t.Helper()
 	id := like.New.ID
@@ -169,13 +170,13 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 			return err
 		}
 		if c.New.Spec.Payload != nil {
-			t.Error("a task was read with its payload")
+			t.Error("records.Task read the payload, want none")
 		}
 		if c.New.Spec.Payload, err = records.Payload(r, id); err != nil {
 			return err
 		}
 		if c.New.Spec.Payload == nil {
-			t.Error("an empty payload was read as nil")
+			t.Error("records.Payload of an empty payload is nil, which means that there is no task")
 		}
 		if len(like.New.Spec.Payload) == 0 {
 			c.New.Spec.Payload = like.New.Spec.Payload
@@ -205,14 +206,14 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 		}
 		made, digest, found, err := records.Key(r, id.Space, like.New.Spec.IdempotencyKey)
 		if c.Key = digest; found && made != id {
-			t.Errorf("the key stands for %v, want %v", made, id)
+			t.Errorf("the idempotency key leads to task %v, want %v", made, id)
 		}
 		return err
 	})
 	return c
 }
 
-// What is not there is nil and no error.
+// Reading a record that is not there gives nil and no error.
 func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 	view(t, memstore.New(), func(r store.Reader) error {
 		for what, read := range map[string]func() (any, error){
@@ -225,17 +226,17 @@ func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 			"committed":  func() (any, error) { return records.Committed(r, id(1), 1) },
 		} {
 			if got, err := read(); !reflect.ValueOf(got).IsNil() || err != nil {
-				t.Errorf("%s = %v, %v; want nil", what, got, err)
+				t.Errorf("%s = %v, error %v; want nil and none", what, got, err)
 			}
 		}
 		if _, _, found, err := records.Key(r, space, "key"); found || err != nil {
-			t.Errorf("Key = %v, %v", found, err)
+			t.Errorf("Key: found is %v, error %v; want false and none", found, err)
 		}
 		if _, found, err := records.ReadIdentity(r); found || err != nil {
-			t.Errorf("ReadIdentity = %v, %v", found, err)
+			t.Errorf("ReadIdentity: found is %v, error %v; want false and none", found, err)
 		}
 		if now, err := records.ServingClock(r); now != 0 || err != nil {
-			t.Errorf("ServingClock = %v, %v", now, err)
+			t.Errorf("ServingClock = %v, error %v; want 0 and none", now, err)
 		}
 		return nil
 	})
@@ -268,10 +269,10 @@ func TestIdentityAndClockComeBack(t *testing.T) {
 		view(t, s, func(r store.Reader) error {
 			got, found, err := records.ReadIdentity(r)
 			if diff := cmp.Diff(identity, got); diff != "" || !found || err != nil {
-				t.Errorf("identity: %v, %v, -written +read:\n%s", found, err, diff)
+				t.Errorf("identity: found is %v, error %v, -written +read:\n%s", found, err, diff)
 			}
 			if got, err := records.ServingClock(r); got != now || err != nil {
-				t.Errorf("clock = %v, %v; want %v", got, err, now)
+				t.Errorf("clock = %v, error %v; want %v", got, err, now)
 			}
 			return nil
 		})
@@ -281,7 +282,7 @@ func TestIdentityAndClockComeBack(t *testing.T) {
 func TestSpacesAndQueuesComeBack(t *testing.T) {
 	forEach(t, func(t *testing.T, f filler) {
 		spaces, queues := random[[3]records.Space](f), random[[3]records.Queue](f)
-		for i := range 3 { // names that differ and sort as the list does
+		for i := range 3 { // keys that differ, and sort in the order of the list
 			spaces[i].Tenant = string(rune('a'+i)) + spaces[i].Tenant
 			queues[i].Space = uint32(i)
 		}
@@ -295,18 +296,18 @@ func TestSpacesAndQueuesComeBack(t *testing.T) {
 		view(t, s, func(r store.Reader) error {
 			got, err := collect(r, records.Spaces)
 			if diff := cmp.Diff(spaces[:], got); diff != "" || err != nil {
-				t.Errorf("spaces: %v, -written +read:\n%s", err, diff)
+				t.Errorf("spaces: error %v, -written +read:\n%s", err, diff)
 			}
 			gotQueues, err := collect(r, records.Queues)
 			if diff := cmp.Diff(queues[:], gotQueues); diff != "" || err != nil {
-				t.Errorf("queues: %v, -written +read:\n%s", err, diff)
+				t.Errorf("queues: error %v, -written +read:\n%s", err, diff)
 			}
 			return nil
 		})
 	})
 }
 
-// X1: what is known of keys and tokens comes back, tenant by tenant, and is gone once it was dropped.
+// X1: signing keys and tokens are read back with all fields, in the order of their tenants; those that were dropped are not.
 func TestCredentialsComeBack(t *testing.T) {
 	t.Attr("rules", "X1")
 	forEach(t, func(t *testing.T, f filler) {
@@ -327,18 +328,18 @@ func TestCredentialsComeBack(t *testing.T) {
 		view(t, s, func(r store.Reader) error {
 			got, err := collect(r, records.SigningKeys)
 			if diff := cmp.Diff([]records.SigningKey{keys[0], keys[2]}, got); diff != "" || err != nil {
-				t.Errorf("keys: %v, -written +read:\n%s", err, diff)
+				t.Errorf("keys: error %v, -written +read:\n%s", err, diff)
 			}
 			gotTokens, err := collect(r, records.Tokens)
 			if diff := cmp.Diff(tokens[:2], gotTokens); diff != "" || err != nil {
-				t.Errorf("tokens: %v, -written +read:\n%s", err, diff)
+				t.Errorf("tokens: error %v, -written +read:\n%s", err, diff)
 			}
 			return nil
 		})
 	})
 }
 
-// collect lists what a scan finds.
+// collect returns all that a scan visits.
 func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error) (all []T, err error) {
 	err = scan(r, func(x T) error {
 		all = append(all, x)
@@ -347,13 +348,14 @@ func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error
 	return all, err
 }
 
-// A scan hands on the error of the function that it calls, and stops.
+// A scan whose function returns an error stops, and returns that error unchanged. There are at least two records of each kind, so that a scan that
+// goes on calls the function again.
 func TestScansStopAtAnError(t *testing.T) {
 	w := fullWorld(t)
 	w.step(lease.Grant{Task: id(2), Worker: "w"})
 	w.submit(lease.Spec{Queue: "mail", Type: "send"})
 	w.submit(lease.Spec{Queue: "other"})
-	for range 3 { // two keys under which a task is parked
+	for range 3 { // under each of two concurrency keys one task is leased and two are parked
 		w.submit(lease.Spec{Queue: "other", ConcurrencyKey: "a"})
 		w.submit(lease.Spec{Queue: "other", ConcurrencyKey: "b"})
 	}
@@ -387,13 +389,13 @@ func TestScansStopAtAnError(t *testing.T) {
 		},
 	} {
 		calls = 0
-		if err := w.store.View(scan); err != errStop || calls != 1 { //nolint:errorlint // handed on as it is
+		if err := w.store.View(scan); err != errStop || calls != 1 { //nolint:errorlint // returned unchanged
 			t.Errorf("%s = %v after %d calls, want the function's own error after the first", what, err, calls)
 		}
 	}
 }
 
-// A task is found behind the sequence that was asked for, and only in its own space.
+// Tasks returns the tasks of one space whose sequence is greater than the one that it is given, in order.
 func TestTasksGoesOnBehind(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
@@ -414,7 +416,7 @@ func TestTasksGoesOnBehind(t *testing.T) {
 			var got []uint64
 			err := records.Tasks(r, space, tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("after %d: %v, want %v", tt.after, got, tt.want)
+				t.Errorf("Tasks after sequence %d = %v, want %v", tt.after, got, tt.want)
 			}
 			return err
 		})

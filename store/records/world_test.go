@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// commit writes what fn adds to a batch.
+// commit commits what fn adds to a batch.
 func commit(t testing.TB, s store.Store, fn func(b *store.Batch)) {
 	t.Helper()
 	var b store.Batch
@@ -22,7 +22,7 @@ func commit(t testing.TB, s store.Store, fn func(b *store.Batch)) {
 	}
 }
 
-// view reads from the store and wants no error.
+// view runs fn in a View, which must return no error.
 func view(t testing.TB, s store.Store, fn func(r store.Reader) error) {
 	t.Helper()
 	if err := s.View(fn); err != nil {
@@ -30,7 +30,7 @@ func view(t testing.TB, s store.Store, fn func(r store.Reader) error) {
 	}
 }
 
-// world is what a store should hold, in plain maps: the rules step on it, and the same changes go to the store.
+// world is what a store should hold, in plain maps, and the store itself: each change that the rules make goes to both.
 type world struct {
 	rules *lease.Rules
 	now   lease.Now
@@ -45,7 +45,7 @@ type world struct {
 	failures    map[lease.TaskID]*lease.Failure
 	checkpoints map[lease.TaskID][]byte
 	discarded   map[attempt]*lease.Result
-	changed     map[lease.TaskID]bool // since the submit, and not only in the lease
+	changed     map[lease.TaskID]bool // tasks that have changed since their submit in more than their lease
 	lastSeq     uint64
 }
 
@@ -59,7 +59,7 @@ type attempt struct {
 	number uint32
 }
 
-// space is the only one of a world.
+// space is the number of the only workspace of a world.
 const space = 7
 
 func newWorld(rnd *rand.Rand) *world {
@@ -110,7 +110,7 @@ func (w *world) NextSeq(uint32) uint64 {
 	return w.lastSeq
 }
 
-// step runs a command, takes what it changed into the maps and adds it to the batch.
+// step runs a command, applies its changes to the maps and adds them to the batch.
 func (w *world) step(c lease.Command) lease.Step {
 	out := w.rules.Step(w.now, w, c)
 	for i := range out.Changes {
@@ -185,7 +185,7 @@ func (w *world) flush(t testing.TB) {
 	w.batch.Reset()
 }
 
-// submit makes one task.
+// submit submits one task.
 func (w *world) submit(spec lease.Spec) *lease.Task {
 	if err := spec.Fill(w.rules.Limits); err != nil {
 		panic(err)
@@ -199,7 +199,7 @@ func (w *world) submit(spec lease.Spec) *lease.Task {
 	return out.Submitted[0].Task
 }
 
-// say makes the holder of a task's lease report.
+// say sends a report under the live lease of a task.
 func (w *world) say(id lease.TaskID, r lease.Report) lease.Answer {
 	t := w.tasks[id]
 	r.TaskID = id.String()
@@ -207,13 +207,13 @@ func (w *world) say(id lease.TaskID, r lease.Report) lease.Answer {
 	return w.step(lease.Say{Tenant: t.Tenant, Reports: []*lease.Report{&r}}).Answers[0]
 }
 
-// pass lets time go by on both clocks.
+// pass moves both clocks forward.
 func (w *world) pass(d time.Duration) {
 	w.now = lease.Now{Serving: w.now.Serving.Add(d), Wall: w.now.Wall.Add(d)}
 }
 
-// fullWorld holds at least one record of every keyspace that tasks use: a task that came back from a failure with a checkpoint and is leased
-// again, one that waits, one that is done, and one that is gone.
+// fullWorld returns a world with at least one record of every keyspace with sealed values. Task 1 has failed once, has a checkpoint and is leased
+// again; task 2 waits; task 3 is COMPLETED; task 4 was deleted; the result of task 5 came after its lease had expired, and is kept.
 func fullWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))

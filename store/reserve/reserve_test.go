@@ -13,11 +13,11 @@ import (
 
 const size = 1 << 20
 
-// disk is a directory on a disk with as much space as the test says; the reserve takes its part of that.
+// disk is a Reserve on a disk with as much space as the test says.
 type disk struct {
 	*Reserve
 	log   bytes.Buffer
-	space int64 // what others leave
+	space int64 // free bytes on the disk, those that the file of the reserve takes included
 }
 
 func open(t *testing.T, space int64) *disk {
@@ -35,26 +35,29 @@ func open(t *testing.T, space int64) *disk {
 	return d
 }
 
+// want sets the space and checks what Full reports then, and whether the file of the reserve is there.
 func (d *disk) want(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
 	time.Sleep(recheck)
 	if got := d.Full(); got != full {
-		t.Errorf("%d bytes of space: full is %v", space, got)
+		t.Errorf("with %d bytes of space: Full = %v, want %v", space, got, full)
 	}
 	if _, err := os.Stat(d.path); (err == nil) != held {
-		t.Errorf("%d bytes of space: the file: %v", space, err)
+		t.Errorf("with %d bytes of space: stat of the file of the reserve = %v, want it there: %v", space, err, held)
 	}
 }
 
-// A disk that fills up is full while the reserve is still whole; the reserve goes when little is left, and comes back with the room.
+// As a disk fills up, Full is true as soon as less space is left beside the file of the reserve than the file has. The file is removed when less than
+// a quarter of its size is left. It is made again when there is room for it twice. Full is false again only when a quarter more is left than the size
+// of the file, so that it does not switch to and fro.
 func TestDiskFillsAndEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
 		d.want(t, 10*size, false, true)
 		d.want(t, 2*size, false, true)
 		d.want(t, 2*size-1, true, true)
-		d.want(t, 2*size, true, true) // not before there is some more
+		d.want(t, 2*size, true, true) // still full: a quarter more must be left
 		d.want(t, 2*size+size/4, false, true)
 		d.want(t, size+size/4, true, true)
 		d.want(t, size+size/4-1, true, false)
@@ -69,7 +72,7 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	})
 }
 
-// A disk without room for the reserve is full from the start.
+// On a disk without room for the reserve, Full is true from the start and no file is made.
 func TestNoRoomFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
@@ -77,12 +80,12 @@ func TestNoRoomFromTheStart(t *testing.T) {
 	})
 }
 
-// A reserve of an earlier process is still there; Release gives it up, also where there is none.
+// Open takes over the file of the reserve that an earlier process made. Release removes the file, and returns no error if there is none.
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		if r := Open(dir, size, slog.New(slog.DiscardHandler)); r.Full() || !r.held {
-			t.Errorf("full is %v, held %v", r.full, r.held)
+			t.Errorf("full is %v and held is %v, want false and true", r.full, r.held)
 		}
 	}
 	for range 2 {
@@ -91,6 +94,6 @@ func TestOpenAndRelease(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err == nil {
-		t.Error("the file is still there")
+		t.Error("the file of the reserve is still there after Release")
 	}
 }

@@ -16,7 +16,7 @@ func begin(t *testing.T, s store.Store) store.Tx {
 	return tx
 }
 
-// batchOf is a batch of changes, of keys and values in turn. A value that is empty deletes the key.
+// batchOf returns a batch of changes, given as key, value, key, value ... An empty value deletes its key.
 func batchOf(ks store.Keyspace, changes ...string) *store.Batch {
 	b := new(store.Batch)
 	for i := 0; i < len(changes); i += 2 {
@@ -39,7 +39,8 @@ func finish(t *testing.T, tx store.Tx) {
 	}
 }
 
-// A6: batches of one commit are applied in their order, and none is seen before the commit; also where one takes away all that there was.
+// A6: the batches of one commit are applied in their order, and no View sees any of them before the commit. This must also hold if one batch deletes
+// all keys of a keyspace with many pages and a later one adds a key: in such a bucket, bbolt does not find the last key any more.
 func (be Backend) testTogether(t *testing.T) {
 	const many = 2000
 	s := be.New(t)
@@ -70,7 +71,7 @@ func (be Backend) testTogether(t *testing.T) {
 	wantAbsent(t, s, store.Task, "a")
 }
 
-// A6: of a commit that was taken back nothing is left, and the next one is as if it had not been.
+// A6: a rollback before Write leaves nothing of the commit, and the next commit works as usual.
 func (be Backend) testRollback(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
@@ -85,7 +86,7 @@ func (be Backend) testRollback(t *testing.T) {
 	wantValue(t, s, store.Task, "c", "3")
 }
 
-// A6: a commit begins while the one before is not durable yet, and is made on what that one left.
+// A6: a commit can begin after the one before was written and before it is durable, and its changes come on top of that one's.
 func (be Backend) testOverlap(t *testing.T) {
 	s := be.New(t)
 	first := begin(t, s)

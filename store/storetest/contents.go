@@ -7,6 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
+// testOrder: of several changes to one key in a batch, the last one wins. Deleting a key that is not there is no error.
 func (be Backend) testOrder(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "stale", "1")
@@ -27,6 +28,7 @@ func (be Backend) testOrder(t *testing.T) {
 	commit(t, s, func(*store.Batch) {}) // an empty batch is no error
 }
 
+// testEmpty: a key with an empty value is there, and is told from a key that is absent.
 func (be Backend) testEmpty(t *testing.T) {
 	s := be.New(t)
 	wantAbsent(t, s, store.Ready, "k")
@@ -34,14 +36,15 @@ func (be Backend) testEmpty(t *testing.T) {
 	wantValue(t, s, store.Ready, "k", "")
 	wantAbsent(t, s, store.Ready, "kk")
 	if got := scan(t, s, store.Ready, nil, nil); got != "k= " {
-		t.Errorf("scan: %q", got)
+		t.Errorf("scan = %q, want %q", got, "k= ")
 	}
 }
 
+// testScan: Scan visits the keys in [from, to) in the order of their bytes, and stops when its function returns false.
 func (be Backend) testScan(t *testing.T) {
 	s := be.New(t)
 	if got := scan(t, s, store.Ready, nil, nil); got != "" {
-		t.Errorf("scan of nothing: %q", got)
+		t.Errorf("scan of an empty store = %q, want nothing", got)
 	}
 	commit(t, s, func(b *store.Batch) {
 		for _, key := range []string{"b", "a", "\xff\xff", "ab", "\x00", "c"} {
@@ -71,11 +74,12 @@ func (be Backend) testScan(t *testing.T) {
 		visited := 0
 		_ = r.Scan(store.Ready, nil, nil, func(_, _ []byte) bool { visited++; return visited < 2 })
 		if visited != 2 {
-			t.Errorf("a scan that was told to stop visited %d, want 2", visited)
+			t.Errorf("a scan that was told to stop at the second key visited %d keys, want 2", visited)
 		}
 	})
 }
 
+// testKeyspaces: the same key in two keyspaces is two records.
 func (be Backend) testKeyspaces(t *testing.T) {
 	s := be.New(t)
 	commit(t, s, func(b *store.Batch) {
@@ -91,7 +95,8 @@ func (be Backend) testKeyspaces(t *testing.T) {
 	wantValue(t, s, store.Spec, "k", "spec")
 }
 
-// testOwnership: the engine builds one batch while the last is in the store, out of buffers that it uses again.
+// testOwnership: the caller may use its buffers again after Put, and the batch again after Commit. The engine does both: it builds the next batch in
+// the memory of one that was committed.
 func (be Backend) testOwnership(t *testing.T) {
 	s := be.New(t)
 	key, value := []byte("key"), bytes.Repeat([]byte("v"), 5000)
@@ -106,7 +111,7 @@ func (be Backend) testOwnership(t *testing.T) {
 	wantValue(t, s, store.Spec, "key", want)
 
 	b.Reset()
-	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // lies where the first value lay
+	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // in the memory of the batch, takes the place of the first value
 	wantValue(t, s, store.Spec, "key", want)
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// model is a store as simple as can be.
+// model is the simplest possible store: a map for each keyspace.
 type model [store.NumKeyspaces]map[string]string
 
 func (m *model) apply(b *store.Batch) {
@@ -28,7 +28,7 @@ func (m *model) apply(b *store.Batch) {
 	}
 }
 
-// scan is what scan of a store with the same contents returns.
+// scan returns what the function scan returns for a store with the same contents.
 func (m *model) scan(ks store.Keyspace, from, to string) string {
 	var entries bytes.Buffer
 	for _, key := range slices.Sorted(maps.Keys(m[ks])) {
@@ -39,7 +39,8 @@ func (m *model) scan(ks store.Keyspace, from, to string) string {
 	return entries.String()
 }
 
-// testModel drives a store and a model with the same random batches and compares them by random scans.
+// testModel applies the same random batches to a store and a model, and compares them after each by random scans and reads. Now and then it reopens
+// the store.
 func (be Backend) testModel(t *testing.T) {
 	const steps = 150
 	seed := rand.Uint64()
@@ -64,19 +65,19 @@ func (be Backend) testModel(t *testing.T) {
 		}
 		compare(t, rnd, s, &m)
 		if t.Failed() {
-			t.Fatalf("differs from the model after step %d", step)
+			t.Fatalf("the store differs from the model after step %d", step)
 		}
 	}
 }
 
-// modelKeyspaces are those of the store that differ in how they are laid out on disk.
+// modelKeyspaces are the keyspaces that testModel uses. Package boltstore fills the pages of the last one less than those of the others.
 var modelKeyspaces = []store.Keyspace{store.Spec, store.Task, store.Ready, store.Idempotency}
 
 const modelKeys = 400
 
 func randomKey(rnd *rand.Rand) string { return fmt.Sprintf("%03d", rnd.IntN(modelKeys)) }
 
-// randomBatch mostly grows or mostly shrinks the store, so that pages split and merge.
+// randomBatch fills b with changes that mostly add records or mostly delete some, so that pages split and merge.
 func randomBatch(rnd *rand.Rand, b *store.Batch) {
 	deletes := 20 + 60*rnd.IntN(2) // percent
 	for range rnd.IntN(200) {

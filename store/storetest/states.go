@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
+// testIsolation: a View sees one state, also if there is a commit while it runs.
 func (be Backend) testIsolation(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "old")
@@ -20,19 +21,20 @@ func (be Backend) testIsolation(t *testing.T) {
 			b.Put(store.Task, []byte("b"), []byte("new"))
 		})
 		if string(seen) != "old" || string(r.Get(store.Task, []byte("a"))) != "old" {
-			t.Errorf("a view saw a later commit: %q", r.Get(store.Task, []byte("a")))
+			t.Errorf("a view saw a later commit: it read %q, then %q; want %q both times", seen, r.Get(store.Task, []byte("a")), "old")
 		}
 		var entries bytes.Buffer
 		if scanInto(t, &entries, r, store.Task, nil, nil); entries.String() != "a=old " {
-			t.Errorf("a scan saw a later commit: %q", entries.String())
+			t.Errorf("a scan saw a later commit: it read %q, want %q", entries.String(), "a=old ")
 		}
 	})
 	if got := scan(t, s, store.Task, nil, nil); got != "a=new b=new " {
-		t.Errorf("a later view: %q", got)
+		t.Errorf("a view after the commit read %q, want %q", got, "a=new b=new ")
 	}
 }
 
-// testAtomicity has each commit write its number in two keyspaces; readers may never see them differ or go back.
+// testAtomicity checks A6 for readers: each commit writes its number to two keyspaces, and readers that run at the same time must never see two
+// different numbers, or a number that is lower than one that they have seen.
 func (be Backend) testAtomicity(t *testing.T) {
 	t.Attr("rules", "A6")
 	const commits = 50
@@ -63,7 +65,7 @@ func watchPair(t *testing.T, s store.Store, stop chan struct{}) {
 			one, two := r.Get(store.Task, []byte("n")), r.Get(store.Lease, []byte("n"))
 			n, _ := strconv.Atoi(string(one)) // absent before the first commit
 			if !bytes.Equal(one, two) || n < last {
-				return errors.New("saw " + string(one) + " and " + string(two) + " after " + strconv.Itoa(last))
+				return errors.New("a reader saw numbers " + string(one) + " and " + string(two) + " after " + strconv.Itoa(last) + "; want them equal and not lower")
 			}
 			last = n
 			return nil
@@ -83,6 +85,7 @@ func (be Backend) testViewError(t *testing.T) {
 	}
 }
 
+// testReopen: what was committed is there after the store was closed and opened again (A6).
 func (be Backend) testReopen(t *testing.T) {
 	t.Attr("rules", "A6")
 	s := be.New(t)
@@ -92,11 +95,12 @@ func (be Backend) testReopen(t *testing.T) {
 	put(t, s, store.Task, "b", "2")
 	s = be.Reopen(t, s)
 	if got := scan(t, s, store.Task, nil, nil); got != "a=1 b=2 " {
-		t.Errorf("after reopening: %q", got)
+		t.Errorf("after reopening: %q, want %q", got, "a=1 b=2 ")
 	}
 	wantValue(t, s, store.Output, "big", string(bytes.Repeat([]byte("o"), 1<<20)))
 }
 
+// testSnapshot: a snapshot holds what was committed before it, and a store that is restored from it is independent of the first one.
 func (be Backend) testSnapshot(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
@@ -104,7 +108,7 @@ func (be Backend) testSnapshot(t *testing.T) {
 	var snapshot bytes.Buffer
 	n, err := s.Snapshot(&snapshot)
 	if err != nil || n != int64(snapshot.Len()) {
-		t.Fatalf("Snapshot = %d, %v; wrote %d bytes", n, err, snapshot.Len())
+		t.Fatalf("Snapshot = %d, %v; it wrote %d bytes, want that number and no error", n, err, snapshot.Len())
 	}
 	put(t, s, store.Task, "a", "2")
 
@@ -115,14 +119,16 @@ func (be Backend) testSnapshot(t *testing.T) {
 	wantAbsent(t, s, store.Task, "b")
 
 	if _, err := s.Snapshot(fullDisk{}); err == nil {
-		t.Error("a snapshot that could not be written has no error")
+		t.Error("Snapshot to a full disk returns no error")
 	}
 }
 
+// fullDisk refuses all writes.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk is full") }
 
+// testClosed: every call on a closed store returns ErrClosed, and closing it again does nothing.
 func (be Backend) testClosed(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
@@ -136,7 +142,7 @@ func (be Backend) testClosed(t *testing.T) {
 	_, snapshotErr := s.Snapshot(new(bytes.Buffer))
 	for call, err := range map[string]error{
 		"Commit":   s.Commit(t.Context(), &b),
-		"View":     s.View(func(store.Reader) error { t.Error("a closed store called the view"); return nil }),
+		"View":     s.View(func(store.Reader) error { t.Error("View of a closed store called its function"); return nil }),
 		"Snapshot": snapshotErr,
 	} {
 		if !errors.Is(err, store.ErrClosed) {

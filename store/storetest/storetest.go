@@ -1,4 +1,4 @@
-// Package storetest is the suite that every store.Store has to pass.
+// Package storetest is the test suite that every store.Store has to pass.
 package storetest
 
 import (
@@ -12,13 +12,13 @@ import (
 type Backend struct {
 	// New returns an empty store that is closed when the test ends.
 	New func(t *testing.T) store.Store
-	// Reopen closes s and returns what a new process would find.
+	// Reopen closes s and returns the store as a new process finds it.
 	Reopen func(t *testing.T, s store.Store) store.Store
-	// Restore returns a store made of what Snapshot wrote.
+	// Restore returns a store that is made from what Snapshot wrote.
 	Restore func(t *testing.T, snapshot []byte) store.Store
 }
 
-// Run runs the suite.
+// Run runs the suite on stores of the backend.
 func Run(t *testing.T, b Backend) {
 	t.Run("changes apply in order", b.testOrder)
 	t.Run("empty and absent values differ", b.testEmpty)
@@ -29,7 +29,7 @@ func Run(t *testing.T, b Backend) {
 	t.Run("commit is atomic for readers", b.testAtomicity)
 	t.Run("view returns the error of its function", b.testViewError)
 	t.Run("batches of one commit apply together", b.testTogether)
-	t.Run("a commit is taken back before it is written", b.testRollback)
+	t.Run("rollback leaves nothing of a commit", b.testRollback)
 	t.Run("commits overlap", b.testOverlap)
 	t.Run("commits survive reopening", b.testReopen)
 	t.Run("snapshot is a consistent copy", b.testSnapshot)
@@ -58,7 +58,7 @@ func view(t *testing.T, s store.Store, fn func(r store.Reader)) {
 	}
 }
 
-// get returns the value, and whether there is one.
+// get returns the value under key, and whether the key is there.
 func get(t *testing.T, s store.Store, ks store.Keyspace, key string) (value string, found bool) {
 	t.Helper()
 	view(t, s, func(r store.Reader) {

@@ -23,7 +23,7 @@ func id(seq uint64) lease.TaskID { return lease.TaskID{Space: space, Seq: seq} }
 
 func key(seq uint64) []byte { return store.AppendTaskKey(nil, id(seq)) }
 
-// The tasks of a sound store.
+// The sequences of the tasks of the sound store.
 const (
 	waits = iota + 1
 	leased
@@ -36,7 +36,7 @@ const (
 	deleted
 )
 
-// task is one that waits, as far as nothing else is said.
+// task returns a READY task; changes makes the others of it.
 func task(seq uint64) *lease.Task {
 	return &lease.Task{
 		ID: id(seq), Tenant: "acme", Workspace: "main", Round: 1, Rest: lease.Ready, Place: seq, CreatedAt: 1,
@@ -44,7 +44,7 @@ func task(seq uint64) *lease.Task {
 	}
 }
 
-// changes are the last ones of all tasks, from how each was at first or from nothing.
+// changes returns the last change of each task of the sound store. Old is nil for a task that has not changed since its submit.
 func changes() []*lease.Change {
 	w := task(waits)
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
@@ -101,7 +101,7 @@ func changes() []*lease.Change {
 	}
 }
 
-// sound is a store in which nothing is wrong.
+// sound returns a store without a fault, with records of every keyspace that is in use.
 func sound(t *testing.T) *memstore.Store {
 	t.Helper()
 	return with(t, memstore.New(), func(b *store.Batch) {
@@ -135,7 +135,7 @@ func with(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.
 	return s
 }
 
-// find lists what is wrong.
+// find returns the findings of verify.Store, as text.
 func find(t *testing.T, s store.Store) (all []string) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
@@ -151,7 +151,7 @@ func find(t *testing.T, s store.Store) (all []string) {
 func TestSoundStore(t *testing.T) {
 	s := sound(t)
 	if all := find(t, s); all != nil {
-		t.Errorf("findings: %q", all)
+		t.Errorf("findings in a sound store: %q, want none", all)
 	}
 	var sum verify.Summary
 	err := s.View(func(r store.Reader) (err error) {
@@ -162,16 +162,17 @@ func TestSoundStore(t *testing.T) {
 		t.Errorf("summary %+v, %v; want %+v and at least 30 records", sum, err, want)
 	}
 	if all := find(t, memstore.New()); all != nil {
-		t.Errorf("an empty store: %q", all)
+		t.Errorf("findings in an empty store: %q, want none", all)
 	}
 }
 
-// record is one of the sound store.
+// record is a record of the sound store.
 type record struct {
 	ks         store.Keyspace
 	key, value []byte
 }
 
+// all returns all records of a store.
 func all(t *testing.T, s store.Store) (list []record) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
@@ -192,7 +193,7 @@ func all(t *testing.T, s store.Store) (list []record) {
 	return list
 }
 
-// spare are records that nothing else says must be there: the sums of the store notice when they are lost.
+// spare reports whether no other record tells that this one must be there. If such a record is lost, only the sums of the store notice.
 func spare(r record) bool {
 	switch r.ks {
 	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
@@ -200,24 +201,25 @@ func spare(r record) bool {
 	case store.Meta:
 		return string(r.key) != store.MetaIdentity
 	case store.Timer:
-		return bytes.HasSuffix(r.key, key(deleted)) // which is due for a ledger
+		return bytes.HasSuffix(r.key, key(deleted)) // ends the ledger of the deleted task
 	case store.Task:
-		return bytes.Equal(r.key, key(lost)) // which waits where it waited at first, and no report of it is kept
+		return bytes.Equal(r.key, key(lost)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
 	}
 	return false
 }
 
-// Each record that is lost leaves a gap, but for the few that stand for themselves.
+// If any one record is lost, verify finds something wrong, unless the record is spare.
 func TestLostRecordIsFound(t *testing.T) {
 	for _, lost := range all(t, sound(t)) {
 		s := with(t, sound(t), func(b *store.Batch) { b.Delete(lost.ks, lost.key) })
 		if found := find(t, s); found == nil && !spare(lost) {
-			t.Errorf("%v %x was lost, and nothing found", lost.ks, lost.key)
+			t.Errorf("record %v %x was deleted, and there is no finding", lost.ks, lost.key)
 		}
 	}
 }
 
-// The spec of an earlier format does not tell the state of its task, which has a record from the first.
+// A spec of a format before 5 does not hold the state of its task: such a task has a record in Task from its submit on. Without that record, verify
+// must not take the task for one that has never changed.
 func TestOldSpecWithoutState(t *testing.T) {
 	s := with(t, sound(t), func(b *store.Batch) {
 		for _, r := range all(t, sound(t)) {
@@ -232,7 +234,7 @@ func TestOldSpecWithoutState(t *testing.T) {
 	}
 }
 
-// Each byte counts, in keys as in values.
+// If any byte of a value is changed, verify finds that record damaged. If a record is also there under another key, verify finds something wrong.
 func TestBrokenRecordIsFound(t *testing.T) {
 	for _, broken := range all(t, sound(t)) {
 		for i := range broken.value {
@@ -240,7 +242,7 @@ func TestBrokenRecordIsFound(t *testing.T) {
 			value[i] ^= 1
 			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
 			if found := find(t, s); len(found) == 0 || !strings.HasPrefix(found[0], fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
-				t.Fatalf("byte %d of %v %x was changed, and found was %q", i, broken.ks, broken.key, found)
+				t.Fatalf("byte %d of the value of %v %x was changed; the findings are %q, want one of this record first", i, broken.ks, broken.key, found)
 			}
 		}
 		for i := range broken.key {
@@ -248,24 +250,24 @@ func TestBrokenRecordIsFound(t *testing.T) {
 			wrong[i] ^= 1
 			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, wrong, broken.value) })
 			if found := find(t, s); len(found) == 0 && !forLedger(broken.ks, wrong) {
-				t.Errorf("%v %x is also under %x, and nothing found", broken.ks, broken.key, wrong)
+				t.Errorf("record %v %x is also there under key %x, and there is no finding", broken.ks, broken.key, wrong)
 			}
 		}
 		s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
 		if found := find(t, s); len(found) == 0 {
-			t.Errorf("%v %x is also under its first byte, and nothing found", broken.ks, broken.key)
+			t.Errorf("record %v %x is also there under the first byte of its key, and there is no finding", broken.ks, broken.key)
 		}
 	}
 }
 
-// forLedger reports whether a key could be that of a timer that a deleted task has left (A10). Nothing tells whether it has; but for the sums of the
-// store.
+// forLedger reports whether a key can be that of the timer that ends the ledger of a deleted task (A10). Whether a deleted task really left that
+// timer, no other record tells; only the sums of the store do.
 func forLedger(ks store.Keyspace, key []byte) bool {
 	k, err := store.ParseTimerKey(key)
 	return ks == store.Timer && err == nil && k.Clock == store.ServingClock && k.Task.Space == space && k.Task.Seq < nextSeq
 }
 
-// rewrite puts another version of a task in the place of the sound one, with the index entries of the sound one left as they are.
+// rewrite returns a change of the sound store that replaces one of its tasks by another version. The index entries of the sound version stay.
 func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	return func(b *store.Batch) {
 		for _, c := range changes() {
@@ -279,7 +281,7 @@ func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	}
 }
 
-// Versions of tasks that are well written, and still cannot be.
+// A1, A2, A5: verify finds tasks whose records are readable, but contradict a rule or each other.
 func TestImpossibleTask(t *testing.T) {
 	t.Attr("rules", "A1 A2 A5")
 	for name, tt := range map[string]struct {
@@ -290,8 +292,8 @@ func TestImpossibleTask(t *testing.T) {
 		"A1":                          {leased, func(c *lease.Change) { c.New.Lease.Attempt = 2 }, "attempt 2 is live after 2 have ended"},
 		"A1, in a final state":        {leased, func(c *lease.Change) { c.New.Rest, c.New.FinishedAt = lease.Failed, 1 }, "it has a live lease, and would be FAILED"},
 		"A2, the epoch":               {leased, func(c *lease.Change) { c.New.Lease.Epoch = 4 }, "granted in epoch 4"},
-		"A2, attempts that fall":      {leased, func(c *lease.Change) { c.New.History[0].Attempt, c.New.Lease.Events[0].Attempt = 2, 2 }, "attempt 2 was granted after attempt 2"},
-		"A2, attempts of nobody":      {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
+		"A2, attempts do not rise":    {leased, func(c *lease.Change) { c.New.History[0].Attempt, c.New.Lease.Events[0].Attempt = 2, 2 }, "attempt 2 was granted after attempt 2"},
+		"A2, no such attempt":         {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
 		"A2, the last attempt":        {done, func(c *lease.Change) { c.New.Last.Attempt = 3 }, "1 attempts have ended, and the last one of them is 3"},
 		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, and the task had 0"},
 		"A2, numbers given out again": {waits, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
@@ -299,7 +301,7 @@ func TestImpossibleTask(t *testing.T) {
 		"A5, a lease and an outcome":  {leased, func(c *lease.Change) { c.New.Outcome = &lease.Committed{Attempt: 1} }, "its outcome says"},
 		"A5, no outcome":              {done, func(c *lease.Change) { c.New.Outcome = nil }, "COMPLETED without an outcome"},
 		"A5, another state":           {done, func(c *lease.Change) { c.New.Outcome.State = lease.Failed }, "its outcome says FAILED"},
-		"A5, an attempt of nobody":    {done, func(c *lease.Change) { c.New.Outcome.Attempt = 2 }, "its outcome is of attempt 2 of 1"},
+		"A5, no such attempt":         {done, func(c *lease.Change) { c.New.Outcome.Attempt = 2 }, "its outcome is of attempt 2 of 1"},
 		"A5, two in the history": {done, func(c *lease.Change) {
 			c.New.History = append(c.New.History, lease.Event{Seq: 32, Type: lease.EventAdopted, Attempt: 1})
 		}, "event 32 is the second outcome"},
@@ -320,31 +322,31 @@ func TestImpossibleTask(t *testing.T) {
 	} {
 		found := strings.Join(find(t, with(t, sound(t), rewrite(tt.task, tt.change))), "\n")
 		if !strings.Contains(found, tt.want) {
-			t.Errorf("%s: found %q, want %q", name, found, tt.want)
+			t.Errorf("%s: the findings are %q, want one that contains %q", name, found, tt.want)
 		}
 	}
 }
 
-// A task whose outcome carried nothing may have a record that says so, and need not.
+// If the report that completed a task carried nothing, the task may have a record in Output, as earlier versions wrote it, or none.
 func TestBareOutcomeNeedsNoOutput(t *testing.T) {
 	bare := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
 	s := with(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = bare, nil }))
 	if found := find(t, s); found != nil {
-		t.Errorf("with a record: %q", found)
+		t.Errorf("with a record in Output the findings are %q, want none", found)
 	}
 	with(t, s, func(b *store.Batch) { b.Delete(store.Output, key(done)) })
 	if found := find(t, s); found != nil {
-		t.Errorf("without one: %q", found)
+		t.Errorf("without a record in Output the findings are %q, want none", found)
 	}
 }
 
 func TestFindingNamesItsTask(t *testing.T) {
 	f := verify.Finding{Keyspace: store.Ledger, Key: store.AppendAttemptKey(nil, id(5), 2)}
 	if got, ok := f.Task(); !ok || got != id(5) {
-		t.Errorf("task %v, %t", got, ok)
+		t.Errorf("the task of a finding in Ledger is %v, %t; want %v, true", got, ok, id(5))
 	}
 	f.Keyspace = store.Timer
 	if _, ok := f.Task(); ok {
-		t.Error("a timer begins with no task")
+		t.Error("a finding in Timer names a task, but the key of a timer does not begin with one")
 	}
 }
