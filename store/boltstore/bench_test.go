@@ -10,13 +10,12 @@ import (
 
 // Sizes of records in bytes, about those of a small task.
 const (
-	benchSpec   = 350 // with the state of the task
+	benchSpec   = 350 // includes the state of the task
 	benchRow    = 120
 	benchOutput = 100
 )
 
-// lives adds to b what the life of n tasks from first on changes in the store, one step of life after the other: the steps
-// of one task are far apart, as they are when many tasks share a commit.
+// lives adds to a batch what a step of a task's life changes in the store: its submit, its grant or its complete.
 type lives struct {
 	key, from []byte
 	payload   [benchSpec]byte
@@ -48,7 +47,7 @@ func (l *lives) ready(id lease.TaskID) []byte {
 	return l.from
 }
 
-// BenchmarkCommit commits the three steps of a task's life in three batches, each of them with as many tasks.
+// BenchmarkCommit takes a number of tasks through the three steps of their life. Each commit has one step of all these tasks.
 func BenchmarkCommit(b *testing.B) {
 	for _, tasks := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchCommit(b, tasks) })

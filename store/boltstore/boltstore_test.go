@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// opened adds the directory to a store, so that it can be opened again.
+// opened is a store with its directory, which Reopen needs.
 type opened struct {
 	*boltstore.Store
 	dir string
@@ -46,7 +46,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// After a failed commit its outcome is unknown, and the store refuses to make it worse.
+// The outcome of a failed commit is unknown, so the store refuses all further calls with the same error.
 func TestFailedCommitSticks(t *testing.T) {
 	dir := t.TempDir()
 	s, err := boltstore.Open(dir, boltstore.Options{MaxBytes: 1 << 20})
@@ -89,13 +89,13 @@ func TestStats(t *testing.T) {
 	}
 	after := s.Stats()
 	if before.FileBytes < 1<<20 || before.MaxBytes != 1<<30 {
-		t.Errorf("with 1 MiB stored: %+v", before)
+		t.Errorf("with 1 MiB stored Stats = %+v, want at least 1 MiB in the file and the limit that was set, 1 GiB", before)
 	}
 	if freed := after.FreeBytes - before.FreeBytes; freed < 1<<20 {
 		t.Errorf("after the delete %d bytes more are free, want at least 1 MiB", freed)
 	}
-	// The file grows in larger steps than anybody asked for: what lies behind the last page holds nothing, either.
+	// The file grows in steps of 16 MiB. The part behind the last page that was ever written must count as free, too.
 	if used := before.FileBytes - before.FreeBytes; used < 1<<20 || used > 2<<20 {
-		t.Errorf("of %d bytes %d hold something, want 1 MiB and a little more", before.FileBytes, used)
+		t.Errorf("%d of %d bytes are in use, want between 1 and 2 MiB", used, before.FileBytes)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Two buckets on one tree look sound each for itself; the first commit to one of them would free pages of the other.
+// Two buckets that point to the same tree each look sound. The check must refuse them: the first commit to one would free pages of the other.
 func TestCheckFindsPageUsedTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -26,12 +26,12 @@ func TestCheckFindsPageUsedTwice(t *testing.T) {
 	}
 	copy(rootOf(t, content, "task"), rootOf(t, content, "spec"))
 	if err := checkData(content); err == nil || !strings.Contains(err.Error(), "is used twice") {
-		t.Errorf("check = %v, want a page that is used twice", err)
+		t.Errorf("checkData = %v, want an error about a page that is used twice", err)
 	}
 }
 
-// A small bucket lies within its parent's page and has none of its own. One that says otherwise looks sound, and the first commit to it would give back a page
-// that is not its own.
+// A small bucket lies within the page of its parent and has no page of its own, which its header says as page 0. The check must refuse one with
+// another number: it looks sound, but the first commit to the bucket would free that page, which is not its own.
 func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -47,13 +47,14 @@ func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	}
 	const sequence = 8
 	own := root[:8+sequence+8][8+sequence:]
-	own[7] ^= 1 << 5 // the page 1<<61, which lies at the beginning of the file
+	own[7] ^= 1 << 5 // page 1<<61: multiplied by the size of a page this overflows to 0, the beginning of the file
 	if err := checkData(content); err == nil || !strings.Contains(err.Error(), "its leaf says that it is page") {
-		t.Errorf("check = %v, want a small bucket with a page", err)
+		t.Errorf("checkData = %v, want an error about the page that the leaf of a small bucket names", err)
 	}
 }
 
-// rootOf returns the bytes that hold the number of a bucket's root page.
+// rootOf returns the bytes of the file that hold the number of a bucket's root page. The slice can be extended to the header of a small bucket's
+// leaf.
 func rootOf(t *testing.T, content []byte, bucket string) []byte {
 	t.Helper()
 	m, _ := newestMeta(content)

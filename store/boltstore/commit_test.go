@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// written is a commit of a key that waits for its Sync.
+// written returns a commit of a key after its Write and before its Sync.
 func written(t *testing.T, s *Store, key string) store.Tx {
 	t.Helper()
 	tx := applied(t, s, key)
@@ -19,6 +19,7 @@ func written(t *testing.T, s *Store, key string) store.Tx {
 	return tx
 }
 
+// applied returns a commit of a key before its Write.
 func applied(t *testing.T, s *Store, key string) store.Tx {
 	t.Helper()
 	tx, err := s.Begin(t.Context())
@@ -31,7 +32,7 @@ func applied(t *testing.T, s *Store, key string) store.Tx {
 	return tx
 }
 
-// Nothing of a commit is written before the one before is durable, so that a loss of power never finds two of them that are not (A6).
+// A6: Write waits until the commit before is durable, so that a loss of power can cut off at most one commit.
 func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	first := written(t, s, "first")
@@ -45,25 +46,25 @@ func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 		close(early)
 	}()
 	for range 1000 {
-		runtime.Gosched() // a Write that does not wait returns
+		runtime.Gosched() // gives a Write that does not wait the time to return
 	}
 	durable.Store(true)
 	if err := first.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	if <-early {
-		t.Error("the second commit was written before the first was durable")
+		t.Error("Write of the second commit failed, or returned before the first commit was durable")
 	}
 	<-early
 }
 
-// Where a flush fails, the commit that has begun meanwhile fails too, and the store can be closed (A10).
+// A10: if the flush of a commit fails, the commit that has begun meanwhile fails with the same error, and so does Begin. Close does not hang.
 func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	if s.recheck != nil {
 		s.recheck.done.Wait() // it reads the file that is closed below
 	}
-	commitSome(t, s, 1, 1) // from the second on, the flush is the store's
+	commitSome(t, s, 1, 1) // bbolt itself flushes the first commit after Open, in Write; from the second on, Sync does
 	first := written(t, s, "first")
 	second := applied(t, s, "second")
 	if err := lockedFile(s).Close(); err != nil {
@@ -80,11 +81,11 @@ func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
 		t.Errorf("Begin = %v, want %v", err, failed)
 	}
 	if err := s.Close(); err == nil {
-		t.Error("a file was closed twice")
+		t.Error("Close returns no error, want that of the file, which the test has closed already")
 	}
 }
 
-// A copy and the end of the store wait for commits under way.
+// A snapshot waits until the commit under way is durable, so that it never holds what a loss of power could undo.
 func TestSnapshotWaitsForTheFlush(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	first := written(t, s, "first")
@@ -95,14 +96,14 @@ func TestSnapshotWaitsForTheFlush(t *testing.T) {
 		if err == nil {
 			copied.Store(true)
 			if !durable.Load() {
-				err = errors.New("it read what was not durable")
+				err = errors.New("beginDurable returned before the commit was durable")
 			}
 			err = errors.Join(err, tx.Rollback())
 		}
 		done <- err
 	}()
 	for range 1000 {
-		runtime.Gosched() // a copy that does not wait has begun
+		runtime.Gosched() // gives a beginDurable that does not wait the time to return
 	}
 	durable.Store(true)
 	if err := first.Sync(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// shrunk returns the directory of a store most of which holds nothing.
+// shrunk returns the directory of a closed store most of whose file is free.
 func shrunk(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filled(t)
@@ -34,6 +34,7 @@ func shrunk(t *testing.T) (dir string) {
 	return dir
 }
 
+// Compact replaces the file by a smaller one with the same records, which can be opened and committed to.
 func TestCompact(t *testing.T) {
 	dir := shrunk(t)
 	old := mustOpen(t, dir)
@@ -43,19 +44,20 @@ func TestCompact(t *testing.T) {
 	}
 	before, after, err := Compact(dir, Options{}, func(s *Store) error {
 		if got := storetest.Listing(t, s); got != want {
-			t.Error("check sees other records")
+			t.Error("check is called with a store that has other records")
 		}
 		return nil
 	})
 	if err != nil || before < 1<<20 || after > before/2 || after != int64(len(read(t, dir))) {
-		t.Errorf("Compact = %d, %d, %v; the file has %d bytes", before, after, err, len(read(t, dir)))
+		t.Errorf("Compact = %d, %d, %v; want more than 1 MiB, at most half of that, and no error; the file has %d bytes now",
+			before, after, err, len(read(t, dir)))
 	}
 	if names := namesIn(t, dir); names != fileName {
 		t.Errorf("files: %s, want %s", names, fileName)
 	}
 	s := mustOpen(t, dir)
 	if got := storetest.Listing(t, s); got != want {
-		t.Error("the records are not the same")
+		t.Error("the compacted store has other records")
 	}
 	var b store.Batch
 	b.Put(store.Task, []byte("k"), []byte("v"))
@@ -65,7 +67,7 @@ func TestCompact(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// A compaction that fails, or is killed, leaves the store as it was.
+// A compaction that fails leaves the store as it was, and no copy. If one is killed and its copy stays, the next Open removes the copy.
 func TestCompactThatFails(t *testing.T) {
 	no := errors.New("no")
 	dir := shrunk(t)
@@ -88,7 +90,7 @@ func TestCompactThatFails(t *testing.T) {
 	}
 }
 
-// Who waits for the lock of the old file gets the new one: what it would write to the old one would be lost.
+// An Open that waits for the lock of the file while Compact replaces the file must open the new file. What it wrote to the old one would be lost.
 func TestOpenDuringCompact(t *testing.T) {
 	dir := shrunk(t)
 	opened := make(chan *Store, 1)
@@ -118,11 +120,11 @@ func TestOpenDuringCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !os.SameFile(named, statOf(t, s)) {
-		t.Error("the store that was opened is not the one in the directory")
+		t.Error("the file that was opened is not the one that has the name now")
 	}
 }
 
-// A lock on a file that has lost its name to another one is no lock on the store.
+// isNamed is false for a file that another file has replaced under its name: the lock on such a file is no lock on the store.
 func TestLockOfAFileThatWasReplaced(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	write := func(content string) {
@@ -140,10 +142,10 @@ func TestLockOfAFileThatWasReplaced(t *testing.T) {
 	}
 	defer func() { _ = old.Close() }()
 	if !isNamed(old, name) {
-		t.Error("a file has its name")
+		t.Error("isNamed is false for a file that has its name")
 	}
 	write("new")
 	if isNamed(old, name) {
-		t.Error("a file that was replaced has its name")
+		t.Error("isNamed is true for a file that was replaced")
 	}
 }

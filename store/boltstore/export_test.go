@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// checkedNames are the files of a store that is closed.
+// checkedNames are the files of a closed store that was found sound, as namesIn lists them.
 const checkedNames = fileName + " " + markName
 
-// lockedFile returns the file that bbolt holds; it has no way to ask for it.
+// lockedFile returns the file that bbolt has open and locked, from a private field: bbolt has no function for it.
 func lockedFile(s *Store) *os.File {
 	field := reflect.ValueOf(s.db).Elem().FieldByName("file")
 	return *(**os.File)(unsafe.Pointer(field.UnsafeAddr()))

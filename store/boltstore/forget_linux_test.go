@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A start that cannot flush what an earlier process left takes the mark: the next one may find in memory what is not on the disk, and has to check it.
+// If a start cannot flush what an earlier process left, it removes the mark: after a failed flush, the kernel may have pages in memory that are not
+// on the disk, so the next start must check the store first.
 func TestFailedFlushAtTheStartTakesTheMark(t *testing.T) {
 	dir := marking(t)
-	file, err := os.OpenFile(filepath.Join(dir, fileName), unix.O_PATH, 0) // which can be looked at, and not flushed
+	file, err := os.OpenFile(filepath.Join(dir, fileName), unix.O_PATH, 0) // stat works on such a file, sync does not
 	if err != nil {
 		t.Fatal(err)
 	}

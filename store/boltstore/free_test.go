@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// used is the part of a store's file that bbolt has written to.
+// used returns the part of a store's file that bbolt has ever written to.
 func used(t *testing.T, s *Store) []byte {
 	t.Helper()
 	file, err := os.Open(filepath.Clean(s.path))
@@ -25,7 +25,8 @@ func used(t *testing.T, s *Store) []byte {
 	return content
 }
 
-// cut is after without its newest meta page: what a process leaves that ends just before its commit writes that, last of all.
+// cut returns the file after a commit, with the meta page of that commit as it was before. A process leaves this if it ends just before the commit
+// writes the meta page, which is its last write. cut modifies after.
 func cut(before, after []byte) []byte {
 	m, _ := newestMeta(after)
 	at := m.tx % 2 * m.pageSize
@@ -33,8 +34,8 @@ func cut(before, after []byte) []byte {
 	return after
 }
 
-// Whether a commit lists its free pages or leaves the list out, and whatever is read meanwhile, it and the commit before it are sound: what is in
-// use of either is in none of the two lists, and is not written over.
+// After each commit, both that commit and the one before are sound in the file: no page that one of them uses is in a list of free pages or was
+// written over. This must hold whether or not a commit writes the list of free pages, and whatever reads are under way.
 func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -77,16 +78,17 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 		listed[!unlisted]++
 		after := used(t, s)
 		if err := checkData(after); err != nil {
-			t.Fatalf("after a commit: %v", err)
+			t.Fatalf("the file after a commit is not sound: %v", err)
 		}
 		if err := checkData(cut(before, after)); err != nil {
-			t.Fatalf("without the meta page of a commit: %v", err)
+			t.Fatalf("the commit before is not sound after a commit: %v", err)
 		}
 	}
-	t.Logf("commits by whether they have a list: %v", listed)
+	t.Logf("commits by whether they wrote the list of free pages: %v", listed)
 }
 
-// What a process leaves that is killed while somebody reads can be opened, and is sound after more commits: the pages that were kept for who read are free.
+// bbolt keeps the pages that a read under way may need. If the process is killed then, the next Open must find these pages in the list of free pages
+// and use them again: the file stays sound, and does not grow.
 func TestListWithPagesThatWereRead(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	change := func(s *Store, value byte) {
@@ -109,7 +111,7 @@ func TestListWithPagesThatWereRead(t *testing.T) {
 		change(s, value)
 	}
 	if s.unlisted || s.db.Stats().PendingPageN == 0 {
-		t.Fatalf("no list, or %d pages are kept", s.db.Stats().PendingPageN)
+		t.Fatalf("the last commit left the list out: %v; %d pages are kept for the read; want a list and some pages", s.unlisted, s.db.Stats().PendingPageN)
 	}
 	dir := dirWith(t, used(t, s))
 	killed := mustOpen(t, dir)
@@ -121,11 +123,11 @@ func TestListWithPagesThatWereRead(t *testing.T) {
 		t.Error(err)
 	}
 	if now := killed.used(); now > size {
-		t.Errorf("the file grew from %d to %d bytes although pages were free", size, now)
+		t.Errorf("the file grew from %d to %d bytes, although enough pages were free", size, now)
 	}
 }
 
-// Closing a store waits for the commit under way.
+// Close waits for the commit under way; later commits get ErrClosed, and the file is sound.
 func TestCloseBesideCommits(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -151,7 +153,8 @@ func TestCloseBesideCommits(t *testing.T) {
 	}
 }
 
-// Where closing cannot write the list, the disk may have lost what was written before: the next Open checks first.
+// If Close cannot write the list of free pages, it removes the mark, so that the next Open checks the store first: the disk may have lost earlier
+// writes, too.
 func TestListThatFailsTakesTheMark(t *testing.T) {
 	dir := marking(t)
 	s := mustOpen(t, dir)
@@ -162,14 +165,14 @@ func TestListThatFailsTakesTheMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err == nil {
-		t.Error("a file was closed twice")
+		t.Error("Close returns no error, want that of the file, which the test has closed already")
 	}
 	if hasMark(dir) {
-		t.Error("there is a mark")
+		t.Error("the mark is still there")
 	}
 }
 
-// commitListing commits with the list of free pages, or without.
+// commitListing commits b, and writes the list of free pages if listed is set.
 func commitListing(s *Store, b *store.Batch, listed bool) error {
 	c, err := s.beginCommit()
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// disk is what a file holds, and what the last commit wrote to it.
+// disk is a copy of a file and the writes to it.
 type disk struct {
 	content []byte
-	writes  []write
+	writes  []write // since the test cleared them, in order
 }
 
 // write is a write of one or more pages.
@@ -25,7 +25,8 @@ type write struct {
 	data, over []byte // what was written, and what it replaced
 }
 
-// watchDisk follows the writes of a store. bbolt has no way to ask for that.
+// watchDisk returns a disk that follows what bbolt writes to the file of a store, by a hook in a private field. It does not see the notes of commits,
+// which the store writes itself.
 func watchDisk(t *testing.T, s *Store, dir string) *disk {
 	t.Helper()
 	d := &disk{content: read(t, dir)}
@@ -48,8 +49,8 @@ func (d *disk) write(b []byte, at int64) {
 	copy(area, b)
 }
 
-// A disk that says that all is written, and lost a page of the commit while its meta page is there, is always noticed: by the form of the pages, or
-// by the sums, which know an older page from the newest one. Lost meta pages leave the commit before as it was, and are no matter of pages.
+// If a disk acknowledges a flush but loses one write of the commit, checkData notices: by the form of the pages or, if an older page is in the place
+// of the lost one, by the sums. The test does not lose meta pages: without its meta page, the file simply is as after the commit before.
 func TestLostWriteIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -73,7 +74,7 @@ func TestLostWriteIsNoticed(t *testing.T) {
 			copy(area, w.over)
 			lost++
 			if checkData(d.content) == nil && !openedAs(t, s, d.content) {
-				t.Errorf("page %d was lost, and nothing noticed", w.at/int64(s.pageSize))
+				t.Errorf("the write of page %d was lost, and the check does not notice", w.at/int64(s.pageSize))
 			}
 			if c, err := newChecker(d.content); err == nil && c.walk() == nil {
 				bySums++
@@ -81,22 +82,22 @@ func TestLostWriteIsNoticed(t *testing.T) {
 			copy(area, w.data)
 		}
 		if err := checkData(d.content); err != nil {
-			t.Fatalf("the whole file: %v", err)
+			t.Fatalf("the file without a loss is not sound: %v", err)
 		}
 	}
 	t.Logf("%d lost writes, %d of them noticed by the sums alone", lost, bySums)
 	if bySums == 0 {
-		t.Error("no lost write wanted the sums to be noticed")
+		t.Error("every lost write was noticed by the form of the pages, so the sums were not tested")
 	}
 }
 
-// openedAs reports whether a file is refused or holds what is in the store: bbolt does not clear a page behind its last record, so that a page that was lost
-// may differ from the one before in nothing that counts.
+// openedAs reports whether a file holds the same records as the store, or is refused. A lost write may change no record: bbolt does not clear a page
+// behind its last record, so old and new page may differ only there.
 func openedAs(t *testing.T, s *Store, content []byte) bool {
 	t.Helper()
 	image, err := OpenReadOnly(dirWith(t, content), Options{})
 	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
-		return true // an older root without anything in it, not even a format
+		return true // an old root page that has no record at all, not even the format
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func openedAs(t *testing.T, s *Store, content []byte) bool {
 	return storetest.Listing(t, s) == storetest.Listing(t, image)
 }
 
-// lifetimes are tasks that come, go on and go, so that pages are freed and used again.
+// lifetimes fills batches with random steps of the lives of tasks, so that pages are freed and used again.
 type lifetimes struct {
 	lives
 	rnd     *rand.Rand

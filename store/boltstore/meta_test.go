@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// lastMeta returns a store's file after a few commits, the last write of a meta page, and the meta page of some commits before in its place.
+// lastMeta returns the file of a store after six commits, the last commit's write of its meta page, and the meta page that an earlier commit wrote at
+// the same place.
 func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	t.Helper()
 	dir := filled(t)
@@ -29,7 +30,7 @@ func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	return d.content, last, old
 }
 
-// A crash tears the meta page that is written, at any byte; then the store is as it was before that commit.
+// A crash may cut off the write of a meta page at any byte. The check must then find the file sound, either as after the commit or as before.
 func TestTornMetaPage(t *testing.T) {
 	content, last, _ := lastMeta(t)
 	m, _ := newestMeta(content)
@@ -39,7 +40,7 @@ func TestTornMetaPage(t *testing.T) {
 		copy(page, last.over)
 		copy(page[:at], last.data)
 		if differ := bitsBetween(page, last.data); differ == 1 {
-			continue // as good as a flipped bit
+			continue // cannot be told from a flipped bit, which is refused
 		}
 		if err := checkData(content); err != nil {
 			t.Errorf("torn at byte %d: %v", at, err)
@@ -49,7 +50,7 @@ func TestTornMetaPage(t *testing.T) {
 		}
 	}
 	if before < metaSize/2 {
-		t.Errorf("of all torn pages %d leave the store as it was before", before)
+		t.Errorf("%d of the torn meta pages leave the store as before the commit, want at least %d", before, metaSize/2)
 	}
 }
 
@@ -60,7 +61,8 @@ func bitsBetween(a, b []byte) (n int) {
 	return n
 }
 
-// A meta page that no crash leaves may have been that of the last commit. It is refused: the store would lack that commit, and nobody would know.
+// A meta page that no crash leaves was lost or changed by the disk, and may have been that of the last commit. The check must refuse it: otherwise
+// the store would lack that commit without a word.
 func TestMetaPageThatWasChanged(t *testing.T) {
 	content, last, old := lastMeta(t)
 	page := content[last.at:][:len(last.data)]
@@ -70,7 +72,7 @@ func TestMetaPageThatWasChanged(t *testing.T) {
 		was := bytes.Clone(page)
 		change()
 		if checkData(content) == nil {
-			t.Errorf("%s: nothing is noticed", what)
+			t.Errorf("%s: the check does not notice", what)
 		}
 		copy(page, was)
 		if err := checkData(content); err != nil {
@@ -84,14 +86,15 @@ func TestMetaPageThatWasChanged(t *testing.T) {
 		copy(page, older)
 		copy(older, was)
 	})
-	refuse("the newest is one of long ago", page, func() { copy(page, old) })
+	refuse("the newest is replaced by an old one", page, func() { copy(page, old) })
 	for bit := range 8 * metaSize {
 		refuse("a flipped bit", page, func() { page[headerSize+bit/8] ^= 1 << (bit % 8) })
 	}
 }
 
-// A copy that Snapshot wrote can be served as it is, and a crash in its first commit may tear a meta page, too. The newest page is the first one there, even if its number
-// is odd, so that the first commit may be written over it.
+// A copy that Snapshot wrote can be opened as a store, and a crash in its first commit may tear a meta page, too. In a copy, page 0 is always the
+// newest meta page, even if its number is odd, so the first commit may be written over the newest one. Whatever the crash leaves, the store must then
+// be as it was copied.
 func TestTornMetaPageOfACopy(t *testing.T) {
 	for extra := range 2 {
 		s := mustOpen(t, t.TempDir())
@@ -121,7 +124,7 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 			copy(page, last.over)
 			copy(page[:at], last.data)
 			if bitsBetween(page, last.data) <= 1 {
-				continue // it is there, or as good as a flipped bit
+				continue // the new page is there, or cannot be told from it with a flipped bit
 			}
 			torn, err := OpenReadOnly(dirWith(t, d.content), Options{})
 			if err != nil {
@@ -129,14 +132,15 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 				continue
 			}
 			if storetest.Listing(t, torn) != want {
-				t.Errorf("torn at byte %d: the store is not as it was copied", at)
+				t.Errorf("torn at byte %d: the records are not those that were copied", at)
 			}
 			_ = torn.Close()
 		}
 	}
 }
 
-// What looks like a meta page and lies in a value, where that of a file with larger pages would be, is none: who submits a task could else have the next start refuse the store.
+// If a value looks like a meta page, and lies where the second meta page of a file with larger pages would lie, it must not be taken for one.
+// Otherwise anybody who submits a task could make the next start refuse the store.
 func TestMetaPageInAValue(t *testing.T) {
 	const at = 1 << 20 // one of the places where meta pages are looked for
 	value := make([]byte, 2*at)
@@ -161,7 +165,7 @@ func TestMetaPageInAValue(t *testing.T) {
 	order.PutUint64(fields[sumAt:], metaSum(fields))
 	content := commit()
 	if _, ok := parseMeta(content[at:]); !ok {
-		t.Fatal("the value does not lie where it was meant to")
+		t.Fatalf("the value was not stored so that its meta page lies at byte %d", at)
 	}
 	if err := checkData(content); err != nil {
 		t.Error(err)

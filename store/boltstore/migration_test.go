@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// golden is the content of a store that a program of that format made, without the room that it does not use.
+// golden returns the file of a store that a program of that format made, without the space behind its last page.
 func golden(t *testing.T, format int) []byte {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("../../coordinator/engine/testdata/format%d.db.gz", format))
@@ -34,11 +34,11 @@ func golden(t *testing.T, format int) []byte {
 	return content[:m.pages*m.pageSize]
 }
 
-// upgrades are the migrations that there are, and one more, as in the next version.
+// upgrades are the current migrations and one more: those of the next version.
 var upgrades = append(store.Current(), addOne)
 
-// A store of any format goes up to the newest, whatever a crash on the way leaves of the writes: the next start goes on. A program of the old format finds its store as
-// it left it, or refuses it and changes nothing.
+// A store of each format is upgraded to the newest one, and a crash on the way leaves any part of the writes. The next start of the new program must
+// complete the upgrade. A program of the old format must find its store as it left it, or refuse the store and change nothing.
 func TestMigrationThatCrashes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -60,16 +60,17 @@ func TestMigrationThatCrashes(t *testing.T) {
 	}
 }
 
-// migration is what an upgrade writes.
+// migration is the upgrade of one golden store.
 type migration struct {
 	*testing.T
 	from        store.Migrations // of the program that made the store
-	start       []byte
-	commits     [][]write // by meta page, which is the last write of each
-	before, end string    // what is in the store
-	left        map[uint32]int
+	start       []byte           // the file before the upgrade
+	commits     [][]write        // the writes of each commit; the last one is that of its meta page
+	before, end string           // the listing of the store before and after the upgrade
+	left        map[uint32]int   // how many images of each format crashes have left
 }
 
+// record upgrades a store and keeps what that writes.
 func (m *migration) record(content []byte) {
 	dir := dirWith(m.T, content)
 	s := m.open(dir, m.from)
@@ -104,7 +105,7 @@ func (m *migration) open(dir string, with store.Migrations) *Store {
 	return s
 }
 
-// crashIn looks at what crashes in commit number leave: nothing, some or all of its pages, and all of it.
+// crashIn checks what crashes in commit number leave: some of its pages, at random; and its writes cut off after each one of them.
 func (m *migration) crashIn(number int, rnd *rand.Rand) {
 	d := disk{content: bytes.Clone(m.start)}
 	for _, commit := range m.commits[:number] {
@@ -124,6 +125,7 @@ func (m *migration) crashIn(number int, rnd *rand.Rand) {
 	}
 }
 
+// writeAll does those of the writes for which there returns true.
 func (d *disk) writeAll(writes []write, there func() bool) {
 	for _, w := range writes {
 		if there() {
@@ -141,21 +143,21 @@ func (m *migration) look(image []byte) {
 	switch {
 	case err == nil:
 		if storetest.Listing(m.T, old) != m.before {
-			m.Error("the store is of the old format, and not as it was")
+			m.Error("the old program opens the store, but its records are not those of before the upgrade")
 		}
 		_ = old.Close()
 	case errors.As(err, &newer):
 		format = newer.Have
 		if !bytes.Equal(read(m.T, dir), image) {
-			m.Error("the old program has changed what it refused")
+			m.Error("the old program changed a store that it refused")
 		}
 	default:
-		m.Errorf("the old program: %v", err)
+		m.Errorf("open by the old program = %v, want nil or a NewerFormatError", err)
 	}
 	m.left[format]++
 	s := m.open(dir, upgrades)
 	if storetest.Listing(m.T, s) != m.end {
-		m.Errorf("after a crash that left format %d the upgrade ends otherwise", format)
+		m.Errorf("after a crash that left format %d, the next upgrade ends with other records than one without a crash", format)
 	}
 	_ = s.Close()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// filled returns the directory of a closed store with something in it.
+// filled returns the directory of a closed store with 2,000 records.
 func filled(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,6 +40,7 @@ func mustOpen(t *testing.T, dir string) *Store {
 	return s
 }
 
+// While a store is open, another Open fails with an error that tells which process has the store. Close removes what it wrote about itself.
 func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir)
@@ -49,18 +50,18 @@ func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
 		t.Fatalf("the second Open = %v, want an InUseError", err)
 	}
 	if inUse.PID != os.Getpid() || inUse.Host == "" || inUse.Since.IsZero() || inUse.Dir != dir {
-		t.Errorf("owner = %+v, want pid %d, a host, a time and %s", inUse, os.Getpid(), dir)
+		t.Errorf("the error is %+v, want pid %d, a host, a time and directory %s", inUse, os.Getpid(), dir)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if names := namesIn(t, dir); names != checkedNames {
-		t.Errorf("left after Close: %s, want %s", names, checkedNames)
+		t.Errorf("files after Close: %s, want %s", names, checkedNames)
 	}
 	mustOpen(t, dir)
 }
 
-// The lock decides who owns a store; what a crash left in the owner file does not.
+// The lock decides who owns a store. Open replaces an owner file that a crash has left, even one that cannot be parsed.
 func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 	dir := filled(t)
 	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte("{torn"), 0o600); err != nil {
@@ -73,7 +74,8 @@ func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 	}
 }
 
-// A first boot that was cut off leaves a half made file under a name of its own, and the next one starts afresh.
+// If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
+// store.
 func TestFirstBootAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	torn := filepath.Join(dir, strings.Replace(tempNames, "*", "123", 1))
@@ -91,7 +93,8 @@ func TestFirstBootAfterACrash(t *testing.T) {
 	}
 }
 
-// Of several processes that boot first, all make a file, one gets to own it, and none replaces another's.
+// If several processes open a store that does not exist yet, one of them opens it and the others get an InUseError; no process replaces the file of
+// another.
 func TestFirstBootsRace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	var boots sync.WaitGroup
@@ -118,10 +121,11 @@ func TestFirstBootsRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !os.SameFile(opened, statOf(t, owner)) {
-		t.Error("the owner's file is not the one in the directory")
+		t.Error("the file that the owner has open is not the one in the directory")
 	}
 }
 
+// statOf returns what the system says of the open file of a store, whatever name the file has now.
 func statOf(t *testing.T, s *Store) fs.FileInfo {
 	t.Helper()
 	info, err := lockedFile(s).Stat()
@@ -178,8 +182,7 @@ func TestFileThatIsNoStore(t *testing.T) {
 	}
 }
 
-// A store that was cut off anywhere is refused, or opens when only space that was never used is missing. It must never end
-// the process by a fault.
+// A file that was cut off is refused, unless only space is missing that was never used. Reading behind its end must not kill the process.
 func TestFileThatWasCutOff(t *testing.T) {
 	whole := read(t, filled(t))
 	meta, found := newestMeta(whole)
@@ -194,8 +197,9 @@ func TestFileThatWasCutOff(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// A page that the disk lost or swapped is noticed where it matters. It must neither end the process in a goroutine of bbolt
-// nor leave the lock behind.
+// Open of a file with a lost or changed page either succeeds or returns an error that says so. It must not let bbolt panic in one of its goroutines,
+// which would kill the process, and must not keep the lock after an error. A change may also go unnoticed here, if it is within a value: then its
+// seal tells when it is read.
 func TestFileWithALostPage(t *testing.T) {
 	whole := read(t, filled(t))
 	meta, _ := newestMeta(whole)
@@ -218,13 +222,14 @@ func TestFileWithALostPage(t *testing.T) {
 			lose(content[at:next], content[next:])
 			damaged += openLost(t, content, whole)
 		}
-		if damaged < int(meta.pages)/4 { // some changes hit values, which only their seals can judge
-			t.Errorf("%s: noticed on %d of %d pages", name, damaged, meta.pages)
+		if damaged < int(meta.pages)/4 {
+			t.Errorf("%s: Open refused %d of %d damaged files, want at least a quarter", name, damaged, meta.pages)
 		}
 	}
 }
 
-// openLost opens content, and then the same file made whole again. It returns 1 if damage was noticed.
+// openLost opens a file with content. If that is refused, it repairs the file and opens it again, for which the lock must be free. It returns 1 if
+// content was refused, else 0.
 func openLost(t *testing.T, content, whole []byte) int {
 	t.Helper()
 	dir := dirWith(t, content)
@@ -233,7 +238,7 @@ func openLost(t *testing.T, content, whole []byte) int {
 		_ = s.Close()
 		return 0
 	}
-	damage, record := new(store.DamagedError), new(store.CorruptError) // the second of the format record
+	damage, record := new(store.DamagedError), new(store.CorruptError) // a CorruptError if the record with the format is lost
 	if !errors.As(err, &damage) && !errors.As(err, &record) {
 		t.Errorf("Open = %v, want a DamagedError or a CorruptError", err)
 	}
@@ -244,6 +249,7 @@ func openLost(t *testing.T, content, whole []byte) int {
 	return 1
 }
 
+// wantDamaged checks that Open refuses a file with content as damaged, and does not change it.
 func wantDamaged(t *testing.T, content []byte) {
 	t.Helper()
 	dir := dirWith(t, content)
@@ -252,10 +258,11 @@ func wantDamaged(t *testing.T, content []byte) {
 		t.Errorf("Open of %d bytes = %v, want a DamagedError", len(content), err)
 	}
 	if !bytes.Equal(read(t, dir), content) {
-		t.Error("a file that was refused was changed")
+		t.Error("Open changed a file that it refused")
 	}
 }
 
+// dirWith returns a new directory with a store whose file has the content.
 func dirWith(t *testing.T, content []byte) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -265,6 +272,7 @@ func dirWith(t *testing.T, content []byte) (dir string) {
 	return dir
 }
 
+// read returns the content of the store's file.
 func read(t *testing.T, dir string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, fileName))
@@ -274,6 +282,7 @@ func read(t *testing.T, dir string) []byte {
 	return content
 }
 
+// namesIn returns the names of the files in a directory, sorted, with spaces between them.
 func namesIn(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -292,7 +301,7 @@ var addOne = store.Migration{Name: "add a record", Apply: func(_ store.Reader, b
 	return nil
 }}
 
-// A store goes up with a newer program, and the older one refuses it from then on without a change.
+// A program with more migrations upgrades a store. The older program then refuses the store and does not change it.
 func TestOpenMigrates(t *testing.T) {
 	dir := filled(t)
 	opts := Options{}.withDefaults()
@@ -304,7 +313,7 @@ func TestOpenMigrates(t *testing.T) {
 	err = s.View(func(r store.Reader) error {
 		_, got, err := store.Open(store.Meta, []byte("one"), r.Get(store.Meta, []byte("one")))
 		if string(got) != "1" {
-			t.Errorf("the migration left %q", got)
+			t.Errorf("the record that the migration adds is %q, want %q", got, "1")
 		}
 		return err
 	})
@@ -315,17 +324,18 @@ func TestOpenMigrates(t *testing.T) {
 	_, err = Open(dir, Options{})
 	newer := new(store.NewerFormatError)
 	if !errors.As(err, &newer) || newer.Have != newest+1 || newer.Want != newest {
-		t.Errorf("the older program: %v, want a NewerFormatError of %d and %d", err, newest+1, newest)
+		t.Errorf("Open by the older program = %v, want a NewerFormatError of %d and %d", err, newest+1, newest)
 	}
 	if !bytes.Equal(before, read(t, dir)) {
 		t.Error("the older program changed the store")
 	}
 	if names := namesIn(t, dir); names != checkedNames {
-		t.Errorf("left after the refusal: %s", names)
+		t.Errorf("files after the refusal: %s, want %s", names, checkedNames)
 	}
 }
 
-// A store that was moved away while it is open is gone from its place, and so is one that was removed, or has another in its place; whose owner file stays.
+// Gone is true once an open store was moved or removed, also if another store is at its path by then. Stats still tells the size of the open file,
+// and Close does not remove the owner file of the other store.
 func TestGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := Open(dir, Options{})
@@ -336,10 +346,10 @@ func TestGone(t *testing.T) {
 	want := func(st *Store, gone bool) {
 		t.Helper()
 		if got := st.Gone(); got != gone {
-			t.Errorf("gone is %v, want %v", got, gone)
+			t.Errorf("Gone = %v, want %v", got, gone)
 		}
 		if got := st.Stats().FileBytes; got != size {
-			t.Errorf("it has %d bytes, want %d", got, size)
+			t.Errorf("FileBytes = %d, want %d", got, size)
 		}
 	}
 	want(first, false)
@@ -357,7 +367,7 @@ func TestGone(t *testing.T) {
 		t.Error(err)
 	}
 	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
-		t.Errorf("in the place of a store that was moved, and closed, there are %q, want %q", names, want)
+		t.Errorf("files of the second store after the first was closed: %s, want %s", names, want)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

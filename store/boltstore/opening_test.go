@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// damageLeaf clears the first leaf of the specs, in place.
+// damageLeaf clears the first leaf page of keyspace Spec in the file of a store. Opening the store does not read that page.
 func damageLeaf(t *testing.T, dir string) {
 	t.Helper()
 	content := read(t, dir)
@@ -26,8 +26,8 @@ func damageLeaf(t *testing.T, dir string) {
 
 func hasMark(dir string) bool { return exists(filepath.Join(dir, markName)) }
 
-// While a store is checked beside the service it has no mark, so that the start after one that died of what it read checks first. One that came to the end of the check,
-// or was closed before, leaves a mark.
+// While a store is checked beside the service, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the
+// store first. The mark is set when the check has ended, or when the store is closed before.
 func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	dir := marking(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
@@ -36,12 +36,12 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	}
 	var o opening
 	if err := o.check(file); err != nil || o.later == nil {
-		t.Fatalf("check = %v, later: %v", err, o.later != nil)
+		t.Fatalf("check = %v, and it is put off: %v; want no error and true", err, o.later != nil)
 	}
 	if hasMark(dir) {
 		t.Error("there is a mark before the check")
 	}
-	if err := errors.Join(o.drop(), file.Close()); err != nil { // as the end of a process does
+	if err := errors.Join(o.drop(), file.Close()); err != nil { // what the system does when a process dies
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	}{{"after a start that died", false}, {"after one that was closed at once", true}, {"and again", true}} {
 		s := mustOpen(t, dir)
 		if (s.recheck != nil) != c.later {
-			t.Errorf("%s: checked later: %v", c.name, s.recheck != nil)
+			t.Errorf("%s: the check runs beside the service: %v, want %v", c.name, s.recheck != nil, c.later)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -63,19 +63,22 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	}
 }
 
-// A commit that fails while the store is checked leaves no mark, whichever of the two ends first.
+// A store of which a commit has failed has no mark, whether the check beside the service ends before the failure or after it.
 func TestFailedStoreIsNotMarked(t *testing.T) {
 	dir := marking(t)
 	s := mustOpen(t, dir)
 	s.recheck.done.Wait()
 	_ = s.fail(io.ErrUnexpectedEOF)
+	if hasMark(dir) {
+		t.Error("there is a mark after the check and then a failure")
+	}
 	s.mark(lockedFile(s))
 	if hasMark(dir) {
-		t.Error("there is a mark")
+		t.Error("there is a mark after a failure and then the end of the check")
 	}
 }
 
-// bbolt believes the list of free pages: it is looked at before that, also where the rest is checked later.
+// bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if everything else is checked beside the service.
 func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	dir := marking(t)
 	content := read(t, dir)
@@ -87,7 +90,7 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A store is checked before it is upgraded, whatever its mark says: an upgrade cannot be taken back.
+// A store is checked before it is upgraded, also if it has a mark, because an upgrade cannot be undone. After the upgrade it is not checked again.
 func TestUpgradeChecksFirst(t *testing.T) {
 	dir := marking(t)
 	damageLeaf(t, dir)
@@ -96,7 +99,7 @@ func TestUpgradeChecksFirst(t *testing.T) {
 		t.Errorf("open = %v, want a DamagedError", err)
 	}
 	if !bytes.Equal(read(t, dir), was) {
-		t.Error("a damaged store was changed")
+		t.Error("open changed a damaged store")
 	}
 
 	dir = marking(t)
@@ -108,11 +111,12 @@ func TestUpgradeChecksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.recheck != nil || !hasMark(dir) {
-		t.Errorf("checked again: %v, marked: %v", s.recheck != nil, hasMark(dir))
+		t.Errorf("after the upgrade it is checked again: %v, and it has a mark: %v; want false and true", s.recheck != nil, hasMark(dir))
 	}
 }
 
-// Who starts a newer version is told, once, that there is no way back to the one before.
+// An upgrade is logged, with the old and the new format, because earlier versions cannot open the store any more. A start without an upgrade logs
+// nothing.
 func TestUpgradeIsTold(t *testing.T) {
 	dir := marking(t)
 	told := fmt.Sprintf("from=%d to=%d", store.Current().Format(), upgrades.Format())
@@ -131,7 +135,7 @@ func TestUpgradeIsTold(t *testing.T) {
 	}
 }
 
-// An Open that is refused leaves the file and its mark as they were, and free for the next one.
+// An Open that refuses a marked store for its format changes neither the file nor the mark, and releases the lock.
 func TestRefusedWhileMarked(t *testing.T) {
 	dir := marking(t)
 	s, err := open(dir, Options{}.withDefaults(), upgrades)
@@ -148,7 +152,7 @@ func TestRefusedWhileMarked(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(read(t, dir), was) || !hasMark(dir) {
-		t.Errorf("it was changed, or lost its mark: %v", !hasMark(dir))
+		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(read(t, dir), was), hasMark(dir))
 	}
 	if s, err = open(dir, Options{}.withDefaults(), upgrades); err != nil {
 		t.Fatal(err)
@@ -158,7 +162,8 @@ func TestRefusedWhileMarked(t *testing.T) {
 	}
 }
 
-// A commit for which bbolt must map the file anew waits for the check, and closing the store ends that.
+// A commit for which bbolt must map the file anew waits for reads under way, and so for the check beside the service. It must succeed when the check
+// ends. Close, which ends the check early, must not hang.
 func TestRemapBesideTheCheck(t *testing.T) {
 	for _, wait := range []bool{true, false} {
 		s, err := Open(marking(t), Options{MapBytes: 1})
@@ -168,7 +173,7 @@ func TestRemapBesideTheCheck(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			var b store.Batch
-			b.Put(store.Output, []byte("k"), make([]byte, 40<<20)) // the file has 16 MiB
+			b.Put(store.Output, []byte("k"), make([]byte, 40<<20)) // the file has 16 MiB, and MapBytes leaves no room
 			done <- s.Commit(t.Context(), &b)
 		}()
 		if wait {
@@ -185,17 +190,18 @@ func TestRemapBesideTheCheck(t *testing.T) {
 	}
 }
 
-// A mark is not enough where the newest commit has no note that it was durable: it may have been cut off, or have failed.
+// If the newest commit has no note that it was durable, the store is checked first even with a mark: that commit may have been cut off, or have
+// failed. The check then adds the note.
 func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
 	dir := marking(t)
 	content := read(t, dir)
 	m, _ := newestMeta(content)
 	clear(content[noteAt(m.tx, int(m.pageSize)):][:len(note(m.tx))])
 	overwrite(t, dir, content)
-	for _, later := range []bool{false, true} { // the first start notes it
+	for _, later := range []bool{false, true} {
 		s := mustOpen(t, dir)
 		if got := s.recheck != nil; got != later {
-			t.Errorf("checked later: %v, want %v", got, later)
+			t.Errorf("the check runs beside the service: %v, want %v", got, later)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// The ledger takes little room in whatever order tasks end: in that of their ids, nearly so, or not at all.
+// The ledger takes little space in the file whether its records come in the order of the task ids, nearly in that order, or in quite another one.
 func TestLedgerTakesLittleRoom(t *testing.T) {
 	const (
 		rows   = 2000
 		commit = 10
 		size   = 44  // of a committed report
-		most   = 150 // bytes of file for each; a full page has 53 of them
+		most   = 150 // bytes of the file for each report; 53 of them fill a page
 	)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -52,7 +52,7 @@ func TestLedgerTakesLittleRoom(t *testing.T) {
 			err = s.db.View(func(tx *bbolt.Tx) error {
 				stats := tx.Bucket([]byte(store.Ledger.String())).Stats()
 				if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > most {
-					t.Errorf("%d bytes for each, want %d at most", each, most)
+					t.Errorf("the ledger takes %d bytes of the file for each report, want at most %d", each, most)
 				}
 				return nil
 			})

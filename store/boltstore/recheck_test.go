@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// marking returns the directory of a closed store that has a good mark, or skips the test where there are none.
+// marking returns the directory of a closed store with a valid mark. It skips the test where the system does not tell what a mark needs.
 func marking(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filled(t)
@@ -21,7 +21,7 @@ func marking(t *testing.T) (dir string) {
 	return dir
 }
 
-// overwrite changes a file in its place.
+// overwrite writes content into the file of a store, which stays the same file, so that its mark stays valid.
 func overwrite(t *testing.T, dir string, content []byte) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_WRONLY, 0)
@@ -34,7 +34,8 @@ func overwrite(t *testing.T, dir string, content []byte) {
 	}
 }
 
-// A store is checked before it serves, unless its mark says that the same file was found sound since the machine was started.
+// Open checks a store before it returns, unless a mark says that this very file was found sound since the machine was started. Then the check runs
+// beside the service. In all cases of the table the file is sound: a copy of it can be opened.
 func TestMarks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -73,7 +74,7 @@ func TestMarks(t *testing.T) {
 			dir := marking(t)
 			c.change(t, dir)
 			if s := mustOpen(t, dir); (s.recheck != nil) != c.later {
-				t.Errorf("checked later: %v, want %v", s.recheck != nil, c.later)
+				t.Errorf("the check runs beside the service: %v, want %v", s.recheck != nil, c.later)
 			}
 			if s, err := OpenReadOnly(dirWith(t, read(t, dir)), Options{}); err != nil {
 				t.Error(err)
@@ -84,13 +85,13 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// What the check beside the service finds fails every further call, and the next Open refuses the store.
+// If the check beside the service finds damage, all further calls fail with it, and the next Open refuses the store.
 func TestDamageThatIsFoundLater(t *testing.T) {
 	dir := marking(t)
 	damageLeaf(t, dir)
 	s, err := Open(dir, Options{})
 	if err != nil {
-		t.Fatalf("Open = %v: it was checked at once", err)
+		t.Fatalf("Open = %v, want no error, because the check runs beside the service", err)
 	}
 	s.recheck.done.Wait()
 	var b store.Batch
@@ -108,7 +109,7 @@ func TestDamageThatIsFoundLater(t *testing.T) {
 	}
 }
 
-// A commit that failed may have lost what was written before it, so the next Open checks first.
+// After a failed commit the store has no mark, so that the next Open checks first: the disk may have lost earlier writes, too.
 func TestFailedCommitTakesTheMark(t *testing.T) {
 	dir := marking(t)
 	s, err := Open(dir, Options{MaxBytes: 1 << 20})
@@ -118,23 +119,24 @@ func TestFailedCommitTakesTheMark(t *testing.T) {
 	var b store.Batch
 	b.Put(store.Output, []byte("k"), make([]byte, 64<<20))
 	if err := s.Commit(t.Context(), &b); err == nil {
-		t.Fatal("the commit did not fail")
+		t.Fatal("a commit beyond MaxBytes did not fail")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if s := mustOpen(t, dir); s.recheck != nil {
-		t.Error("it was not checked at once")
+		t.Error("Open after a failed commit did not check the store first")
 	}
 }
 
-// The check beside the service reads the store as it was when it was opened, whatever is committed meanwhile; closing the store ends it.
+// The check beside the service reads the store as it was when it was opened, whatever is committed meanwhile, and finds it sound. Close ends the
+// check.
 func TestRecheckBesideCommits(t *testing.T) {
 	dir := marking(t)
 	for round := range 6 {
 		s := mustOpen(t, dir)
 		if s.recheck == nil {
-			t.Fatal("it was checked at once")
+			t.Fatal("the store was checked before Open returned: an earlier round left no mark")
 		}
 		for n := range 20 {
 			var b store.Batch
@@ -158,7 +160,7 @@ func TestRecheckBesideCommits(t *testing.T) {
 	}
 }
 
-// free is the page of a file's list of free pages, and how many are in it.
+// free returns the page with the list of free pages in the file of a store, and how many pages it lists; nil and 0 if there is no list.
 func free(t *testing.T, dir string) (page []byte, n int) {
 	t.Helper()
 	content := read(t, dir)
@@ -173,7 +175,8 @@ func free(t *testing.T, dir string) (page []byte, n int) {
 	return page, count(page)
 }
 
-// A commit lists the free pages, so that the next Open need not look for them, unless they are many beside what it changes; then closing the store does.
+// A commit writes the list of free pages, so that the next Open need not read the whole file to find them. If the list is long compared with what the
+// commit changes, the commit leaves it out, and Close writes it.
 func TestFreePagesAreListed(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -203,22 +206,23 @@ func TestFreePagesAreListed(t *testing.T) {
 	})
 	commit(one)
 	if page, n := free(t, dir); page != nil {
-		t.Errorf("a commit of one change listed %d free pages", n)
+		t.Errorf("a commit of one change wrote a list of %d free pages, want none", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, n := free(t, dir); n < tasks/20 {
-		t.Errorf("closing the store listed %d free pages", n)
+		t.Errorf("Close wrote a list of %d free pages, want at least %d", n, tasks/20)
 	}
 	was := int64(len(read(t, dir)))
 	s = mustOpen(t, dir)
 	if got := s.Stats().FreeBytes; got < was/2 {
-		t.Errorf("%d bytes are free of %d", got, was)
+		t.Errorf("%d of %d bytes are free after Open, want at least half", got, was)
 	}
 }
 
-// A page that is in use and said to be free would be written over by a commit.
+// The check refuses a list of free pages that holds a page in use, because a commit would be written over that page; a page outside of the range; or
+// more pages than fit.
 func TestCheckFindsFreePageInUse(t *testing.T) {
 	dir := filled(t)
 	content := read(t, dir)
@@ -234,12 +238,12 @@ func TestCheckFindsFreePageInUse(t *testing.T) {
 		order.PutUint64(list[headerSize:], c.page)
 		order.PutUint16(list[10:], 1)
 		if err := checkData(content); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("page %d in the list: %v, want one that %s", c.page, err, c.want)
+			t.Errorf("with page %d in the list checkData = %v, want an error with %q", c.page, err, c.want)
 		}
 	}
 	order.PutUint16(list[10:], 0xFFFF)
 	order.PutUint64(list[headerSize:], 1<<40)
 	if err := checkData(content); err == nil || !strings.Contains(err.Error(), "do not fit") {
-		t.Errorf("a list that is too long: %v", err)
+		t.Errorf("with a list that is too long checkData = %v, want an error with %q", err, "do not fit")
 	}
 }

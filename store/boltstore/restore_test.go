@@ -14,7 +14,7 @@ import (
 
 func nothing(*Store) error { return nil }
 
-// backup returns a file with what is in a filled store.
+// backup returns a file with a snapshot of a filled store.
 func backup(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")
@@ -28,12 +28,12 @@ func backup(t *testing.T) (file string) {
 	return file
 }
 
-// What prepare does is part of the new store: both are there, or neither.
+// The store gets its name only after prepare has returned, and has the records of the backup and what prepare committed.
 func TestRestore(t *testing.T) {
 	file, dir := backup(t), filepath.Join(t.TempDir(), "not", "there yet")
 	err := Restore(file, dir, Options{}, func(s *Store) error {
 		if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the store has its name before it is ready: %v", err)
+			t.Errorf("the store has its name before prepare has returned: stat = %v, want fs.ErrNotExist", err)
 		}
 		var b store.Batch
 		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{1})
@@ -52,12 +52,12 @@ func TestRestore(t *testing.T) {
 	defer func() { _ = want.Close() }()
 	err = mustOpen(t, dir).View(func(r store.Reader) error {
 		if got := r.Get(store.Meta, []byte(store.MetaClock)); len(got) == 0 {
-			t.Error("what prepare put is not there")
+			t.Error("the record that prepare committed is not there")
 		}
 		return want.View(func(old store.Reader) error {
 			return old.Scan(store.Spec, nil, nil, func(key, value []byte) bool {
 				if !bytes.Equal(r.Get(store.Spec, key), value) {
-					t.Errorf("record %x is not the same", key)
+					t.Errorf("record %x is not as in the backup", key)
 				}
 				return true
 			})
@@ -86,7 +86,7 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 		t.Errorf("Restore of a file that was cut off = %v, want a DamagedError", err)
 	}
 	if err := Restore(dir+"/nowhere", dir, Options{}, nothing); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Restore of nothing = %v", err)
+		t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist", err)
 	}
 	if names := namesIn(t, dir); names != "" {
 		t.Errorf("files: %s, want none", names)
@@ -101,11 +101,12 @@ func TestRestoreWantsAnEmptyDirectory(t *testing.T) {
 		t.Errorf("Restore = %v, want a NotEmptyError that names the store", err)
 	}
 	if !bytes.Equal(before, read(t, dir)) {
-		t.Error("the store that was there has changed")
+		t.Error("Restore changed the store that was there")
 	}
 }
 
-// A restore that was killed leaves a name that keeps Open from making an empty store, and nothing else from being restored.
+// A restore that was killed leaves a file under the name restoringName. Because of that file Open, OpenReadOnly and Compact refuse the directory, so
+// that Open does not make an empty store there. Restore can be repeated.
 func TestRestoreThatWasKilled(t *testing.T) {
 	file, dir := backup(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, restoringName), make([]byte, 9000), 0o600); err != nil {
@@ -129,7 +130,7 @@ func TestRestoreThatWasKilled(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// Of two restores into one directory the second is refused, and does not write into what the first is at.
+// While a restore into a directory runs, a second one is refused and does not disturb the first.
 func TestRestoresDoNotMix(t *testing.T) {
 	file, dir := backup(t), t.TempDir()
 	err := Restore(file, dir, Options{}, func(*Store) error {
@@ -153,11 +154,11 @@ func TestOpenReadOnlyChangesNothing(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	if _, err := Open(dir, Options{LockTimeout: time.Millisecond}); !errors.As(err, new(*store.InUseError)) {
-		t.Errorf("Open beside it = %v, want an InUseError", err)
+		t.Errorf("Open while the store is open for reading = %v, want an InUseError", err)
 	}
 	second, err := OpenReadOnly(filepath.Join(dir, fileName), Options{})
 	if err != nil {
-		t.Fatalf("a second one: %v", err)
+		t.Fatalf("a second OpenReadOnly = %v, want no error", err)
 	}
 	defer func() { _ = second.Close() }()
 	var b store.Batch
@@ -169,6 +170,6 @@ func TestOpenReadOnlyChangesNothing(t *testing.T) {
 		t.Errorf("files: %s, want %s as it was", names, fileName)
 	}
 	if _, err := OpenReadOnly(t.TempDir(), Options{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of an empty directory: %v, want fs.ErrNotExist", err)
+		t.Errorf("OpenReadOnly of an empty directory = %v, want fs.ErrNotExist", err)
 	}
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// lastCommit is a file after a commit that was acknowledged, with all that it wrote, and what was in the store before it.
+// lastCommit is a file after a commit, without the note that the commit is durable, and the writes of that commit.
 type lastCommit struct {
 	*disk
 	pageSize uint64
-	number   uint64
-	before   string
-	after    string
+	number   uint64 // of the commit
+	before   string // listing of the store before the commit
+	after    string // and after it
 }
 
 func commitLast(t *testing.T) *lastCommit { return commitLastOf(t, store.Current()) }
 
-// commitLastOf is commitLast by a program of another version.
+// commitLastOf is commitLast by a program with these migrations.
 func commitLastOf(t *testing.T, version store.Migrations) *lastCommit {
 	t.Helper()
 	dir := filled(t)
@@ -48,7 +48,7 @@ func commitLastOf(t *testing.T, version store.Migrations) *lastCommit {
 	return c
 }
 
-// commitSome makes n commits, each with a value of several pages.
+// commitSome makes n commits, each with a small value and one of several pages, under keys that begin with from, from + 1 ...
 func commitSome(t *testing.T, s *Store, from byte, n int) {
 	t.Helper()
 	for i := range n {
@@ -62,7 +62,8 @@ func commitSome(t *testing.T, s *Store, from byte, n int) {
 	}
 }
 
-// whole reports whether a file holds all of the commit: a list of free pages that is an older one, and still right, may take the place of the last.
+// whole reports whether a file holds all records of the commit. It may do so although a page is missing: an older list of free pages may still be
+// right.
 func (c *lastCommit) whole(t *testing.T, content []byte) bool {
 	t.Helper()
 	if checkData(content) != nil {
@@ -76,7 +77,7 @@ func (c *lastCommit) whole(t *testing.T, content []byte) bool {
 	return storetest.Listing(t, s) == c.after
 }
 
-// pages are the pages that the commit wrote, one by one, and were other ones before.
+// pages returns the pages that the commit changed, one by one, without the meta pages.
 func (c *lastCommit) pages() (all []write) {
 	for _, w := range c.writes {
 		for at := uint64(0); at < uint64(len(w.data)); at += c.pageSize {
@@ -89,14 +90,16 @@ func (c *lastCommit) pages() (all []write) {
 	return all
 }
 
-// without is what a loss of power leaves that kept all but one page; whether the commit had been noted as durable is up to the caller.
+// without returns the file as a loss of power leaves it that kept all writes of the commit except one page. The file has no note of the commit; the
+// caller may add it.
 func (c *lastCommit) without(page write) []byte {
 	content := bytes.Clone(c.content)
 	copy(content[page.at:], page.over)
 	return content
 }
 
-// A commit of which a loss of power has left a part was told to nobody: it is taken back, for good, and whoever only looks is told so (A6).
+// A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit, and Open takes it back for good. OpenReadOnly,
+// which changes nothing, returns a TornError.
 func TestTornCommitIsTakenBack(t *testing.T) {
 	c := commitLast(t)
 	pages := c.pages()
@@ -106,16 +109,16 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 		}
 		dir := dirWith(t, c.without(w))
 		if _, err := OpenReadOnly(dir, Options{}); !errors.As(err, new(*store.TornError)) {
-			t.Errorf("page %d is missing, and who only looks is told %v", w.at/int64(c.pageSize), err)
+			t.Errorf("page %d is missing: OpenReadOnly = %v, want a TornError", w.at/int64(c.pageSize), err)
 		}
-		for _, told := range []string{"taken back", ""} { // once
+		for _, told := range []string{"taken back", ""} { // only the first start takes it back, and logs that
 			var log strings.Builder
 			s, err := Open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
-				t.Fatalf("page %d is missing: %v", w.at/int64(c.pageSize), err)
+				t.Fatalf("page %d is missing: Open = %v, want no error", w.at/int64(c.pageSize), err)
 			}
 			if storetest.Listing(t, s) != c.before {
-				t.Errorf("page %d is missing, and the store is not that of the commit before", w.at/int64(c.pageSize))
+				t.Errorf("page %d is missing: the records are not those of the commit before", w.at/int64(c.pageSize))
 			}
 			if (told == "") != (log.String() == "") || !strings.Contains(log.String(), told) {
 				t.Errorf("the log of the start: %q, want %q", log.String(), told)
@@ -123,16 +126,17 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			unmark(s.path) // the next start checks again
+			unmark(s.path) // so that the next start checks first
 		}
 		goOn(t, dir)
 	}
 	if len(pages) < 5 {
-		t.Errorf("%d pages", len(pages))
+		t.Errorf("the commit changed %d pages, want at least 5 to leave out", len(pages))
 	}
 }
 
-// A store of a newer version is called that, and not damaged, by a program that finds its last commit cut off, and is left as it is.
+// If the newest commit of a store of a newer format is cut off, this program refuses the store for its format, does not call it damaged, and changes
+// nothing.
 func TestTornCommitOfNewerStore(t *testing.T) {
 	c := commitLastOf(t, upgrades)
 	for _, w := range c.pages() {
@@ -140,7 +144,7 @@ func TestTornCommitOfNewerStore(t *testing.T) {
 	}
 }
 
-// What a newer version changed about the sums is no damage.
+// If a newer format has other sums, for example of one keyspace more, this program refuses the store for its format, and does not call it damaged.
 func TestOtherSumsOfNewerStore(t *testing.T) {
 	dir := filled(t)
 	s, err := open(dir, Options{}.withDefaults(), upgrades)
@@ -157,6 +161,7 @@ func TestOtherSumsOfNewerStore(t *testing.T) {
 	refusedAsNewer(t, read(t, dir))
 }
 
+// refusedAsNewer checks that Open and OpenReadOnly refuse a file for its newer format, and do not change it.
 func refusedAsNewer(t *testing.T, content []byte) {
 	t.Helper()
 	dir := dirWith(t, content)
@@ -165,15 +170,15 @@ func refusedAsNewer(t *testing.T, content []byte) {
 	for _, err := range []error{err, readOnly} {
 		newer := new(store.NewerFormatError)
 		if !errors.As(err, &newer) || newer.Have != upgrades.Format() || newer.Want != store.Current().Format() {
-			t.Errorf("it is refused with %v, want a NewerFormatError of %d and %d", err, upgrades.Format(), store.Current().Format())
+			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, upgrades.Format(), store.Current().Format())
 		}
 	}
 	if !bytes.Equal(read(t, dir), content) {
-		t.Error("it was changed")
+		t.Error("Open changed a store that it refused")
 	}
 }
 
-// goOn commits where a commit was taken back.
+// goOn commits to a store in which a commit was taken back, and checks that the new commits are there after the next start.
 func goOn(t *testing.T, dir string) {
 	t.Helper()
 	s := mustOpen(t, dir)
@@ -185,14 +190,15 @@ func goOn(t *testing.T, dir string) {
 	unmark(s.path)
 	s = mustOpen(t, dir)
 	if storetest.Listing(t, s) != want {
-		t.Error("what was committed after one was taken back is not there")
+		t.Error("after the next start the records are not those that were committed after a commit had been taken back")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A commit that is noted as durable was told to somebody: where a page of it is missing, the store is refused, or who reads it is told, rather than a commit taken back that counts (A6).
+// A6: a commit with a note that it is durable was acknowledged, so it must not be taken back. If one of its pages is missing, Open refuses the store
+// or, if the page is part of a value, reading the value fails its seal.
 func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	c := commitLast(t)
 	refused := 0
@@ -203,7 +209,7 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 		}
 		copy(content[noteAt(c.number, int(c.pageSize)):], note(c.number))
 		s, err := Open(dirWith(t, content), Options{})
-		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) { // the latter where it was the page with the format
+		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) { // a CorruptError if the page with the format is missing
 			refused++
 			continue
 		}
@@ -211,7 +217,7 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.View(func(r store.Reader) error {
-			for key := range byte(5) { // all of them lie in one leaf
+			for key := range byte(5) { // the value of the commit, and those in the same leaf
 				if value := r.Get(store.Output, []byte{key}); value != nil && !store.Sealed(store.Output, []byte{key}, value) {
 					return errHalf
 				}
@@ -219,16 +225,16 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, errHalf) {
-			t.Errorf("page %d is missing, and nobody is told", w.at/int64(c.pageSize))
+			t.Errorf("page %d is missing: neither Open nor a seal notices", w.at/int64(c.pageSize))
 		}
 		_ = s.Close()
 	}
 	if refused == 0 {
-		t.Error("no store was refused")
+		t.Error("Open refused none of the files, want some")
 	}
 }
 
-// The note of a commit that was acknowledged is in the file.
+// After each commit, the file has the note that this commit is durable, where the check looks for it, and is sound.
 func TestNotes(t *testing.T) {
 	dir := filled(t)
 	s := mustOpen(t, dir)
@@ -237,7 +243,7 @@ func TestNotes(t *testing.T) {
 		content := read(t, dir)
 		m, _ := newestMeta(content)
 		if !bytes.HasPrefix(content[noteAt(m.tx, s.pageSize):], note(m.tx)) {
-			t.Errorf("commit %d is not noted", m.tx)
+			t.Errorf("commit %d has no note that it is durable", m.tx)
 		}
 		if err := checkData(content); err != nil {
 			t.Error(err)
@@ -245,12 +251,12 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// Who reads is told nothing that a loss of power could undo: what a commit has changed is told once it is durable (A6).
+// A6: a View that has seen a commit returns only when that commit is durable, because its caller may then tell what it has read.
 func TestViewWaitsUntilDurable(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	commitSome(t, s, 1, 1)
 	newest := s.durable.Load()
-	s.durable.Store(newest - 1) // as while a commit that has written everything flushes it
+	s.durable.Store(newest - 1) // as between Write and Sync of the newest commit
 	var durable atomic.Bool
 	read, told := make(chan struct{}), make(chan bool)
 	go func() {
@@ -259,18 +265,18 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	}()
 	<-read
 	for range 1000 {
-		runtime.Gosched() // a View that does not wait returns
+		runtime.Gosched() // gives a View that does not wait the time to return
 	}
 	s.ended(func() {
 		durable.Store(true)
 		s.durable.Store(newest)
 	})
 	if !<-told {
-		t.Error("View has returned before the commit that it has seen was durable")
+		t.Error("View failed, or returned before the commit that it has seen was durable")
 	}
 }
 
-// Who has read what a failed flush may have lost is told of the failure, and not of what was read (A6).
+// A6: if the flush of a commit fails, a View that has seen the commit returns that error: what it has read may be lost.
 func TestViewOfWhatFailed(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	commitSome(t, s, 1, 1)
@@ -281,7 +287,8 @@ func TestViewOfWhatFailed(t *testing.T) {
 	}
 }
 
-// A sector that was being written when the power went may be one that cannot be read: the commit is taken back all the same.
+// A sector that was being written when the power failed may be unreadable. Then the commit is taken back, too: reading a page fails here by a memory
+// fault, as for a mapped file on such a disk.
 func TestTornPageThatCanNotBeRead(t *testing.T) {
 	c := commitLast(t)
 	for _, w := range c.pages() {
@@ -294,7 +301,7 @@ func TestTornPageThatCanNotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := checkData(data); !errors.As(err, new(tornError)) {
-			t.Errorf("page %d cannot be read: %v, want a tornError", w.at/int64(c.pageSize), err)
+			t.Errorf("page %d cannot be read: checkData = %v, want a tornError", w.at/int64(c.pageSize), err)
 		}
 		if err := syscall.Munmap(data); err != nil {
 			t.Fatal(err)
@@ -302,8 +309,9 @@ func TestTornPageThatCanNotBeRead(t *testing.T) {
 	}
 }
 
-// Crashes one after the other, with starts between them that take commits back, and are cut off in that: each leaves the store as before its commit or as after it (A6). After a commit
-// that was taken back the next one has its number.
+// A6: after each of many crashes, the store is as before the commit that was under way, or as after it. Between the crashes, starts take commits
+// back, and some crashes come while a start does so. A commit after one that was taken back has the same number, so old pages with that number may be
+// in the file.
 func TestCrashesInARow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -331,7 +339,7 @@ func TestCrashesInARow(t *testing.T) {
 			}
 			at := slices.Index(states, storetest.Listing(t, s))
 			if at < 0 {
-				t.Fatalf("after a crash the store is neither as before the commit nor as after it: %v", counts)
+				t.Fatalf("after a crash the records are neither those before the commit nor those after it; so far: %v", counts)
 			}
 			counts[[]string{"as before", "as after"}[at]]++
 			content, states = crashAfter(t, s, dir, 2+rnd.IntN(4), rnd)
@@ -342,11 +350,12 @@ func TestCrashesInARow(t *testing.T) {
 	}
 	t.Log(counts)
 	if counts["as after"] == 0 || counts["cut off while a commit was taken back"] == 0 {
-		t.Errorf("not everything happened: %v", counts)
+		t.Errorf("some kinds of crashes did not happen: %v", counts)
 	}
 }
 
-// crashAfter makes n commits, and returns what a crash in the last may leave, and what may then be in the store.
+// crashAfter makes n commits. It returns what a crash during the last one may leave of the file, and the two listings that the store may then have:
+// before that commit and after it.
 func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (content []byte, states []string) {
 	t.Helper()
 	d := watchDisk(t, s, dir)
@@ -378,7 +387,7 @@ func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (cont
 	return content, append(states, storetest.Listing(t, s))
 }
 
-// withNote brings what is known of a disk up to date: notes are not written by way of bbolt.
+// withNote reads the meta pages of the file into d: they have the notes of commits, which watchDisk does not see.
 func withNote(t *testing.T, d *disk, dir string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, fileName))
@@ -392,7 +401,7 @@ func withNote(t *testing.T, d *disk, dir string) {
 	}
 }
 
-// tear has each sector of a write, but for about one in most.
+// tear does a write without some of its sectors: about one in most is left out.
 func tear(content []byte, w write, most int, rnd *rand.Rand) {
 	const sector = 512
 	for at := 0; at < len(w.data); at += sector {
@@ -402,7 +411,7 @@ func tear(content []byte, w write, most int, rnd *rand.Rand) {
 	}
 }
 
-// halfTakenBack is what a crash leaves of a start that takes a commit back; nil where there is none to be.
+// halfTakenBack returns what a crash may leave of the file if it comes while a start takes a commit back; nil if there is no commit to take back.
 func halfTakenBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
 	t.Helper()
 	if !errors.As(checkData(content), new(tornError)) {
