@@ -17,7 +17,7 @@ type CommitError struct {
 }
 
 func (e *CommitError) Error() string {
-	return "the outcome of what was not acknowledged is unknown: " + e.Err.Error()
+	return "the outcome of changes that were not acknowledged is unknown: " + e.Err.Error()
 }
 
 func (e *CommitError) Unwrap() error { return e.Err }
@@ -56,7 +56,7 @@ type TornError struct {
 }
 
 func (e *TornError) Error() string {
-	return fmt.Sprintf("the last commit to %s is not whole: %s", e.Path, e.Problem)
+	return fmt.Sprintf("the last commit to %s is incomplete: %s", e.Path, e.Problem)
 }
 
 // InUseError means that another process has the store open. PID, Host and Since are what that process has written about itself; they are zero if it has
@@ -82,7 +82,7 @@ type UnfinishedError struct {
 }
 
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("a restore into %s did not come to its end: it left %s there, and no store", e.Dir, e.Name)
+	return fmt.Sprintf("a restore into %s did not finish: it left %s there, but no store", e.Dir, e.Name)
 }
 
 // NotEmptyError refuses a restore into a directory that is not empty.
@@ -92,7 +92,7 @@ type NotEmptyError struct {
 }
 
 func (e *NotEmptyError) Error() string {
-	return fmt.Sprintf("%s is not empty: %s is in it", e.Dir, e.Name)
+	return fmt.Sprintf("%s is not empty: it contains %s", e.Dir, e.Name)
 }
 
 // NewerFormatError means that a newer version of Lessor wrote the store. It was not changed.
@@ -102,5 +102,5 @@ type NewerFormatError struct {
 }
 
 func (e *NewerFormatError) Error() string {
-	return fmt.Sprintf("the store has format %d, this version of Lessor reads up to %d: use a newer version", e.Have, e.Want)
+	return fmt.Sprintf("the store has format %d, but this version of Lessor reads only formats up to %d: use a newer version", e.Have, e.Want)
 }

@@ -73,7 +73,7 @@ func TestBackupOfANewerStore(t *testing.T) {
 	var file, said bytes.Buffer
 	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &taken{}))
 	format := store.Current().Format()
-	want := fmt.Sprintf("error: the store has format %d, this version of Lessor reads up to %d: use a newer version\n"+
+	want := fmt.Sprintf("error: the store has format %d, but this version of Lessor reads only formats up to %d: use a newer version\n"+
 		"hint: take it with the coordinator's version of lessor, which \"lessor status\" tells\n", format+1, format)
 	if code != exitCannotStart || said.String() != want || file.Len() > 0 {
 		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &said, want)

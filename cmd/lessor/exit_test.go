@@ -70,7 +70,7 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,
-			"error: the store has format 9, this version of Lessor reads up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",
+			"error: the store has format 9, but this version of Lessor reads only formats up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

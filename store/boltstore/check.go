@@ -151,7 +151,7 @@ func (c *checker) freeList() error {
 		return err
 	}
 	if pageType(page) != freePage {
-		return fmt.Errorf("page %d is no list of free pages", c.free)
+		return fmt.Errorf("page %d is not a list of free pages", c.free)
 	}
 	const elsewhere = 0xFFFF
 	n, list := uint64(count(page)), page[headerSize:]
@@ -186,7 +186,7 @@ func (c *checker) page(id uint64) ([]byte, error) {
 	}
 	end := id + 1 + uint64(order.Uint32(page[12:]))
 	if end > c.pages {
-		return nil, fmt.Errorf("page %d reaches out of the file", id)
+		return nil, fmt.Errorf("page %d extends beyond the end of the file", id)
 	}
 	for n := id; n < end; n++ {
 		if c.seen.has(n) {
@@ -323,7 +323,7 @@ func element(page []byte, i, field int, extra uint64) ([]byte, error) {
 	from := uint64(at) + uint64(order.Uint32(page[at+field:]))
 	to := from + uint64(order.Uint32(page[at+field+4:])) + extra
 	if to > uint64(len(page)) {
-		return nil, fmt.Errorf("element %d reaches out of it", i)
+		return nil, fmt.Errorf("element %d extends beyond its page", i)
 	}
 	return page[from:to], nil
 }

@@ -151,7 +151,7 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log 
 	if err := migrations.Upgrade(context.Background(), s); err != nil {
 		return err
 	}
-	log.Info("the store was upgraded to a newer format: versions of lessor that do not know it refuse the store from now on",
+	log.Info("the store was upgraded to a newer format: older versions of lessor can no longer open it",
 		"store", s.path, "from", have, "to", migrations.Format())
 	return nil
 }

@@ -54,7 +54,7 @@ func (o *opening) checkFirst(file *os.File) error {
 // tell says that a commit was taken back.
 func (o *opening) tell(log *slog.Logger) {
 	if o.tookBack {
-		log.Warn("the last commit to the store had been cut off by a loss of power, and was taken back: nobody had been told of it, unless its disk loses what it says it has",
+		log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
 			"store", o.file.Name())
 	}
 }

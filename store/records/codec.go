@@ -259,7 +259,7 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 func open(ks store.Keyspace, key, value []byte) (ver byte, payload []byte, err error) {
 	ver, payload, err = store.Open(ks, key, value)
 	if err == nil && (ver == 0 || ver > version) {
-		err = corrupt(ks, key, "the record has a version that this program does not know")
+		err = corrupt(ks, key, "the record has a version that this version of Lessor does not know")
 	}
 	return ver, payload, err
 }

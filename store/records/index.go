@@ -169,7 +169,7 @@ func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.Ta
 		case err != nil:
 			return err
 		case !found:
-			return corrupt(ks, first, "a task waits that is not there")
+			return corrupt(ks, first, "its task does not exist")
 		}
 		if err := fn(id, t.Spec); err != nil {
 			return err

@@ -62,7 +62,7 @@ func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task
 		if err != nil {
 			return false, err
 		}
-		t, err := indexed(r, id, store.Mounted, key, "a task is mounted that is not there")
+		t, err := indexed(r, id, store.Mounted, key, "its task does not exist")
 		switch {
 		case err != nil:
 			return false, err

@@ -90,11 +90,11 @@ func (r *Reserve) checkLocked() {
 
 func (r *Reserve) giveUpLocked(free int64) {
 	if err := Release(filepath.Dir(r.path)); err != nil {
-		r.log.Error("the reserve on the disk cannot be given up", "error", err)
+		r.log.Error("cannot release the disk reserve", "error", err)
 		return
 	}
 	r.held = false
-	r.log.Warn("next to nothing is left on the disk: the reserve is given up", "free_bytes", free, "reserve_bytes", r.size)
+	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries", "free_bytes", free, "reserve_bytes", r.size)
 }
 
 // makeLocked takes the space of the reserve.
@@ -104,7 +104,7 @@ func (r *Reserve) makeLocked() (done bool) {
 		err = errors.Join(allocate(file, r.size), file.Close())
 	}
 	if err != nil {
-		r.log.Error("the reserve on the disk cannot be made", "error", err)
+		r.log.Error("cannot create the disk reserve", "error", err)
 		return false
 	}
 	r.held = true
@@ -114,9 +114,9 @@ func (r *Reserve) makeLocked() (done bool) {
 func (r *Reserve) tellLocked(full bool, free int64) {
 	if full != r.full {
 		if full {
-			r.log.Warn("the disk is nearly full: no tasks are taken in until there is room", "free_bytes", free, "reserve_bytes", r.size)
+			r.log.Warn("the disk is nearly full: new tasks are refused until there is room", "free_bytes", free, "reserve_bytes", r.size)
 		} else {
-			r.log.Info("the disk has room again: tasks are taken in", "free_bytes", free)
+			r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free)
 		}
 	}
 	r.full = full

@@ -64,7 +64,7 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 		d.want(t, 2*size-1, true, false)
 		d.want(t, 2*size, true, true)
 		d.want(t, 3*size, false, true)
-		for _, want := range []string{"no tasks are taken in", "is given up", "has room again"} {
+		for _, want := range []string{"new tasks are refused", "is released", "has room again"} {
 			if !strings.Contains(d.log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, &d.log)
 			}

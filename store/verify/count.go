@@ -36,7 +36,7 @@ func (v *verifier) counts() error {
 			is = *recounted
 		}
 		delete(v.queues, key)
-		v.unless(v.spaces[q.Space] != nil, store.Queue, []byte(key), "its workspace is not there")
+		v.unless(v.spaces[q.Space] != nil, store.Queue, []byte(key), "its workspace does not exist")
 		v.compare(key, "READY", q.Ready, is.Ready)
 		v.compare(key, "SCHEDULED", q.Scheduled, is.Scheduled)
 		v.compare(key, "leased", q.Leased, is.Leased)
@@ -47,11 +47,11 @@ func (v *verifier) counts() error {
 		return passed(err)
 	}
 	for key, q := range v.queues {
-		v.found(store.Queue, []byte(key), "tasks are in queue %q, which is not there", q.Name)
+		v.found(store.Queue, []byte(key), "tasks are in queue %q, which does not exist", q.Name)
 	}
 	return nil
 }
 
 func (v *verifier) compare(key, what string, says, is uint64) {
-	v.unless(says == is, store.Queue, []byte(key), "it counts %d %s tasks, and has %d", says, what, is)
+	v.unless(says == is, store.Queue, []byte(key), "it counts %d %s tasks, but has %d", says, what, is)
 }

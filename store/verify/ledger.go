@@ -56,10 +56,10 @@ func (v *verifier) balance(a account) error {
 		return passed(err)
 	case t == nil:
 		_, kept := v.deleted[a.id]
-		v.unless(kept, store.Ledger, a.key, "its task is not there, and no timer will end the ledger (A10)")
+		v.unless(kept, store.Ledger, a.key, "its task does not exist, and no timer will end the ledger (A10)")
 		return nil
 	}
-	v.unless(a.last <= t.Attempts, store.Ledger, a.key, "it is of attempt %d, and the task had %d (A2)", a.last, t.Attempts)
-	v.unless(a.outcomes < t.Round, store.Ledger, a.key, "%d reports ended rounds, and the task is in round %d (A5)", a.outcomes, t.Round)
+	v.unless(a.last <= t.Attempts, store.Ledger, a.key, "it is of attempt %d, but the task had %d (A2)", a.last, t.Attempts)
+	v.unless(a.outcomes < t.Round, store.Ledger, a.key, "%d reports ended rounds, but the task is in round %d (A5)", a.outcomes, t.Round)
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 func (v *verifier) owned() error {
 	for _, ks := range []store.Keyspace{store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
 		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
-			v.unless(v.has(store.Spec, key), ks, key, "its task is not there")
+			v.unless(v.has(store.Spec, key), ks, key, "its task does not exist")
 			return nil
 		})
 		if err != nil {
@@ -65,7 +65,7 @@ func (v *verifier) entry(ks store.Keyspace, key []byte, id lease.TaskID) error {
 		v.deleted[id] = struct{}{}
 		return nil
 	case t == nil:
-		v.found(ks, key, "task %v is not there", id)
+		v.found(ks, key, "task %v does not exist", id)
 		return nil
 	}
 	index := records.Index(t)
@@ -102,7 +102,7 @@ func (v *verifier) keys() error {
 			return passed(err)
 		}
 		t, err := v.task(id)
-		v.unless(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has it not (T1)", name, id)
+		v.unless(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has another key (T1)", name, id)
 		return passed(err)
 	})
 }

@@ -15,7 +15,7 @@ func (v *verifier) tasks() error {
 		t, err := records.Task(v.r, id)
 		switch corrupt := (*store.CorruptError)(nil); {
 		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Task && !v.has(store.Task, key):
-			v.found(store.Spec, key, "nothing tells the state of its task")
+			v.found(store.Spec, key, "the state of its task is missing")
 			return nil
 		case err != nil:
 			return passed(err)
@@ -37,10 +37,10 @@ func (v *verifier) state(t *lease.Task, key []byte) {
 	final := t.Rest.Final()
 	is(final || t.Rest == lease.Ready || t.Rest == lease.Scheduled, "it rests in state %v", t.Rest)
 	is(final == (t.FinishedAt != 0), "it is %v and finished at %d", t.State(), t.FinishedAt)
-	is(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, and would be %v without it", t.Rest)
-	is(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, yet %v with concurrency key %q",
+	is(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, but its state without it is %v", t.Rest)
+	is(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, but it is %v with concurrency key %q",
 		t.State(), t.Spec.ConcurrencyKey)
-	is(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED for no time")
+	is(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED without a time")
 	is(t.Round > 0, "it is in round 0")
 }
 
@@ -48,14 +48,14 @@ func (v *verifier) state(t *lease.Task, key []byte) {
 func (v *verifier) place(t *lease.Task, key []byte) {
 	s := v.spaces[t.ID.Space]
 	if s == nil {
-		v.found(store.Task, key, "its workspace is not there")
+		v.found(store.Task, key, "its workspace does not exist")
 		return
 	}
 	v.unless(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
 		t.Tenant, t.Workspace, s.Tenant, s.Workspace)
 	// A number that is given out again would be an old lease's way to a new task (A2).
 	v.unless(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
-		"the next number is %d, yet a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
+		"the next number is %d, but a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
 }
 
 // lease looks at the live lease and the last one (A1, A2). That there is one live lease at most follows from its key.
@@ -126,13 +126,13 @@ func ends(e lease.Event) bool {
 
 // blobs looks for what the task says is stored beside it.
 func (v *verifier) blobs(t *lease.Task, key []byte) {
-	v.unless(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task has one: %t; there is one: %t",
+	v.unless(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint, v.has(store.Checkpoint, key))
-	v.unless(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task has one: %t; there is one: %t",
+	v.unless(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasFailure, v.has(store.Failure, key))
 	for i := range t.Discarded {
 		kept := store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt)
-		v.unless(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, and it is not there (V15)")
+		v.unless(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, but it does not exist (V15)")
 	}
 }
 
@@ -141,10 +141,10 @@ func (v *verifier) entries(t *lease.Task, key []byte) {
 	index := records.Index(t)
 	for i := range index {
 		e := &index[i]
-		v.unless(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, and missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
+		v.unless(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
 	}
 	if host := records.MountedKey(t); host != nil {
-		v.unless(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, and missing from the index mounted", t.Spec.Trace.Host)
+		v.unless(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
 	}
 	if name := t.Spec.IdempotencyKey; name != "" {
 		id, _, found, err := records.Key(v.r, t.ID.Space, name)

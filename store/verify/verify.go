@@ -105,7 +105,7 @@ func (v *verifier) meta() error {
 	v.sum.Epoch = identity.Epoch
 	served := false
 	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
-	v.unless(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, and no key that signs their leases")
+	v.unless(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
 	v.unless(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
 	return err
 }
@@ -114,7 +114,7 @@ func (v *verifier) loadSpaces() error {
 	return passed(records.Spaces(v.r, func(s records.Space) error {
 		key := store.AppendTenantKey(nil, s.Tenant, s.Workspace)
 		other := v.spaces[s.Number]
-		v.unless(other == nil, store.Space, key, "its number %d is another workspace's, too", s.Number)
+		v.unless(other == nil, store.Space, key, "its number %d also belongs to another workspace", s.Number)
 		v.spaces[s.Number] = &s
 		return nil
 	}))

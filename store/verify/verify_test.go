@@ -228,7 +228,7 @@ func TestOldSpecWithoutState(t *testing.T) {
 			}
 		}
 	})
-	want := fmt.Sprintf("spec %x: nothing tells the state of its task", key(waits))
+	want := fmt.Sprintf("spec %x: the state of its task is missing", key(waits))
 	if found := find(t, s); !slices.Contains(found, want) {
 		t.Errorf("found %q, want %q", found, want)
 	}
@@ -290,12 +290,12 @@ func TestImpossibleTask(t *testing.T) {
 		want   string
 	}{
 		"A1":                          {leased, func(c *lease.Change) { c.New.Lease.Attempt = 2 }, "attempt 2 is live after 2 have ended"},
-		"A1, in a final state":        {leased, func(c *lease.Change) { c.New.Rest, c.New.FinishedAt = lease.Failed, 1 }, "it has a live lease, and would be FAILED"},
+		"A1, in a final state":        {leased, func(c *lease.Change) { c.New.Rest, c.New.FinishedAt = lease.Failed, 1 }, "it has a live lease, but its state without it is FAILED"},
 		"A2, the epoch":               {leased, func(c *lease.Change) { c.New.Lease.Epoch = 4 }, "granted in epoch 4"},
 		"A2, attempts do not rise":    {leased, func(c *lease.Change) { c.New.History[0].Attempt, c.New.Lease.Events[0].Attempt = 2, 2 }, "attempt 2 was granted after attempt 2"},
 		"A2, no such attempt":         {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
 		"A2, the last attempt":        {done, func(c *lease.Change) { c.New.Last.Attempt = 3 }, "1 attempts have ended, and the last one of them is 3"},
-		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, and the task had 0"},
+		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, but the task had 0"},
 		"A2, numbers given out again": {waits, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
 		"A3":                          {leased, func(c *lease.Change) { c.New.Lease.ExpiresAt = 0 }, "it never expires"},
 		"A5, a lease and an outcome":  {leased, func(c *lease.Change) { c.New.Outcome = &lease.Committed{Attempt: 1} }, "its outcome says"},
@@ -305,18 +305,18 @@ func TestImpossibleTask(t *testing.T) {
 		"A5, two in the history": {done, func(c *lease.Change) {
 			c.New.History = append(c.New.History, lease.Event{Seq: 32, Type: lease.EventAdopted, Attempt: 1})
 		}, "event 32 is the second outcome"},
-		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, and the task is in round 1"},
+		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, but the task is in round 1"},
 		"T10, the order":        {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
-		"T11":                   {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, yet READY"},
+		"T11":                   {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
 		"a state":               {waits, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
 		"an end":                {waits, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
-		"no time":               {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED for no time"},
+		"no time":               {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED without a time"},
 		"round 0":               {waits, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
 		"an older version":      {waits, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
 		"a tenant":              {waits, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
 		"a queue":               {waits, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
-		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, and has 5"},
-		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task has one: false; there is one: true"},
+		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, but has 5"},
+		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
 		"a kept result":         {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
 		"an output":             {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
 	} {
