@@ -130,7 +130,7 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 // rejectedLocked surfaces that a Start or Heartbeat was REJECTED (K3).
 func (w *Worker) rejectedLocked(a *attempt, ans answer) error {
 	w.noteLocked(func() {
-		a.log().Error("what the worker said about a task was rejected", "reason", ans.reason, "detail", ans.detail)
+		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.reason, "detail", ans.detail)
 	})
 	if ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST {
 		// About the lease it says nothing (V1 is decided first), but it has renewed nothing either.
@@ -192,7 +192,7 @@ func (w *Worker) due(a *attempt) {
 }
 
 func ranOut() *StopError {
-	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease ran out"}
+	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
 }
 
 // cancelLocked is the first stage of a cancel: the context ends, the lease lives on, and the handler has grace to return.
@@ -212,7 +212,7 @@ func (w *Worker) graceOver(a *attempt) {
 	w.loseLocked(a, &StopError{
 		Err:    ErrLeaseLost,
 		Reason: lessorv1.Reason_REASON_CANCEL_TIMEOUT,
-		Detail: "the handler did not return in the grace of the cancel",
+		Detail: "the handler did not return within the cancel grace",
 	})
 }
 
@@ -252,7 +252,7 @@ func (w *Worker) endLocked(a *attempt) {
 	dropped := a.feedback.close()
 	delete(w.mu.attempts, a.leaseID)
 	if dropped > 0 {
-		w.noteLocked(func() { a.log().Warn("output was dropped on a slow stream", "bytes", dropped) })
+		w.noteLocked(func() { a.log().Warn("output was dropped because the stream is slow", "bytes", dropped) })
 	}
 	w.checkDrainedLocked()
 }
@@ -286,7 +286,7 @@ func (w *Worker) stuck(a *attempt) {
 	a.stuck = true
 	w.mu.stuck++
 	w.kick()
-	w.noteLocked(func() { a.log().Warn("handler goes on without its lease; its slot is taken out of service") })
+	w.noteLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }
 
 // takeArtifacts returns what the handler added.

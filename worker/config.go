@@ -204,7 +204,7 @@ func checkAmount(field string, amount float64) error {
 // validateQueues checks the queues of a worker.
 func validateQueues(queues []string) error {
 	if len(queues) == 0 || len(queues) > maxQueues {
-		return fmt.Errorf("worker: %d queues; 1 to %d are allowed", len(queues), maxQueues)
+		return fmt.Errorf("worker: there are %d queues; 1 to %d are allowed", len(queues), maxQueues)
 	}
 	for _, q := range queues {
 		if err := checkName("queue", q); err != nil {
@@ -221,7 +221,7 @@ func checkName(field, name string) error {
 
 func checkNotEmpty(field, text string) error {
 	if text == "" {
-		return fmt.Errorf("worker: %s is empty", field)
+		return fmt.Errorf("worker: %s must not be empty", field)
 	}
 	return nil
 }

@@ -93,8 +93,8 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 		peer  func(net.Conn)
 		want  string
 	}{
-		"there": {insecure.NewCredentials(), func(c net.Conn) { _ = tls.Server(c, &tls.Config{}).Handshake() }, "does the coordinator want TLS"},
-		"here":  {credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}), func(c net.Conn) { _ = http2.NewFramer(c, c).WriteSettings() }, "the coordinator talks no TLS"},
+		"there": {insecure.NewCredentials(), func(c net.Conn) { _ = tls.Server(c, &tls.Config{}).Handshake() }, "the coordinator may require TLS"},
+		"here":  {credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}), func(c net.Conn) { _ = http2.NewFramer(c, c).WriteSettings() }, "the coordinator does not use TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

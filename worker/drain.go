@@ -99,7 +99,7 @@ func (w *Worker) abandonAllLocked(why string) {
 			w.endLocked(a)
 			continue
 		}
-		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Detail: "the worker gave the task up: " + why})
+		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Detail: "the worker gave up the task: " + why})
 	}
 }
 
@@ -107,7 +107,7 @@ func (w *Worker) abandonAllLocked(why string) {
 func (w *Worker) leaveBehindLocked(err error) {
 	w.mu.drain.result = append(w.mu.drain.result, err)
 	w.noteLocked(func() {
-		w.log.Error("left behind", "error", err)
+		w.log.Error("the drain left work unfinished", "error", err)
 		w.complain(err)
 	})
 }

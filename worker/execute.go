@@ -47,7 +47,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	case w.capacityLocked().slots == 0: // that came before the coordinator heard of it: register has to declare one
 		w.reportLocked(a, a.release(0, "the worker takes no new work"))
 	case a.handler == nil:
-		w.noteLocked(func() { a.log().Error("no handler for the type of a task", "type", a.task.Type) })
+		w.noteLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
 		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))
 	default:
 		a.entered = true

@@ -80,7 +80,7 @@ func (w *Worker) confirmed(a *attempt, d time.Duration) error {
 		return &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: a.cancelReason}
 	}
 	if left := a.lease.left(time.Now()); left < d {
-		return fmt.Errorf("%w: %v left, %v asked for", ErrLeaseShort, left, d)
+		return fmt.Errorf("%w: %v left, %v required", ErrLeaseShort, left, d)
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ const (
 const codeSeqGap = "E.RESULT.SEQ_GAP"
 
 var (
-	errUnacknowledged = errors.New("the coordinator left a frame unacknowledged")
-	errUnclosedGap    = errors.New("the coordinator did not send a missing frame again")
+	errUnacknowledged = errors.New("the coordinator did not acknowledge a frame in time")
+	errUnclosedGap    = errors.New("the coordinator did not resend a missing frame")
 )
 
 // link is the order of the frames of a session, in both directions (W6, W7). What goes out is numbered, and kept until the

@@ -111,7 +111,7 @@ func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 			return errTenantTaken
 		}
 		return &RefusedError{
-			Code: codeDenied, Message: fmt.Sprintf("the credentials are of tenant %q, the worker is of %q", t, s.tenant),
+			Code: codeDenied, Message: fmt.Sprintf("the credentials belong to tenant %q, but the worker is configured for tenant %q", t, s.tenant),
 			Remediation: "set the worker's tenant (--tenant, Config.Tenant) to that of its credentials",
 		}
 	}
@@ -196,7 +196,7 @@ func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
 // newest feedback.
 func (s *session) holdFeedback(e *lessorv1.Error) {
 	w, wait := s.w, e.GetRetryAfter().AsDuration()
-	w.log.Warn("feedback is held back", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
+	w.log.Warn("feedback is paused", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
 	w.lock()
 	defer w.unlock()
 	s.quietUntil = time.Now().Add(wait)
@@ -212,7 +212,7 @@ func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	for i, r := range sent.reports {
 		switch {
 		case i >= len(verdicts) || verdicts[i].GetLeaseId() != r.a.leaseID:
-			w.retryLocked(r, "the coordinator left it out of its answer", w.retryAfter(nil))
+			w.retryLocked(r, "the coordinator's answer did not include the report", w.retryAfter(nil))
 		case verdicts[i].GetError() != nil || verdicts[i].GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
 			e := verdicts[i].GetError()
 			w.retryLocked(r, e.GetCode()+" "+e.GetMessage(), w.retryAfter(e.GetRetryAfter()))

@@ -132,7 +132,7 @@ func TestTenantOfTheCredentials(t *testing.T) {
 func wantDenied(t *testing.T, err error) {
 	t.Helper()
 	var refused *worker.RefusedError
-	if !errors.As(err, &refused) || refused.Code != "E.SESSION.DENIED" || !strings.Contains(refused.Message, "the credentials are of tenant") {
+	if !errors.As(err, &refused) || refused.Code != "E.SESSION.DENIED" || !strings.Contains(refused.Message, "the credentials belong to tenant") {
 		t.Errorf("Run = %v, want a refusal because of the tenant", err)
 	}
 }

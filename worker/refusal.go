@@ -16,14 +16,14 @@ import (
 // Ends of a session that this side decides.
 var (
 	errCallHangs     = errors.New("the source of the connection's credentials does not return")
-	errOpenTimeout   = errors.New("no accept within the time for opening a session")
-	errSendTimeout   = errors.New("the stream took no frame within the time for sending")
-	errAnswerTimeout = errors.New("the coordinator left a frame unanswered")
-	errIdle          = errors.New("the coordinator has said nothing for its own idle timeout")
+	errOpenTimeout   = errors.New("the coordinator did not accept the session in time")
+	errSendTimeout   = errors.New("a frame could not be sent in time")
+	errAnswerTimeout = errors.New("the coordinator did not answer a frame in time")
+	errIdle          = errors.New("no frame arrived from the coordinator within its idle timeout")
 	errClosed        = errors.New("the coordinator closed the session")
-	errReaderGone    = errors.New("a hook called runtime.Goexit where frames are read")
+	errReaderGone    = errors.New("a hook called runtime.Goexit on the goroutine that reads frames")
 	errTenantTaken   = errors.New("the coordinator named the tenant of the credentials")
-	errDeniedFrame   = errors.New("a frame's envelope disagrees with the session")
+	errDeniedFrame   = errors.New("a frame's envelope does not match the session")
 )
 
 // noConnection is ErrNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
@@ -31,9 +31,9 @@ var (
 func noConnection(reason string) error {
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
-		return fmt.Errorf("%w: %s (the coordinator talks no TLS, which the transport credentials of this connection want)", ErrNoConnection, reason)
+		return fmt.Errorf("%w: %s (the coordinator does not use TLS, but the transport credentials of this connection require it)", ErrNoConnection, reason)
 	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
-		return fmt.Errorf("%w: %s (does the coordinator want TLS? the transport credentials of this connection have none)", ErrNoConnection, reason)
+		return fmt.Errorf("%w: %s (the coordinator may require TLS, but the transport credentials of this connection do not use it)", ErrNoConnection, reason)
 	}
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }

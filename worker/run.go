@@ -69,9 +69,9 @@ func (w *Worker) serve() error {
 func (w *Worker) pause(cause error, wait time.Duration) {
 	w.move(broken)
 	if agedOut(cause) {
-		w.log.Info("the connection has come of age, connecting again", "wait", wait)
+		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
 	} else {
-		w.log.Warn("session ended, connecting again", "error", cause, "wait", wait)
+		w.log.Warn("session ended, reconnecting", "error", cause, "wait", wait)
 		w.complain(fmt.Errorf("session ended: %w", cause))
 	}
 	timer := time.NewTimer(wait)

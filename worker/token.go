@@ -58,7 +58,7 @@ func (t *Token) current() (string, error) {
 	defer t.mu.Unlock()
 	if t.file == "" {
 		if err := check(t.token); err != nil {
-			return "", fmt.Errorf("the token that was given: %w", err)
+			return "", fmt.Errorf("the given token: %w", err)
 		}
 		return t.token, nil
 	}
@@ -72,7 +72,7 @@ func (t *Token) current() (string, error) {
 // errNoToken is what is wrong with an empty file, errNotOne with one that holds more than a token.
 var (
 	errNoToken = errors.New("it is empty")
-	errNotOne  = errors.New("it is not one token: it has a space, a line break or a character that is not ASCII inside")
+	errNotOne  = errors.New("it contains a space, a line break or a character that is not ASCII")
 )
 
 // check refuses what gRPC could not send.

@@ -99,7 +99,7 @@ func (c *Client) givenUp(ctx context.Context) error {
 	switch {
 	case c.trouble != nil:
 	case c.opening:
-		return status.Errorf(st.Code(), "%s; no stream to the coordinator has opened: the connection, or the source of its credentials, takes too long", st.Message())
+		return status.Errorf(st.Code(), "%s; no stream to the coordinator was opened in time: the connection or the source of its credentials is too slow", st.Message())
 	default:
 		return st.Err()
 	}

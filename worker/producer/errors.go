@@ -17,7 +17,7 @@ func unknown(err error) error {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "nobody knows whether the task was made: %v", status.Convert(err).Message())
+	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v", status.Convert(err).Message())
 }
 
 // replyOf turns a result into what Submit returns.

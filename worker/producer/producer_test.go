@@ -257,7 +257,7 @@ func TestCredentialsThatHang(t *testing.T) {
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := p.Submit(ctx, spec)
-			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "no stream to the coordinator has opened") {
+			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "no stream to the coordinator was opened") {
 				t.Errorf("Submit = %v, want DEADLINE_EXCEEDED, since no stream has opened", err)
 			}
 			cancel()

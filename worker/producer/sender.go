@@ -237,7 +237,7 @@ func (s *stream) receive() {
 		default:
 		}
 		if len(frame) != len(res.GetResults()) {
-			s.err = status.Errorf(codes.Internal, "an answer has %d results, the frame has %d specs", len(res.GetResults()), len(frame))
+			s.err = status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(res.GetResults()), len(frame))
 			for _, one := range frame {
 				one.answer(reply{err: s.err})
 			}

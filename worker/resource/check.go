@@ -12,7 +12,7 @@ const maxMetadata = 64 // entries
 
 func (res *Resource) check() error {
 	if res.ID == "" {
-		return errors.New("resource: ID is empty")
+		return errors.New("resource: ID must not be empty")
 	}
 	if len(res.Metadata) > maxMetadata {
 		return fmt.Errorf("resource: Metadata has %d entries; at most %d are allowed", len(res.Metadata), maxMetadata)
