@@ -52,7 +52,7 @@ func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 		return err
 	}
 	if waiting := res.GetQueue().GetReady(); waiting != uint64(acknowledged) {
-		return fmt.Errorf("%w: %d tasks were acknowledged, %d wait", errCounts, acknowledged, waiting)
+		return fmt.Errorf("%w: %d tasks were acknowledged, but %d are waiting", errCounts, acknowledged, waiting)
 	}
 	return nil
 }

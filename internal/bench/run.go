@@ -14,7 +14,7 @@ import (
 // stuck is how long a phase or limit may take before it is given up.
 const stuck = 10 * time.Minute
 
-var errStuck = fmt.Errorf("it did not end in %v", stuck)
+var errStuck = fmt.Errorf("did not finish within %v", stuck)
 
 // work is a phase or a limit; both take turns in the same way.
 type work struct {

@@ -92,7 +92,7 @@ func refusal(result *lessorv1.SubmitResult) error {
 	case result.GetError() != nil:
 		return fmt.Errorf("a task was refused: %s", result.GetError().GetMessage())
 	case !result.GetCreated():
-		return errors.New("a task was there already")
+		return errors.New("the coordinator returned an existing task instead of a new one")
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func submitUnary(goroutines int) submitter {
 		return spread(ctx, goroutines, n, func(ctx context.Context) error {
 			res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: r.spec()})
 			if err == nil && !res.GetCreated() {
-				err = errors.New("a task was there already")
+				err = errors.New("the coordinator returned an existing task instead of a new one")
 			}
 			return err
 		})

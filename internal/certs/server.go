@@ -53,7 +53,7 @@ func (s *server) current() *tls.Config {
 	defer s.mu.Unlock()
 	if stamps := stampsOf(s.files); !equal(stamps, s.stamps) {
 		if err := s.load(); err != nil {
-			s.log.Error("certificates were not renewed, the old ones stay", "error", err)
+			s.log.Error("cannot renew the certificates; the old ones stay in use", "error", err)
 		} else {
 			s.log.Info("certificates renewed")
 		}
@@ -87,7 +87,7 @@ func Pool(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+		return nil, fmt.Errorf("%s contains no certificate in PEM", file)
 	}
 	return pool, nil
 }
@@ -113,7 +113,7 @@ func equal(a, b []stamp) bool {
 }
 
 // errHalf refuses a certificate without its key.
-var errHalf = errors.New("a certificate and its key go together")
+var errHalf = errors.New("a certificate and its key must be set together")
 
 // Client returns the TLS configuration of a client; without Files.CA it trusts the authorities of the system. It reads the certificate and
 // its key for each connection, so that new ones take effect with the next.

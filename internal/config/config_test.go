@@ -151,7 +151,7 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
 		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},
 		"no value":              {"addr:\n", `lessor.yaml:1: key "addr": has no value`},
-		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" is there twice`},
+		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" appears twice`},
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
 		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
 		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},
@@ -162,7 +162,7 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 		"a list for a table":    {"worker: {run: {label: [a]}}", `lessor.yaml:1: key "worker.run.label": must be a table, not a list`},
 		"no whole numbers":      {"worker: {run: {limit: {a: 1.5}}}", `lessor.yaml:1: key "worker.run.limit": must hold whole numbers`},
 		"no numbers":            {"worker: {run: {has: {a: b}}}", `lessor.yaml:1: key "worker.run.has": must hold numbers`},
-		"a second document":     {"addr: a\n---\nadr: b\n", `lessor.yaml:2: a second document begins, which a file may not have`},
+		"a second document":     {"addr: a\n---\nadr: b\n", `lessor.yaml:2: a second YAML document begins here; the file may have only one`},
 		"broken after the end":  {"addr: a\n---\na: b: c\n", `lessor.yaml: not YAML: line 3: mapping values are not allowed in this context`},
 		"not YAML":              {"a: b: c\n", `lessor.yaml: not YAML: mapping values are not allowed in this context`},
 	} {

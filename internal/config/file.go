@@ -67,7 +67,7 @@ func parse(name string) (*yaml.Node, error) {
 	}
 	switch {
 	case err == nil:
-		return nil, &Error{File: name, Line: more.Line, Problem: "a second document begins, which a file may not have"}
+		return nil, &Error{File: name, Line: more.Line, Problem: "a second YAML document begins here; the file may have only one"}
 	case !errors.Is(err, io.EOF):
 		return nil, &Error{File: name, Problem: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
 	case len(doc.Content) == 0:
@@ -118,7 +118,7 @@ func (g grammar) read(section *yaml.Node, path []string, given values) *Error {
 	for i := 0; i < len(section.Content); i += 2 {
 		key, value := section.Content[i], section.Content[i+1]
 		if seen[key.Value] {
-			return &Error{Line: key.Line, Problem: fmt.Sprintf("key %q is there twice", key.Value)}
+			return &Error{Line: key.Line, Problem: fmt.Sprintf("key %q appears twice", key.Value)}
 		}
 		seen[key.Value] = true
 		if err := g.readKey(key, value, append(path[:len(path):len(path)], key.Value), given); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // cancelReason is told to workers, and shown with the tasks.
-const cancelReason = "the run was given up"
+const cancelReason = "the run was abandoned"
 
 // Cancel cancels every task of the run that has not ended. It is for a run that nobody will resume.
 func (j *Job) Cancel(ctx context.Context, tasks lessorv1.TaskServiceClient) error {

@@ -41,7 +41,7 @@ func (e *ChangedError) Error() string {
 type ForeignError struct{ Dir, Name string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("data directory %s is not that of a run, and has its own %q", e.Dir, e.Name)
+	return fmt.Sprintf("data directory %s does not belong to a run, but contains %q", e.Dir, e.Name)
 }
 
 // Open takes the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same

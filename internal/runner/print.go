@@ -93,7 +93,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 		err := p.file(artifact.GetResourceId())
 		if errors.Is(err, fs.ErrNotExist) {
 			p.summary.Unprinted++
-			p.screen.Note("line %d: its output is not here: %s of worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
+			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 			continue
 		}
 		if err != nil {

@@ -80,7 +80,7 @@ func write(b []byte, m proto.Message) error {
 		n = len(written)
 	}
 	if err == nil && n != len(b) {
-		err = fmt.Errorf("%T took %d bytes instead of %d: it was changed meanwhile", m, n, len(b))
+		err = fmt.Errorf("%T took %d bytes instead of %d: it was changed while it was encoded", m, n, len(b))
 	}
 	return err
 }
