@@ -68,14 +68,14 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// sweep prints every task that has ended, and returns how many have not.
+// sweep prints every task that has ended, and returns how many lines are open: a printed line is not, even if its task was retried since.
 func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	err = f.each(ctx, func(task *lessorv1.Task) error {
-		if !final(task.GetState()) {
-			open++
+		if f.printed.has(lineOf(task)) {
 			return nil
 		}
-		if f.printed.has(lineOf(task)) {
+		if !final(task.GetState()) {
+			open++
 			return nil
 		}
 		_, err := f.look(ctx, task.GetTaskId())

@@ -135,12 +135,15 @@ func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	}
 }
 
-// WatchTask tells only what happens from now on: what happened before has to be found otherwise.
+// WatchTask tells only what happens from now on: what happened before has to be found otherwise. It refuses a sequence that is still to come.
 func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.count("watch"); err != nil {
 		return nil, err
+	}
+	if req.GetAfterSequence() > f.sequence {
+		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
 	}
 	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), events: make(chan *lessorv1.WatchTaskResponse, 100)}
 	if w.task != "" {
@@ -399,6 +402,60 @@ func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
 				t.Errorf("%v, %v", r.summary, r.err)
 			}
 		})
+	}
+}
+
+// restore brings back the tasks as they were when backup was called.
+func (f *fakeCoordinator) restore(backup []*lessorv1.Task, sequence uint64) {
+	f.breakStreams()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tasks, f.sequence = backup, sequence
+}
+
+func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, task := range f.tasks {
+		tasks = append(tasks, proto.CloneOf(task))
+	}
+	return tasks, f.sequence
+}
+
+// A restored coordinator knows less than the run has heard from it: also the place from which the run watches is one that it does not know.
+func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		for _, keepOrder := range []bool{false, true} {
+			t.Run(fmt.Sprintf("resumed %t, in order %t", resumed, keepOrder), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fake, dir := newFakeCoordinator(), t.TempDir()
+					r := startRun(t, fake, dir, 3, keepOrder)
+					fake.end(1, completed)
+					synctest.Wait()
+					tasks, sequence := fake.backup()
+					time.Sleep(2 * noteInterval) // the next event is noted
+					fake.end(2, completed)
+					synctest.Wait()
+					if resumed {
+						r.cancel(errKilled)
+						<-r.done
+						_ = r.job.Close()
+					}
+					fake.restore(tasks, sequence)
+					if resumed {
+						r = startRun(t, fake, dir, 3, keepOrder)
+					}
+					time.Sleep(10 * time.Second) // of the bubble: longer than the pauses
+					synctest.Wait()
+					fake.end(2, completed) // once more
+					fake.end(3, completed)
+					r.finish("<a><b><c>")
+					if !r.summary.OK() || r.err != nil {
+						t.Errorf("%v, %v", r.summary, r.err)
+					}
+				})
+			})
+		}
 	}
 }
 

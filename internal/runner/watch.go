@@ -40,6 +40,11 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		err := persist(ctx, func() error { return w.follow(ctx) })
+		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 { // a restore has lost the event with that sequence
+			w.sequence = 0
+			w.raiseDoubt()
+			continue
+		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
