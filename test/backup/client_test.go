@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// clientOf names a process of this binary that is a client: ADDRESS and its own name.
+// With the variable clientOf, "ADDRESS NAME", the test binary runs as a client.
 const clientOf = "LESSOR_TEST_BACKUP_CLIENT"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// submitForEver submits one task after the other, and prints the number of each that was acknowledged.
+// submitForEver submits one task after the other, and prints the number of each acknowledged one.
 func submitForEver(addr, name string) error {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -47,10 +47,10 @@ func submitForEver(addr, name string) error {
 	}
 }
 
-// client is such a process, and what it was told.
+// client is such a process, and what it printed.
 type client struct {
 	name string
-	last atomic.Int64 // number that was acknowledged
+	last atomic.Int64 // the number of the last acknowledged task
 }
 
 func startClient(t *testing.T, addr, name string) *client {

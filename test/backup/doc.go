@@ -1,3 +1,3 @@
-// Package backup takes backups of a coordinator under load, kills and stops who reads them, fills the disk that they are written to, and kills restores and
-// compactions. Its tests have the build tag faults.
+// Package backup takes backups of a coordinator under load, kills and pauses the readers of backups, kills restores and compactions, and fills the
+// disk to which they write. The tests have the build tag faults.
 package backup

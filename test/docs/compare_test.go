@@ -17,10 +17,10 @@ import (
 
 const ellipsis = "…"
 
-// bareEllipsis is an ellipsis that stands for the other fields of an object.
+// bareEllipsis is an ellipsis that stands for further fields of an object.
 var bareEllipsis = regexp.MustCompile(`([^"])` + ellipsis)
 
-// readJSON reads the documents of a block. An ellipsis for fields becomes a field.
+// readJSON reads the documents of a block. An ellipsis for further fields becomes a field of its own.
 func readJSON(text string) ([]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(bareEllipsis.ReplaceAllString(text, `$1"`+ellipsis+`": true`)))
 	var documents []any
@@ -35,12 +35,12 @@ func readJSON(text string) ([]any, error) {
 	}
 }
 
-// matcher compares answers with the page. A variable that is not set yet takes the value that stands in its place.
+// matcher compares answers with the page. A variable that is not set yet takes the value of the answer at its place.
 type matcher struct {
 	variables map[string]string
 }
 
-// match says what got has otherwise than the page; empty when nothing.
+// match returns the first difference between got and the page; nil if there is none.
 func (m matcher) match(path string, want, got any) error {
 	if want == ellipsis {
 		return nil
@@ -104,10 +104,10 @@ func (m matcher) matchString(want, got string) bool {
 	return err == nil && (want == ellipsis || timeless(want) == timeless(got))
 }
 
-// clock is a time of day, with its date or without.
+// clock matches a time of day, with or without its date.
 var clock = regexp.MustCompile(`(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d(\.\d+)?Z?`)
 
-// timeless is s without what differs from one run to the next: times, and fractions of a second.
+// timeless returns s without what differs from run to run: times, and fractions of a second.
 func timeless(s string) string {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d.Round(time.Second).String()
@@ -115,7 +115,7 @@ func timeless(s string) string {
 	return clock.ReplaceAllString(s, "00:00:00")
 }
 
-// errorText is how grpcurl prints an error status; the details may be left out by an ellipsis.
+// errorText is how grpcurl prints an error status; an ellipsis may stand for the details.
 var errorText = regexp.MustCompile(`^ERROR:\n  Code: (.*)\n  Message: (.*)\n(?:  (` + ellipsis + `)\n|  Details:\n([\s\S]*))?$`)
 
 // detailNumber stands before each detail of an error.
@@ -161,7 +161,7 @@ func (m matcher) matchDetails(want []any, got *status.Status) error {
 	return nil
 }
 
-// The conventions that the page states at its top.
+// The conventions that the page explains at its beginning.
 func TestConventions(t *testing.T) {
 	for i, c := range []struct {
 		shown, got string

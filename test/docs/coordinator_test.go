@@ -15,14 +15,14 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// server is `lessor serve` in this process, on a store that outlives its restarts.
+// server stands for `lessor serve`: a coordinator in this process, on a store that outlives its restarts.
 type server struct {
 	store    *memstore.Store
 	listener *bufconn.Listener
 	stop     func()
 }
 
-// start serves, after it has stopped what served before.
+// start stops the coordinator that runs, if any, and starts a new one.
 func (s *server) start(t *testing.T, cfg coordinator.Config) {
 	t.Helper()
 	if s.stop == nil {
@@ -49,7 +49,7 @@ func (s *server) start(t *testing.T, cfg coordinator.Config) {
 	t.Cleanup(s.stop)
 }
 
-// dial connects as grpcurl does: anew for every call.
+// dial makes a new connection, as grpcurl does for every call.
 func (s *server) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
@@ -58,6 +58,6 @@ func (s *server) dial(t *testing.T) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // for those that fail or hold a session; the others have closed it
+	t.Cleanup(func() { _ = conn.Close() }) // for calls that fail or hold a session; the others close it themselves
 	return conn
 }

@@ -26,7 +26,7 @@ import (
 
 const page = "../../docs/grpcurl.md"
 
-// The page's whole conversation is held with a coordinator, on fake time, and every answer is as the page shows it.
+// The conversation of the page is held with a coordinator in fake time, and every answer must be as the page shows it.
 func TestTheConversationIsAsThePageShowsIt(t *testing.T) {
 	blocks := readPage(t, page)
 	synctest.Test(t, func(t *testing.T) {
@@ -52,15 +52,15 @@ func TestTheConversationIsAsThePageShowsIt(t *testing.T) {
 	})
 }
 
-// conversation types blocks and keeps their answers until the page shows them.
+// conversation executes what the page shows as typed, and keeps the answers until the page shows them.
 type conversation struct {
 	t       *testing.T
 	server  server
 	block   block // the present one
 	matcher matcher
 
-	answers []any             // not shown yet: a document, text or *status.Status
-	session grpc.ClientStream // open until its goodbye; nil without one
+	answers []any             // not shown by the page yet: a document, a text or a *status.Status
+	session grpc.ClientStream // open until its goodbye; nil if there is none
 }
 
 func (c *conversation) fail(format string, args ...any) {
@@ -106,7 +106,7 @@ func (c *conversation) typed() {
 	}
 }
 
-// grpcurl does what the tool does, with its arguments but for flags and address.
+// grpcurl does what the tool does with these arguments. The first two are a flag and the address.
 func (c *conversation) grpcurl(command command) {
 	args := command.args[2:]
 	method := strings.Join(args, " ")
@@ -114,7 +114,7 @@ func (c *conversation) grpcurl(command command) {
 	switch {
 	case method == "lessor.v1.WorkerService/Session":
 		c.open(conn)
-		return // the connection lives as long as the session
+		return // the connection is needed as long as the session
 	case method == "list":
 		c.answers = append(c.answers, listServices(c.t, conn))
 	case args[0] == "list":
@@ -127,7 +127,7 @@ func (c *conversation) grpcurl(command command) {
 	c.check(conn.Close())
 }
 
-// call makes a call with one request and collects its answers and its error.
+// call makes a call with one request, and collects its answers or its error.
 func (c *conversation) call(conn *grpc.ClientConn, method, body string) {
 	desc := find[protoreflect.MethodDescriptor](c.t, method)
 	request := c.request(desc.Input(), body)
@@ -146,7 +146,7 @@ func (c *conversation) call(conn *grpc.ClientConn, method, body string) {
 	}
 }
 
-// answered keeps an answer, or the error instead; the end of a stream is neither.
+// answered keeps an answer, or the error instead. The end of a stream is neither.
 func (c *conversation) answered(answer proto.Message, err error) {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -183,7 +183,7 @@ func (c *conversation) open(conn *grpc.ClientConn) {
 	c.session = stream
 }
 
-// frame types a frame. After a goodbye the coordinator has nothing more to say.
+// frame sends a frame. After a goodbye, the coordinator must send nothing more that the page does not show.
 func (c *conversation) frame(body string) {
 	request := c.request((&lessorv1.SessionRequest{}).ProtoReflect().Descriptor(), body)
 	if c.session == nil {
@@ -206,7 +206,7 @@ func (c *conversation) hear() {
 	c.answered(answer, c.session.RecvMsg(answer))
 }
 
-// next is the next answer that the page has not shown.
+// next returns the next answer that the page has not shown yet.
 func (c *conversation) next() any {
 	if len(c.answers) == 0 {
 		c.hear()
@@ -240,7 +240,7 @@ func (c *conversation) answeredText() {
 	}
 }
 
-// The page leaves no call of workers and producers out, and no reason of a verdict.
+// The page shows every call of workers and producers, and a verdict with each reason.
 func TestThePageShowsEveryCallAndReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

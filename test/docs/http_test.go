@@ -17,7 +17,7 @@ const httpPage = "../../docs/http.md"
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// The page is typed into a bash, with a real curl and a real coordinator, and every answer is as the page shows it.
+// The commands of the page are executed by bash, with curl and a real coordinator, and every answer must be as the page shows it.
 func TestTheConversationByCurlIsAsThePageShowsIt(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	c := &curling{t: t}
@@ -41,11 +41,11 @@ func TestTheConversationByCurlIsAsThePageShowsIt(t *testing.T) {
 	c.settled()
 }
 
-// curling types blocks and keeps what they print until the page shows it.
+// curling executes the blocks, and keeps what they print until the page shows it.
 type curling struct {
 	t       *testing.T
-	addr    string // of the coordinator
-	prelude string // functions of the shell
+	addr    string // where the coordinator listens
+	prelude string // functions of the shell that the page defines
 	block   block
 	matcher matcher
 	said    string
@@ -84,14 +84,14 @@ func (c *curling) typed() {
 	}
 }
 
-// serve starts the coordinator, on a port of its own.
+// serve starts the coordinator on a free port.
 func (c *curling) serve() string {
 	at := make(chan string, 1)
 	harness.Start(c.t, harness.Command{
 		Args: []string{"serve", "--json", "--data", c.t.TempDir(), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"},
 		Stdout: harness.Lines(func(line string) {
 			var listens struct{ HTTP string }
-			_ = json.Unmarshal([]byte(line), &listens) // then the address is empty, and curl says so
+			_ = json.Unmarshal([]byte(line), &listens) // if it fails, the address is empty, and curl reports that
 			at <- listens.HTTP
 		}),
 	})
@@ -104,7 +104,7 @@ func (c *curling) serve() string {
 	}
 }
 
-// run types a block; what has a value on the page has it in the shell.
+// run executes a block. The page's variables are environment variables of the shell.
 func (c *curling) run(text string) string {
 	cmd := exec.CommandContext(c.t.Context(), "bash", "-eu", "-c", c.prelude+strings.ReplaceAll(text, pageAddr, c.addr))
 	for name, value := range c.matcher.variables {
@@ -118,7 +118,7 @@ func (c *curling) run(text string) string {
 	return strings.ReplaceAll(string(printed), c.addr, pageAddr)
 }
 
-// answered compares documents.
+// answered compares JSON documents.
 func (c *curling) answered(said string) {
 	want, err := readJSON(c.block.text)
 	c.check(err)
@@ -133,8 +133,8 @@ func (c *curling) answered(said string) {
 	c.said = ""
 }
 
-// streamed compares server-sent events: the data as documents, the rest line by line. A comment comes where the stream was quiet for a second, as on a
-// machine that stood still.
+// streamed compares server-sent events: the data as documents, the rest line by line. It drops comments, which the coordinator sends after a quiet
+// second, as on a machine that stood still.
 func (c *curling) streamed() {
 	want, got := strings.Split(c.block.text, "\n"), strings.Split(strings.ReplaceAll(c.said, ": \n\n", ""), "\n")
 	if len(want) != len(got) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each metric has a row, and each row a metric.
+// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The alert rules of the page use only such metrics.
 func TestMetricsAreThoseOfTheCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 
 // block is a heading or a fenced block of the page.
 type block struct {
-	line int    // of the page, from 1
-	kind string // language of the fence, or "heading"
+	line int    // in the page, from 1
+	kind string // the language of the fence, or "heading"
 	text string
 }
 
-// readPage splits a page into its headings and fenced blocks; what lies between them is for people.
+// readPage splits a page into its headings and fenced blocks; the text between them is left out.
 func readPage(t *testing.T, name string) []block {
 	t.Helper()
 	page, err := os.ReadFile(name)

@@ -34,7 +34,7 @@ func readRows(t *testing.T, heading string) [][]string {
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
-// spansIn are what a cell shows as code.
+// spansIn returns the code spans of a cell.
 func spansIn(cell string) []string {
 	var all []string
 	for _, m := range codeSpan.FindAllStringSubmatch(cell, -1) {
@@ -43,8 +43,8 @@ func spansIn(cell string) []string {
 	return all
 }
 
-// W14: the tables of codes are whole: each code of either side has its row, each row a code, and those of the stream a test in which the code is
-// provoked.
+// W14: the tables of codes are complete: each code of coordinator and worker has a row, and each row is of such a code. Each row about the stream
+// names a test in which the code occurs.
 func TestCodesAreThoseOfTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
 	sides := []*source{readSource(t, "coordinator", "coordinator/gate", "coordinator/porch", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
@@ -72,7 +72,7 @@ func TestCodesAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// checkTests wants tests of a code: they exist, and their files speak of it.
+// checkTests checks that the named tests exist, and that their files use the code.
 func checkTests(t *testing.T, sides []*source, code string, tests []string) {
 	t.Helper()
 	if len(tests) == 0 {
@@ -89,7 +89,7 @@ func checkTests(t *testing.T, sides []*source, code string, tests []string) {
 	}
 }
 
-// scales are the units of the page, in those of the code.
+// scales are the units of the page, as multiples of those of the code.
 var scales = map[string]int64{
 	"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "µs": units["Microsecond"], "ms": units["Millisecond"], "s": units["Second"], "min": units["Minute"], "h": units["Hour"],
 }
@@ -137,7 +137,7 @@ func checkLimit(t *testing.T, s *source, name, shown string) {
 
 var arrow = regexp.MustCompile(`(?m)^  ([A-Z]+) --> ([A-Z]+):`)
 
-// W1: the states that are drawn are those of the code, on both sides, and so are the ways between them.
+// W1: the drawn states and transitions of the worker and of the coordinator are those of the code.
 func TestStatesAreThoseOfTheCode(t *testing.T) {
 	t.Attr("rules", "W1")
 	var drawings []string
@@ -165,7 +165,7 @@ func TestStatesAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// shownState is the name that a state of the code has on the page.
+// shownState returns the name on the page for a state of the code.
 func shownState(name string) string {
 	if name == "opening" {
 		return "NEW"

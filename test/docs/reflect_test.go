@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// listServices is `grpcurl list`: what the server says of itself.
+// listServices does what `grpcurl list` does: it asks the server by reflection.
 func listServices(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
@@ -40,7 +40,7 @@ func listServices(t *testing.T, conn *grpc.ClientConn) string {
 	return strings.Join(names, "")
 }
 
-// listMethods is `grpcurl list SERVICE`, from the generated code that the server serves.
+// listMethods does what `grpcurl list SERVICE` does, from the generated code.
 func listMethods(t *testing.T, service string) string {
 	t.Helper()
 	var names []string
@@ -52,7 +52,7 @@ func listMethods(t *testing.T, service string) string {
 	return strings.Join(names, "")
 }
 
-// describe is `grpcurl describe MESSAGE`, for a message of singular fields.
+// describe does what `grpcurl describe MESSAGE` does, for a message with singular fields.
 func describe(t *testing.T, message string) string {
 	t.Helper()
 	desc := find[protoreflect.MessageDescriptor](t, message)
@@ -68,7 +68,7 @@ func describe(t *testing.T, message string) string {
 	return text + "}\n"
 }
 
-// find looks a symbol up in the generated code.
+// find looks up a symbol in the generated code.
 func find[D protoreflect.Descriptor](t *testing.T, name string) D {
 	t.Helper()
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name, "/", ".")))

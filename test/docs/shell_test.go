@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// command is one command of a block: its words as far as the page needs them.
+// command is one command of a block, reduced to what the test needs.
 type command struct {
-	name string   // "lessor", "sleep", "grpcurl"; "frame" for a line that is typed into an open session
+	name string   // "lessor", "sleep", "grpcurl", or "frame" for a line that is typed into an open session
 	args []string // without the request
-	body string   // the request: after -d, here-document or frame; its variables are not yet replaced
+	body string   // the request: the argument of -d, a here-document or a frame, with its variables
 }
 
 var (
@@ -21,7 +21,7 @@ var (
 	frame        = regexp.MustCompile(`^(\{.*\})\n`)
 )
 
-// readShell splits a block into commands. It knows just the forms that the page is written in.
+// readShell splits a block into commands. It knows only the forms that the page uses.
 func readShell(text string) ([]command, error) {
 	var commands []command
 	for text != "" {
@@ -51,11 +51,11 @@ var (
 	variable = regexp.MustCompile(`\$(\w+)`)
 )
 
-// expand replaces what a shell would in a here-document: variables, and the one-liner that makes a long value.
+// expand replaces variables, and the command substitution that makes a long value, as the shell would in a here-document.
 func expand(text string, variables map[string]string) (string, error) {
 	text = filler.ReplaceAllStringFunc(text, func(s string) string {
 		m := filler.FindStringSubmatch(s)
-		n, _ := strconv.Atoi(m[1]) // digits, by the pattern
+		n, _ := strconv.Atoi(m[1]) // only digits, by the pattern
 		return strings.Repeat(m[2], n)
 	})
 	var unset error

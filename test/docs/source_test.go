@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// source is what a package's files say, for pages that speak of it.
+// source is the part of a package's source that pages are compared with.
 type source struct {
 	constants, variables map[string]ast.Expr
-	tests                map[string]string // the file that a test stands in, by its name
+	tests                map[string]string // by a test's name, the text of its file
 }
 
-// readSource reads the packages in some directories below the root of the repository as one, without what they import.
+// readSource reads packages, given by their directories below the root of the repository, as one.
 func readSource(t *testing.T, dirs ...string) *source {
 	t.Helper()
 	var names []string
@@ -74,7 +74,7 @@ func addValues(to map[string]ast.Expr, specs []ast.Spec) {
 	}
 }
 
-// codes are the names of the constants that are codes, by the code.
+// codes returns the constants that are error codes: their names, by the code.
 func (s *source) codes() map[string]string {
 	codes := map[string]string{}
 	for name, value := range s.constants {
@@ -88,7 +88,7 @@ func (s *source) codes() map[string]string {
 // units are those of package time, in nanoseconds.
 var units = map[string]int64{"Microsecond": 1e3, "Millisecond": 1e6, "Second": 1e9, "Minute": 60e9, "Hour": 3600e9}
 
-// number evaluates a constant made of numbers, units of time and other constants of its package.
+// number evaluates an expression of numbers, units of time, products and shifts.
 func (s *source) number(e ast.Expr) (int64, error) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -121,7 +121,7 @@ func (s *source) combine(e *ast.BinaryExpr) (int64, error) {
 	return 0, fmt.Errorf("not understood: %v", e.Op)
 }
 
-// moves are the arrows of a table of states, from one state to another, by their names in the code.
+// moves returns the transitions of a table of states, by the states' names in the code.
 func (s *source) moves(t *testing.T, variable string) (arrows [][2]string) {
 	t.Helper()
 	table, ok := s.variables[variable].(*ast.CompositeLit)

@@ -2,7 +2,7 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// apply takes the changes of a step into memory. What no decision depends on is left out: the history, and when things happened.
+// apply takes the changes of a step into memory. It leaves out what no decision depends on: the history, and the times of past events.
 func (d *database) apply(changes []lease.Change) {
 	for i := range changes {
 		c := &changes[i]
@@ -29,7 +29,7 @@ func stripped(task *lease.Task) *lease.Task {
 	return &t
 }
 
-// commit makes the batch durable, and tells what was decided in it (A10).
+// commit makes the batch durable, and then tells what was decided in it (A10).
 func (w *world) commit() error {
 	batch := w.batch
 	w.persist()
@@ -45,8 +45,8 @@ func (w *world) persist() {
 	w.disk, w.batch, w.steps, w.unsaved = w.memory, nil, 0, 0
 }
 
-// crash stops the coordinator, before or after the batch reached the disk but before anything of it was told, and starts it again. The
-// serving clock goes on from where it was stored; downtime does not count (A9).
+// crash stops the coordinator and starts it again. It happens either before the batch reached the disk, or after that but before anything of it was
+// told (written). The serving clock goes on from its stored value, so that downtime does not count (A9).
 func (w *world) crash(s *scope, written bool) error {
 	if written {
 		w.persist()
@@ -70,7 +70,7 @@ func (w *world) crash(s *scope, written bool) error {
 	return nil
 }
 
-// pass lets a tick pass. A stored serving clock is at most one behind.
+// pass lets one tick pass. The stored serving clock is at most one tick behind.
 func (w *world) pass() {
 	w.memory.shift(-tick)
 	w.disk.shift(-tick)
@@ -107,7 +107,7 @@ func move(at *lease.Instant, by lease.Instant) {
 	}
 }
 
-// overdue tells for how long the oldest due timer has waited; below 0: none is due.
+// overdue returns for how long the oldest due timer has waited; -1 if none is due.
 func (d *database) overdue() lease.Instant {
 	longest := lease.Instant(-1)
 	for _, t := range d.tasks {

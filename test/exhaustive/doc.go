@@ -1,17 +1,18 @@
-// Package exhaustive visits every state that a small world can come to, and checks in each of them, and at each move between two, what must
-// always hold. What it steps is lease.Rules, the code that runs in production; around it are a store with one batch under way, a network
-// that loses, repeats and reorders, workers that may say anything at any time under any lease that they were told of, a clock, and one crash.
+// Package exhaustive visits every state that a small world can reach, and checks in each state, and at each move between two, what must always hold.
+// The rules are lease.Rules, the code that runs in production. Around them is a simple model: a store with one batch under way, a network that loses,
+// repeats and reorders messages, workers that may say anything at any time under any lease that they were told of, a clock, and one crash.
 //
 //	world_test.go      the state of everything
 //	moves_test.go      what may happen next
-//	network_test.go    messages, and what was told to whom
+//	network_test.go    messages
+//	tell_test.go       what workers are told, and that it does not contradict what they know
 //	crash_test.go      the store, the crash and the start after it
-//	invariants_test.go what must hold at each step, and at each thing told
+//	invariants_test.go what must hold at each step
 //	drain_test.go      what must still be possible in each state
-//	same_test.go       which states are one: the symmetries
+//	same_test.go       which states count as one: the symmetries
 //	search_test.go     breadth-first search
-//	reached_test.go    what must have come about in it
+//	reached_test.go    which outcomes the search must reach
 //	scopes_test.go     the small worlds
 //
-// docs/testing.md tells what is bounded.
+// docs/testing.md says what is bounded.
 package exhaustive

@@ -6,13 +6,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// longest is how long a silent holder can keep a task: two TTL, or cancel_grace, and what the clock lost in a crash (A9).
+// longest is how many ticks a silent worker can keep a task: two TTL, or cancel_grace, and the tick that the clock loses in a crash (A9).
 const longest = int(2*ttl/tick) + 1
 
-// drains shows that from here the system can still finish: when all workers fall silent every lease ends in time, and then a worker that does
-// what it should brings every task to its end. A task that is parked for ever would be found here, too (T11).
+// drains checks that the system can still finish: if all workers fall silent, every lease ends in time, and then one worker that behaves correctly
+// completes every task. A task that stays parked for ever would be found here, too (T11).
 //
-// With a batch under way there is nothing to show: it is committed first, and that is a world of its own.
+// It checks nothing while there is a batch: the world after its commit is checked instead.
 func (s *scope) drains(w *world) error {
 	if w.steps > 0 {
 		return nil
@@ -39,7 +39,7 @@ func (s *scope) drains(w *world) error {
 	return d.commit()
 }
 
-// finish does a task as it should be done.
+// finish takes a task from its present state to COMPLETED.
 func (s *scope) finish(w *world, i int) error {
 	if w.memory.tasks[i].Rest.Final() {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// step gives a command to the rules, checks what they made of it, and takes it into memory.
+// step gives a command to the rules, checks the changes, and takes them into memory.
 func (s *scope) step(w *world, c lease.Command) error {
 	_, err := s.decide(w, c)
 	return err
@@ -29,7 +29,7 @@ func (s *scope) decide(w *world, c lease.Command) (lease.Step, error) {
 	return out, nil
 }
 
-// count counts what is bounded. A command that did nothing leaves the world as it is; an answer to a worker is always to be told.
+// count counts what a scope bounds. A command without effect does not count, but the answer to a worker always does, because it must be told.
 func (w *world) count(c lease.Command, did bool) {
 	switch c.(type) {
 	case lease.Say:
@@ -49,7 +49,7 @@ func one(did bool) int {
 	return 0
 }
 
-// say gives a worker's message to the rules.
+// say gives a worker's message to the rules, and checks the answer.
 func (s *scope) say(w *world, m message, r *lease.Report) error {
 	t := w.memory.tasks[m.task]
 	ticket := w.told[m.task][m.attempt-1].ticket
@@ -75,14 +75,14 @@ func (s *scope) say(w *world, m message, r *lease.Report) error {
 	return nil
 }
 
-// over tells whether a timer has ended the lease by now, equality included (A3).
+// over reports whether a timer has ended the lease. At the very moment of a timer it has (A3).
 func over(t *lease.Task) bool {
 	l := t.Lease
 	unacked := l.AckBy != 0 && l.AckedAt == 0 && l.AckBy <= now.Serving
 	return l.ExpiresAt <= now.Serving || unacked || t.Cancel != nil && l.CancelBy <= now.Serving
 }
 
-// report notes grants and losses, to be told.
+// report adds grants and lost leases to what must be told.
 func (w *world) report(c *lease.Change) {
 	m := message{task: int(c.New.ID.Seq - 1)}
 	if l := c.Lost; l != nil {
@@ -99,8 +99,7 @@ func ticketOf(id lease.TaskID, l *lease.Lease) lease.Ticket {
 	return lease.Ticket{Epoch: l.Epoch, Task: id, Attempt: l.Attempt, Nonce: l.Nonce}
 }
 
-// checkChange holds what must be true of the two versions of a task. A grant may touch no lease that is live, and nothing else depends on what
-// the command was.
+// checkChange checks a pair of versions of a task. Only for a grant does it matter what the command was: a grant must not touch a live lease.
 func (w *world) checkChange(c *lease.Change, command lease.Command) error {
 	if _, grants := command.(lease.Grant); grants && c.Old.Lease != nil && !over(c.Old) {
 		return fmt.Errorf("A1: a grant changes a task under a live lease")
@@ -113,7 +112,7 @@ func (w *world) checkChange(c *lease.Change, command lease.Command) error {
 	return nil
 }
 
-// checkLease holds A2 to A4 and A9.
+// checkLease checks A2 to A4 and A9.
 func (w *world) checkLease(c *lease.Change) error {
 	before, after := c.Old.Lease, c.New.Lease
 	switch {
@@ -134,7 +133,7 @@ func (w *world) checkLease(c *lease.Change) error {
 	return nil
 }
 
-// checkBudgets holds T5: each failure and each loss is counted once, in the round and at the end for which it is meant.
+// checkBudgets checks T5: each failure and each loss is counted once, in its own budget, and a used-up budget ends the task.
 func checkBudgets(c *lease.Change) error {
 	var failures, losses uint32
 	if l := c.Old.Lease; l != nil && c.New.Last.Attempt == l.Attempt && c.Old.Cancel == nil {
@@ -161,7 +160,7 @@ func checkBudgets(c *lease.Change) error {
 	return nil
 }
 
-// checkOutcome holds A5, and that a round that is over stays so.
+// checkOutcome checks A5: an outcome never changes, and a final state changes only by adoption of a late result.
 func checkOutcome(c *lease.Change) error {
 	before, after := c.Old, c.New
 	switch {
@@ -175,7 +174,7 @@ func checkOutcome(c *lease.Change) error {
 	return nil
 }
 
-// checkCancel holds T7: a cancel stands, its grace does not begin again, and the task is never tried again.
+// checkCancel checks T7: a cancel is not forgotten, its grace does not begin again, and the task gets no further attempt.
 func checkCancel(c *lease.Change) error {
 	before, after := c.Old, c.New
 	switch {

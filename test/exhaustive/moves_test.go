@@ -2,7 +2,8 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// visit is given each world that a move leads to, or what the move broke, and the move's name as for fmt.Sprintf: few are read.
+// visit is called with each world that a move leads to, or the fault that the move showed. The move's name is in the form of fmt.Sprintf, because few
+// names are ever read.
 type visit func(next *world, err error, move string, args ...any)
 
 // try makes a move on a copy of the world.
@@ -12,7 +13,7 @@ func (w *world) try(to visit, do func(*world) error, move string, args ...any) {
 	to(next, err, move, args...)
 }
 
-// moves are all that may happen next.
+// moves makes every move that is possible in a world.
 func (s *scope) moves(w *world, to visit) {
 	if s.prompt(w) {
 		w.try(to, func(n *world) error { n.pass(); return nil }, "tick")
@@ -28,7 +29,7 @@ func (s *scope) moves(w *world, to visit) {
 	}
 }
 
-// prompt bounds by how much the coordinator lags: no timer waits for more than a tick.
+// prompt bounds the delay of the coordinator: time passes only if no due timer has waited for a tick.
 func (s *scope) prompt(w *world) bool { return w.memory.overdue() < tick && w.disk.overdue() < tick }
 
 func (s *scope) decisions(w *world, to visit) {
@@ -46,7 +47,7 @@ func (s *scope) decisions(w *world, to visit) {
 	}
 }
 
-// deliveries are the messages that may come under a lease.
+// deliveries makes a move of each message that may arrive under a lease.
 func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
 	for _, kind := range s.kinds {
 		m := message{task, attempt, kind}
@@ -54,7 +55,8 @@ func (s *scope) deliveries(w *world, to visit, task int, attempt uint32) {
 	}
 }
 
-// commands that the coordinator or a client may give on a task, in whatever state it is: the rules are to refuse them.
+// commands returns what the coordinator or a client may command for a task. The state of the task does not limit them: the rules must refuse what
+// does not fit.
 func (s *scope) commands(w *world, t *lease.Task) (all []lease.Command) {
 	if at, _ := t.Due(); at != 0 && at <= now.Serving {
 		all = append(all, lease.Expire{Task: t.ID})

@@ -2,35 +2,35 @@ package exhaustive
 
 import "github.com/lessor-dev/lessor/lease"
 
-// message is what a worker says under a lease. Nothing in it depends on when it is sent. So a network that keeps any number of messages in
-// flight, for as long as it likes, loses, repeats and reorders them, delivers exactly this: under each lease that was told, every message, at any
-// time, any number of times. That is what is tried, and no message in flight is a part of the world.
+// message is what a worker says under a lease. It does not depend on when it is sent. So a network that keeps any number of messages for any time,
+// and loses, repeats and reorders them, delivers any message at any time, any number of times, under each lease that was told. All of that is tried,
+// and messages under way need not be part of the world.
 type message struct {
 	task    int
 	attempt uint32
 	kind    lease.Kind
 }
 
-// told is what is known of a lease outside of the coordinator. A worker that missed an answer knows less, and asks again; so every message
-// may be sent at any time under every lease that was told.
+// told is what is known of a lease outside of the coordinator. A worker that missed an answer knows less, and asks again. So every message may be
+// sent at any time under every lease that was told.
 type told struct {
-	ticket  lease.Ticket // zero: no grant was told
+	ticket  lease.Ticket // zero if the grant was not told
 	until   lease.Instant
-	closed  lease.Kind // of the report that was told to be COMMITTED; 0: none
+	closed  lease.Kind // the kind of the report that was COMMITTED; 0 if none was
 	state   lease.State
-	because lease.Reason // of the first CANCELLED that was told; 0: none
+	because lease.Reason // the reason of the first CANCELLED; 0 if there was none
 }
 
-// news is what will be told when it is durable.
+// news is what will be told once it is durable.
 type news struct {
-	message        // of kind 0: a grant, or the loss of the lease
+	message        // its kind is 0 for a grant, and for the end of a lease
 	ticket         lease.Ticket
 	answer         lease.Answer
 	granted, ended bool
 	until          lease.Instant
 }
 
-// report is the message as the coordinator gets it.
+// report returns the message as the coordinator gets it.
 func (m message) report(s *scope, t lease.Ticket) *lease.Report {
 	r := &lease.Report{Kind: m.kind, TaskID: id(m.task).String(), LeaseID: s.rules[t.Epoch].Authority.Issue(tenant, t), Attempt: m.attempt}
 	switch m.kind {

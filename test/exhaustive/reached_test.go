@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// expected is what must come of a move somewhere in the scopes: the answers to each message, how leases end otherwise than by a report, and how
-// tasks do. A task is FAILED when its failures are used up, and FAILED/HEARTBEAT_TIMEOUT when its losses are.
+// expected lists the outcomes that the scopes together must reach: the answers to each kind of message, how leases end other than by a report, and
+// how tasks end. A task is FAILED when its failures are used up, and FAILED/HEARTBEAT_TIMEOUT when its losses are.
 const expected = `
 start     NONE ALREADY_REPORTED SUPERSEDED LEASE_EXPIRED TASK_CANCELLED CANCEL_TIMEOUT COORDINATOR_RECOVERED
 heartbeat NONE ALREADY_REPORTED SUPERSEDED LEASE_EXPIRED TASK_CANCELLED CANCEL_TIMEOUT
@@ -21,10 +21,10 @@ lease     LEASE_EXPIRED CANCEL_TIMEOUT DISPATCH_UNACKED COORDINATOR_RECOVERED
 task      COMPLETED adopted FAILED FAILED/HEARTBEAT_TIMEOUT FAILED/CANCEL_TIMEOUT CANCELLED/TASK_CANCELLED
 `
 
-// outcome is what came of a move.
+// outcome is a result of a move.
 type outcome struct{ of, is string }
 
-// reached counts the moves by what came of them.
+// reached counts moves by their outcomes.
 type reached map[outcome]int
 
 func (r reached) note(before, after *world) {
@@ -63,7 +63,7 @@ func (n *news) outcome() outcome {
 	return outcome{n.kind.String(), n.answer.Reason.String()}
 }
 
-// check fails unless what is expected was reached, and nothing else.
+// check fails unless exactly the expected outcomes were reached.
 func (r reached) check(t *testing.T) {
 	want := map[outcome]bool{}
 	for line := range strings.Lines(strings.TrimSpace(expected)) {

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// key names a world up to the symmetries: the two tasks are alike, and so are the two workers. The hash is cut to 128 bits; that two of a
-// million worlds collide has a chance below 2^-88.
+// key identifies a world up to its symmetries: exchanging the two tasks, or the two workers, makes no difference. It is a hash cut to 128 bits; the
+// chance that two of a million worlds collide is below 2^-88.
 type key [16]byte
 
 func (w *world) key() key {
@@ -26,7 +26,7 @@ func (w *world) key() key {
 	return key(sum[:16])
 }
 
-// encoder writes a world with tasks and workers exchanged or not.
+// encoder writes a world, with its tasks or workers exchanged if tasks or workers is 1.
 type encoder struct {
 	buf            []byte
 	tasks, workers int
@@ -48,7 +48,7 @@ func (e *encoder) bit(all ...bool) {
 	}
 }
 
-// at writes an instant as ticks from now.
+// at writes an instant as a number of ticks from now.
 func (e *encoder) at(i lease.Instant) {
 	if i == 0 {
 		e.num(100)

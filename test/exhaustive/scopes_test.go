@@ -10,21 +10,21 @@ import (
 
 var full = flag.Bool("full", false, "the whole scopes, for a minute, instead of small ones")
 
-// scope bounds a world. Every scope has two workers and two tasks, a lease of two ticks, two failures and two losses per task.
+// scope bounds a world. Every scope has two workers and two tasks, a TTL of two ticks, and budgets of two failures and two losses for each task.
 type scope struct {
 	name       string
-	kinds      []lease.Kind // that workers say
-	batch      int          // steps between two commits
-	tasks      int          // that are done in it: 1 or 2
-	grants     uint32       // of a task
+	kinds      []lease.Kind // kinds of messages that workers send
+	batch      int          // most steps between two commits
+	tasks      int          // how many of the two tasks have work to do
+	grants     uint32       // for each task
 	crashes    int
 	invalidate bool // the start after a crash has --recovery=invalidate
-	cancels    int  // in sum
+	cancels    int  // of all tasks together
 	adoptions  int
 	stream     bool // grants must be acknowledged within a tick (W5)
-	keyed      bool // the tasks share a concurrency key of limit 1 (T11)
+	keyed      bool // the tasks share a concurrency key with limit 1 (T11)
 
-	rules [3]*lease.Rules // by epoch
+	rules [3]*lease.Rules // one for each epoch
 	nonce uint64
 
 	states  int
@@ -56,7 +56,7 @@ var small = []scope{
 	{name: "key", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, keyed: true, adoptions: 1},
 }
 
-// whole scopes together have what the small ones have, and more of it.
+// whole contains together all that small has, and more.
 var whole = []scope{
 	{name: "together", kinds: []lease.Kind{start, complete, heartbeat}, batch: 1, tasks: 2, grants: 1, crashes: 1, cancels: 1},
 	{name: "again", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1},
@@ -83,7 +83,7 @@ func TestEveryState(t *testing.T) {
 		}
 	})
 	if t.Failed() {
-		return // the search stopped early
+		return // the search stopped at the failure
 	}
 	states, all := 0, reached{}
 	for i := range scopes {

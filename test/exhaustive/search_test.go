@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// search visits every world of a scope, nearest first, so that what it finds broken comes with a shortest story.
+// search visits every world of a scope, those with the fewest moves first, so that a fault is shown with the shortest sequence of moves that leads to
+// it.
 type search struct {
 	scope *scope
 	known map[key]origin
@@ -15,13 +16,13 @@ type search struct {
 	err   error
 }
 
-// found is a world that is not yet visited.
+// found is a world that is not visited yet.
 type found struct {
 	key   key
 	world *world
 }
 
-// origin is how a world was first come to.
+// origin says how a world was first reached.
 type origin struct {
 	from key
 	move string
@@ -71,8 +72,8 @@ func (f *search) visit(from key, w *world) {
 	})
 }
 
-// fail keeps the first fault, with the moves that lead to it. Names of tasks and workers may change between two of them: worlds that differ by
-// these alone are one.
+// fail keeps the first fault, with the moves that lead to it. From one move to the next, the names of tasks and workers may be exchanged, because
+// worlds that differ only in them count as one.
 func (f *search) fail(at key, move string, err error) {
 	if f.err != nil {
 		return

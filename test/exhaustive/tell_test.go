@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// tell lets the world know, and checks that it does not contradict what it was told before (A2, A4, A9, A10).
+// tell updates what is known outside, and checks that the news does not contradict it (A2, A4, A9, A10).
 func (w *world) tell(n news) error {
 	t := &w.told[n.task][n.attempt-1]
 	if n.granted {
 		return w.tellGrant(n)
 	}
 	if t.ticket != n.ticket {
-		return nil // the loss of a lease that a crash kept from being told
+		return nil // the end of a lease whose grant a crash kept from being told
 	}
 	switch {
 	case n.ended:
@@ -64,7 +64,7 @@ func (t *told) tellAlive(n news) error {
 	return nil
 }
 
-// tellEnd allows a later answer only to add that somebody else has the task now, or that the coordinator began a new epoch.
+// tellEnd accepts a different cause only if it adds that the task was granted again, or that a new epoch has begun.
 func (t *told) tellEnd(reason lease.Reason) error {
 	added := reason == lease.Superseded || reason == lease.CoordinatorRecovered
 	switch {

@@ -8,32 +8,32 @@ import (
 
 const (
 	taskCount = 2
-	slots     = 4 // attempts of a task: those of the largest scope, and one to drain it
+	slots     = 4 // attempts of a task: those of the largest scope, and one for drains
 	tick      = lease.Instant(time.Second)
 	ttl       = 2 * tick
 	tenant    = "tenant"
 )
 
-// now never changes: when a tick passes, all that is counted on the serving clock comes nearer by it. So worlds that differ only by their
-// age are one.
+// now never changes. When a tick passes, all times of the serving clock move one tick closer to now instead. So worlds that differ only in their age
+// are one.
 var now = lease.Now{Serving: 1000 * tick, Wall: lease.Wall(1000 * tick)}
 
 // world is the state of everything.
 type world struct {
 	memory, disk database
-	told         [taskCount][slots]told // what is known outside
-	batch        []news                 // told once the batch is durable
+	told         [taskCount][slots]told // what is known outside of the coordinator
+	batch        []news                 // will be told once the batch is durable
 	steps        int                    // in the batch
-	unsaved      lease.Instant          // by how much the stored serving clock is behind
+	unsaved      lease.Instant          // how far the stored serving clock is behind
 	epoch        uint32
 	crashes      int
 	cancels      int
 	adoptions    int
 }
 
-// database is what a coordinator knows; on disk it is what survives.
+// database is what a coordinator knows; what is on disk survives a crash.
 type database struct {
-	tasks  [taskCount]*lease.Task // those that a scope does without are over
+	tasks  [taskCount]*lease.Task // those beyond scope.tasks are completed from the beginning
 	ledger [taskCount][slots]*lease.Committed
 	kept   [taskCount][slots]bool
 }
@@ -52,7 +52,7 @@ func newWorld(s *scope) *world {
 func newTask(s *scope, i int) *lease.Task {
 	spec := &lease.Spec{
 		Queue: "q", HeartbeatTimeout: time.Duration(ttl), CancelGrace: time.Duration(2 * tick), Retention: lease.MaxRetention,
-		Retry: lease.RetryPolicy{ // the least jitter makes a wait of one tick of it
+		Retry: lease.RetryPolicy{ // with its smallest jitter, the backoff takes one tick
 			MaxAttempts: 2, MaxLosses: 2, InitialBackoff: time.Second * 5 / 4, Multiplier: 1, MaxBackoff: time.Second * 5 / 4,
 		},
 	}
@@ -66,14 +66,14 @@ func newTask(s *scope, i int) *lease.Task {
 	return t
 }
 
-// clone copies what a move may write to. Versions of tasks are values.
+// clone copies what a move may change. Versions of tasks never change, so they are shared.
 func (w *world) clone() *world {
 	c := *w
 	c.batch = append([]news(nil), w.batch...)
 	return &c
 }
 
-// The view of the rules.
+// The methods of lease.View.
 
 func (d *database) Task(id lease.TaskID) *lease.Task { return d.tasks[id.Seq-1] }
 

@@ -8,7 +8,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// count counts outcomes in the history of every task.
+// count reads the outcomes in the history of every task.
 func (f *fleet) count() {
 	f.t.Helper()
 	for _, t := range f.work.Read() {
@@ -16,8 +16,8 @@ func (f *fleet) count() {
 	}
 }
 
-// cutOff counts the attempts that were begun and whose leases ended without a report, and fails the test if there are none:
-// then the fault hit nothing.
+// cutOff counts the attempts that were begun but whose leases ended without a report. It fails the test if there are none, because then the kill or
+// pause hit nothing.
 func (f *fleet) cutOff(starts map[attempt]int) (n int) {
 	f.t.Helper()
 	for a := range starts {

@@ -1,4 +1,4 @@
-// Package fleet kills or pauses one of two worker processes that share a queue, and counts, by what the workers print and by
-// what the coordinator keeps of each task, that every task was committed exactly once (A1, A5). That a task is started a
-// second time is allowed, since its first worker was lost; that two of its attempts are committed is not.
+// Package fleet kills or pauses one of two worker processes that share a queue. From what the workers print and what the coordinator stores of each
+// task, it checks that every task was committed exactly once (A1, A5). A task may be started a second time, since its first worker was lost; but only
+// one of its attempts may be committed.
 package fleet

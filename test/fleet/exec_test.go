@@ -15,15 +15,16 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestExecWorkerKilled: 300 tasks, lessor worker run with a shell for each, one of the two killed.
+// TestExecWorkerKilled: of two processes of lessor worker run, which start a shell for each task, one is killed. Every task is committed exactly
+// once, and no attempt is started twice (A1, A2, A5).
 func TestExecWorkerKilled(t *testing.T) {
 	const tasks, mayEnd, slots = 300, 20, 4
 	f := newFleet(t, tasks, shortTTL)
 	log := filepath.Join(t.TempDir(), "starts")
 	bell, leave := newPipe(t, "bell"), newPipe(t, "leave")
-	leave.write(strings.Repeat("\n", mayEnd)) // so many commands of the victim may end
+	leave.write(strings.Repeat("\n", mayEnd)) // this many commands of the victim may end
 	first := f.startExecWorker(victim, slots, log, "echo > "+bell.path+"; read leave < "+leave.path)
-	bell.read(mayEnd + slots) // all that it can begin, however slow the machine is: only then may another one take the rest
+	bell.read(mayEnd + slots) // all that it can begin, however slow the machine is; only then may the other worker take the rest
 	second := f.startExecWorker(survivor, slots, log, "echo > "+bell.path+"; sleep 0.02")
 	bell.read(1)
 	first.Kill()
@@ -35,7 +36,7 @@ func TestExecWorkerKilled(t *testing.T) {
 	t.Logf("the commands wrote %d starts, of which the fault cut %d off", len(starts), f.cutOff(starts))
 }
 
-// startExecWorker starts a worker whose commands log their start and then do the work.
+// startExecWorker starts a worker whose commands write their start to a log and then do work.
 func (f *fleet) startExecWorker(name string, slots int, log, work string) *harness.Process {
 	f.t.Helper()
 	script := `echo "$LESSOR_TASK_ID $LESSOR_ATTEMPT" >> "$0"; ` + work
@@ -45,7 +46,7 @@ func (f *fleet) startExecWorker(name string, slots int, log, work string) *harne
 	})
 }
 
-// pipe is between the test and commands. It has no end: both ends are open here.
+// pipe is a named pipe between the test and commands. Both of its ends are open here, so that reading never ends.
 type pipe struct {
 	t    *testing.T
 	path string
@@ -85,8 +86,8 @@ func (p *pipe) read(n int) {
 	}
 }
 
-// countStarts compares what the commands wrote with what the coordinator keeps: each attempt was begun at most once, and
-// each that was completed was begun.
+// countStarts compares what the commands wrote with what the coordinator stores: each attempt was begun at most once, and each completed one was
+// begun.
 func (f *fleet) countStarts(log string) map[attempt]int {
 	f.t.Helper()
 	data, err := os.ReadFile(log)

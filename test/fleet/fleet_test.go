@@ -19,19 +19,20 @@ const (
 	runID = "fleet"
 )
 
-// The two workers; the first one is killed or paused.
+// The two workers; the victim is killed or paused.
 const (
 	victim   = "victim"
 	survivor = "survivor"
 )
 
-// How long a lease lives without its worker. A long one does not end by itself while its worker is merely slow.
+// Heartbeat timeouts. The long one is for leases that must not expire while their worker is only slow.
 const (
 	shortTTL = 2 * time.Second
 	longTTL  = 6 * time.Second
 )
 
-// TestWorkerKilled: 10,000 tasks, workers made of the SDK, one of them killed.
+// TestWorkerKilled: of two SDK workers with 10,000 tasks, one is killed. Every task is committed exactly once, and the verdicts that the workers
+// printed are those that the coordinator stores (A1, A2, A5, A6).
 func TestWorkerKilled(t *testing.T) {
 	const tasks, killAfter = 10_000, 2_500
 	f := newFleet(t, tasks, shortTTL)
@@ -47,8 +48,8 @@ func TestWorkerKilled(t *testing.T) {
 	f.log(a, b)
 }
 
-// TestWorkerPaused: a worker that stands still comes back when everything that it held was done by the other one. What it
-// still has to say is told that it is SUPERSEDED, and changes nothing: the results are those of the other one (A4, V9).
+// TestWorkerPaused: a worker stands still until the other one has completed all of its tasks, and then goes on. Its late reports are answered
+// SUPERSEDED and change nothing: the outputs are those of the other worker (A4, V9).
 func TestWorkerPaused(t *testing.T) {
 	const tasks, pauseAfter = 2_000, 500
 	f := newFleet(t, tasks, longTTL)
@@ -62,7 +63,7 @@ func TestWorkerPaused(t *testing.T) {
 	f.count()
 	f.sameAsPrinted(a, false)
 	f.sameAsPrinted(b, false)
-	if a.reasons[superseded] != a.told[cancelled] { // none at all, where it noticed by itself that its leases were lost
+	if a.reasons[superseded] != a.told[cancelled] { // both are 0 if the victim noticed by itself that its leases were lost
 		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.told[cancelled], a.reasons)
 	}
 	f.log(a, b)
@@ -87,8 +88,7 @@ func (f *fleet) startWorker(n *tally) *harness.Process {
 	})
 }
 
-// sameAsPrinted compares what a worker printed with what the coordinator keeps. One that was killed may not have lived to
-// print its last verdicts.
+// sameAsPrinted compares what a worker printed with what the coordinator stores. A killed worker may have had no time to print its last verdicts.
 func (f *fleet) sameAsPrinted(n *tally, killed bool) {
 	f.t.Helper()
 	for a, count := range n.starts {
@@ -123,11 +123,11 @@ type fleet struct {
 	tasks int
 	work  *harness.Tasks
 
-	// As counted in the histories of the tasks:
-	completedBy map[attempt]string // worker whose Complete was committed
-	lost        map[attempt]string // worker whose lease ended without a report
-	again       int                // tasks that were granted more than once
-	outputs     map[string]string  // of each task
+	// From the histories of the tasks:
+	completedBy map[attempt]string // the worker whose Complete was committed
+	lost        map[attempt]string // the worker whose lease ended without a report
+	again       int                // how many tasks were granted more than once
+	outputs     map[string]string  // the output of each task
 }
 
 func newFleet(t *testing.T, tasks int, ttl time.Duration) *fleet {
@@ -157,7 +157,7 @@ func isCompletion(e *lessorv1.HistoryEvent) bool {
 	return e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED
 }
 
-// end ends the workers that are left, in order, and restarts the coordinator, so that what is counted is what is durable.
+// end stops the remaining workers in order, and restarts the coordinator, so that what is counted afterwards is durable.
 func (f *fleet) end(workers ...*harness.Process) {
 	f.t.Helper()
 	for _, w := range workers {

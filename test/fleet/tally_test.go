@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// Verdicts and a reason, as the workers print them.
+// Verdicts and a reason, as workers print them.
 var (
 	committed = lessorv1.Verdict_VERDICT_COMMITTED.String()
 	cancelled = lessorv1.Verdict_VERDICT_CANCELLED.String()
@@ -19,7 +19,7 @@ var (
 	superseded = lessorv1.Reason_REASON_SUPERSEDED.String()
 )
 
-// tally counts what one worker process prints.
+// tally records what one worker process prints.
 type tally struct {
 	t    *testing.T
 	name string
@@ -28,12 +28,12 @@ type tally struct {
 	starts   map[attempt]int
 	verdicts map[attempt][]string
 	told     map[string]int // number of verdicts of each kind
-	reasons  map[string]int // and for each reason
-	enough   chan struct{}  // closed at the start with the number want
+	reasons  map[string]int // number of verdicts with each reason
+	enough   chan struct{}  // closed at start number want
 	want     int            // 0: none
 }
 
-// attempt names an attempt.
+// attempt identifies an attempt.
 type attempt struct {
 	task   string
 	number uint32
@@ -46,7 +46,7 @@ func newTally(t *testing.T, name string, want int) *tally {
 	}
 }
 
-// lines takes the worker's output.
+// lines returns a writer for the worker's output.
 func (n *tally) lines() *harness.LineWriter {
 	return harness.Lines(func(line string) {
 		var what, verdict, reason string

@@ -20,23 +20,22 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// The test binary is also a worker: ten thousand tasks are too many to start a program for each. These variables make it one.
+// With these variables the test binary runs as a worker. It handles tasks itself: ten thousand are too many to start a program for each.
 const (
 	workerName  = "LESSOR_FLEET_WORKER"
 	workerAddr  = "LESSOR_FLEET_ADDR"
-	workerHangs = "LESSOR_FLEET_HANGS" // number of the start from which the handler does not come back
+	workerHangs = "LESSOR_FLEET_HANGS" // the number of the start whose handler does not return
 )
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(workerName); name != "" {
-		hangs, _ := strconv.ParseInt(os.Getenv(workerHangs), 10, 64) // 0: never
+		hangs, _ := strconv.ParseInt(os.Getenv(workerHangs), 10, 64) // if it is missing, 0: none
 		os.Exit(work(name, os.Getenv(workerAddr), hangs))
 	}
 	harness.Main(m)
 }
 
-// work is the worker process. It prints each start and each verdict, with one write, so that a line that can be read was
-// written whole.
+// work is the worker process. It prints each start and each verdict with one write, so that a line is complete or missing.
 func work(name, addr string, hangs int64) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -62,8 +61,8 @@ func work(name, addr string, hangs int64) int {
 	return 0
 }
 
-// handler takes a moment for each task. It does not come back from the start with the number hangs while that has a lease, so
-// that something is under way for certain when that start is seen and the process is killed or paused. Its output is who it is.
+// handler takes a moment for each task. The handler of start number hangs does not return as long as it has its lease, so that an attempt is
+// certainly under way when that start is seen and the process is killed or paused. Its output is the worker's name.
 func handler(name string, hangs int64) worker.Handler {
 	var starts atomic.Int64
 	return func(ctx context.Context, t *worker.Task) ([]byte, error) {

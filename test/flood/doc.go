@@ -1,2 +1,2 @@
-// Package flood holds what one tenant's flood does to another: nothing that turns and quotas do not allow.
+// Package flood checks that one tenant's flood of calls does no more to another tenant than turns and quotas allow.
 package flood

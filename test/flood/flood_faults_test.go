@@ -27,12 +27,12 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 const (
-	callers = 32  // of the loud tenant, each at once again
-	submits = 200 // of the quiet one, one after the other
+	callers = 32  // of the loud tenant; each repeats its call at once
+	submits = 200 // of the quiet tenant, one after the other
 )
 
-// X5: while one tenant floods the coordinator another's calls are all answered, none of them refused; how fast is printed for each of: alone, beside
-// a flood, and beside one that a quota bounds.
+// X5: while one tenant floods the coordinator with calls, all calls of another tenant succeed. Their latency is only printed, in three phases: alone,
+// beside a flood, and beside a flood that a quota limits. Calls of the flood are refused only in the last one.
 func TestFloodOfAnotherTenant(t *testing.T) {
 	t.Attr("rules", "X5")
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ func issue(t *testing.T, dir string, tokens map[string]string, tenants ...string
 	}
 }
 
-// serve starts a coordinator that asks for credentials.
+// serve starts a coordinator with these arguments, and connects to it.
 func serve(t *testing.T, c *harness.Coordinator, args []string) (*grpc.ClientConn, *harness.Process) {
 	t.Helper()
 	said := make(chan string, 1)
@@ -111,7 +111,7 @@ func submit(ctx context.Context, conn *grpc.ClientConn) error {
 	return err
 }
 
-// flood submits from so many callers until it is stopped, and tells what became of it.
+// flood submits from so many callers until stop is called, which returns how many calls were accepted and refused.
 func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop func() (taken, refused int64)) {
 	ctx, cancel := context.WithCancel(bearing(t.Context(), token))
 	var taken, refused atomic.Int64
@@ -139,7 +139,7 @@ func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop
 	}
 }
 
-// measure is how long each submit took, shortest first.
+// measure submits tasks, and returns how long each call took, shortest first.
 func measure(t *testing.T, conn *grpc.ClientConn, token string) []time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(bearing(t.Context(), token), 4*harness.Patience)

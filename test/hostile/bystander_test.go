@@ -19,14 +19,14 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// bystander is the honest client: it submits, works and looks, and has a worker that holds one lease from the first attack to the last.
+// bystander is the honest client: it submits, works and reads, and has a worker that holds one lease from the first attack to the last.
 type bystander struct {
 	conn    *grpc.ClientConn
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 	did     int
 
-	held   string // task of the worker
+	held   string // the task that its worker holds
 	finish context.CancelFunc
 }
 
@@ -46,7 +46,7 @@ func newBystander(t *testing.T, h *house) *bystander {
 	return b
 }
 
-// hold begins a task that lasts.
+// hold submits a task, and starts the worker whose handler keeps it until end.
 func (b *bystander) hold(t *testing.T) {
 	t.Helper()
 	begun := make(chan struct{})
@@ -87,7 +87,7 @@ func (b *bystander) hold(t *testing.T) {
 	}
 }
 
-// end wants the held task to be completed by the one attempt that began it.
+// end checks that the held task is completed by the attempt that began it.
 func (b *bystander) end(t *testing.T) {
 	t.Helper()
 	b.finish()
@@ -112,7 +112,7 @@ func (b *bystander) end(t *testing.T) {
 	}
 }
 
-// work does rounds of submit, lease, complete and get, compares each answer with what it must be, and returns how long each call took, shortest first.
+// work does rounds of submit, lease, complete and get, checks each answer, and returns how long each call took, shortest first.
 func (b *bystander) work(t *testing.T, rounds int) (took []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)

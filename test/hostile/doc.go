@@ -1,3 +1,3 @@
-// Package hostile holds what clients that mean harm do to others: nothing. It says over raw connections what no library says, on both ports, while
-// an honest client works and a worker keeps its lease; then it counts what the coordinator still has of them.
+// Package hostile checks that malicious clients do not harm others. It sends over raw connections what no library sends, to both ports, while an
+// honest client works and a worker keeps its lease. Then it checks that nothing of the attacks is left in the coordinator.
 package hostile

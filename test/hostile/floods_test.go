@@ -14,9 +14,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-const burst = 200 // frames that are said at once
+const burst = 200 // frames that are sent at once
 
-// floods are abuses of HTTP/2 on the gRPC port. Each is what its name says; what comes of it is in what the test prints.
+// floods are abuses of HTTP/2 on the gRPC port, described by their names. The test prints how each was answered.
 var floods = []attack{
 	{"rapid reset", 4, 5_000, func(a *assault) {
 		a.each(func(w *wire) int {
@@ -83,7 +83,7 @@ var floods = []attack{
 	{"header bomb", 2, 30, func(a *assault) {
 		a.each(func(w *wire) int {
 			big := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("x", 3000)}
-			many := make([]hpack.HeaderField, 4000) // one byte each, from the table
+			many := make([]hpack.HeaderField, 4000) // after the first, each is a single byte that refers to the table of headers
 			for i := range many {
 				many[i] = big
 			}
@@ -192,10 +192,10 @@ var floods = []attack{
 		a.cutOff(func(w *wire) {
 			turn++
 			switch turn % 5 {
-			case 0: // even: the server's
+			case 0: // even: reserved for the server
 				w.next = 2
 				w.open(statusCall, "")
-			case 1: // backwards
+			case 1: // descending
 				w.next = 101
 				w.open(statusCall, "")
 				w.next = 99
@@ -204,10 +204,10 @@ var floods = []attack{
 				w.open(statusCall, "")
 				w.next -= 2
 				w.open(statusCall, "")
-			case 3: // none
+			case 3: // zero
 				w.next = 0
 				w.open(statusCall, "")
-			case 4: // DATA and SETTINGS where they cannot be
+			case 4: // DATA and SETTINGS on a stream where they are not allowed
 				_ = w.WriteData(0, false, []byte("x"))
 				_ = w.WriteRawFrame(http2.FrameSettings, 0, 1, nil)
 			}
@@ -226,7 +226,7 @@ var floods = []attack{
 				stream = 1
 			}
 			_ = w.WriteRawFrame(kind, 0, stream, []byte("xyz"))
-			_ = w.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 1<<20)) // longer than any may be
+			_ = w.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 1<<20)) // longer than any frame may be
 			_ = w.flush()
 			<-w.ended
 		})
@@ -237,9 +237,9 @@ var floods = []attack{
 	{"bodies of single bytes", 2, 10_000, singleBytes},
 }
 
-// literal is a header as it is encoded without a table, with a value of n bytes.
+// literal returns a header with a value of n bytes, encoded without the table of headers.
 func literal(name string, n int) []byte {
-	b := append([]byte{0x10, byte(len(name))}, name...) // never indexed
+	b := append([]byte{0x10, byte(len(name))}, name...) // never to be put into the table
 	b = append(b, 0x7f)
 	left := n - 127
 	for ; left >= 128; left >>= 7 {
@@ -248,7 +248,7 @@ func literal(name string, n int) []byte {
 	return append(append(b, byte(left)), strings.Repeat("v", n)...)
 }
 
-// continuations begins a block of headers and goes on with it.
+// continuations begins a block of headers, or goes on with it.
 func continuations(w *wire, part []byte) {
 	if w.next == 1 {
 		w.next += 2
@@ -259,7 +259,7 @@ func continuations(w *wire, part []byte) {
 	}
 }
 
-// unreadSettings asks for acknowledgements and reads none, as long as the coordinator reads on.
+// unreadSettings requests acknowledgements and does not read them, until the coordinator ends the connection.
 func unreadSettings(a *assault) {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {
@@ -276,9 +276,9 @@ func unreadSettings(a *assault) {
 	}
 }
 
-const streamsAtOnce = 1000 // of a connection; just within the limit
+const streamsAtOnce = 1000 // of one connection; just within the limit
 
-// hold begins calls on a connection and keeps them until the attack is over.
+// hold begins calls on a connection, and keeps them open until the attack is over.
 func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting) {
 	w := a.connect(settings...)
 	if w == nil {
@@ -299,7 +299,7 @@ func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting
 	<-a.ctx.Done()
 }
 
-// zeroWindows asks for much and never lets it be sent.
+// zeroWindows requests large answers, and never opens the window for them.
 func zeroWindows(a *assault) {
 	m, err := lessorv1.NewTaskServiceClient(a.dialAs(a.h.tokens[evil])).SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "big", Payload: make([]byte, 100<<10)}})
 	if err != nil {
@@ -312,7 +312,7 @@ func zeroWindows(a *assault) {
 	a.hold(streamsAtOnce, func(w *wire) { w.ask(getCall, a.h.tokens[evil], ask) }, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 }
 
-// unfinished begins messages that it does not end.
+// unfinished begins messages and does not end them.
 func unfinished(token func(a *assault) string) func(*assault) {
 	return func(a *assault) {
 		a.hold(200, func(w *wire) {
@@ -327,7 +327,7 @@ func unfinished(token func(a *assault) string) func(*assault) {
 	}
 }
 
-// singleBytes sends long messages byte by byte.
+// singleBytes sends long messages in frames of one byte.
 func singleBytes(a *assault) {
 	const bytes = 100_000
 	for !a.over() {

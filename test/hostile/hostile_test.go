@@ -13,15 +13,15 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Bounds on what the coordinator may hold of an attack. They are generous: what they are to find takes all there is.
+// Bounds on what the coordinator may use for an attack. They are generous, because a real fault takes all that there is.
 const (
-	mostHeap       = 192 << 20 // bytes in use while the attack lasts, beyond those before
-	mostGoroutines = 10        // left of it when it is over
-	rounds         = 5         // of the honest client beside each attack, of four calls each
+	mostHeap       = 192 << 20 // bytes in use during the attack, beyond those before it
+	mostGoroutines = 10        // more than before the attack, after it
+	rounds         = 5         // of the honest client during each attack, with four calls each
 )
 
-// X5: whatever is said to the coordinator, by however many, an honest client's calls are answered as they should be and its worker keeps its lease; memory
-// stays bounded, and nothing of the attack is left when it is over. How fast the honest client was is printed.
+// X5: during every kind of attack, an honest client's calls are answered correctly and its worker keeps its lease. Memory stays bounded, and nothing
+// of the attack is left afterwards. The latency of the honest client is only printed.
 func TestHostileClients(t *testing.T) {
 	t.Attr("rules", "X5")
 	h := newHouse(t)
@@ -40,14 +40,14 @@ func TestHostileClients(t *testing.T) {
 // attack is a kind of abuse.
 type attack struct {
 	name    string
-	callers int // at once
-	least   int // how much of it must have landed, in whatever say counts
+	callers int // how many goroutines run say
+	least   int // how many hits the attack must land; each say counts in its own unit
 	say     func(a *assault)
 }
 
 var attacks = append(append(floods, words...), web...)
 
-// suffer lets an attack go on until it has landed and the honest client has done its rounds.
+// suffer runs an attack until it has landed enough and the honest client has done its rounds.
 func (h *house) suffer(t *testing.T, b *bystander, k attack) {
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()

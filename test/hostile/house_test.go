@@ -19,15 +19,15 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// house is the coordinator that is attacked, and what can be seen of it from outside.
+// house is the coordinator under attack, and what can be measured from outside.
 type house struct {
 	*harness.Coordinator
 	process    *harness.Process
 	grpc, http string
-	tokens     map[string]string // by tenant; their bearers may do everything in it
+	tokens     map[string]string // an operator's token for each tenant
 }
 
-// Tenants. The one does nothing but work, the other has a good credential too.
+// Tenants. honest only works; evil attacks, and has a valid token too.
 const (
 	honest = "honest"
 	evil   = "evil"
@@ -60,7 +60,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// lives ends the test where the coordinator has ended.
+// lives fails the test if the coordinator has ended.
 func (h *house) lives(t *testing.T) {
 	t.Helper()
 	select {
@@ -70,7 +70,7 @@ func (h *house) lives(t *testing.T) {
 	}
 }
 
-// metric reads a number that the coordinator tells of itself.
+// metric reads one of the coordinator's metrics.
 func (h *house) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+h.http+"/metrics", nil)
@@ -78,7 +78,7 @@ func (h *house) metric(t *testing.T, name string) float64 {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+h.tokens[honest])
-	req.Close = true // a kept connection would count
+	req.Close = true // a kept connection would be counted
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatalf("the metrics: %v", err)
@@ -101,7 +101,7 @@ func (h *house) metric(t *testing.T, name string) float64 {
 func (h *house) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }
 func (h *house) heap(t *testing.T) int       { return int(h.metric(t, "go_memstats_heap_inuse_bytes")) }
 
-// settle waits until no more is left of an attack than there was before it.
+// settle waits until the coordinator has no more goroutines than before the attack, give or take a few.
 func (h *house) settle(t *testing.T, what string, before int) {
 	t.Helper()
 	deadline := time.Now().Add(harness.Patience)
@@ -116,7 +116,7 @@ func (h *house) settle(t *testing.T, what string, before int) {
 	}
 }
 
-// forgetPeak makes peak begin anew.
+// forgetPeak resets what peak returns.
 func (h *house) forgetPeak(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", h.process.Pid()), []byte("5"), 0); err != nil {
@@ -124,7 +124,7 @@ func (h *house) forgetPeak(t *testing.T) {
 	}
 }
 
-// peak is the most memory that the process has had, in bytes.
+// peak returns the largest memory use of the process, in bytes.
 func (h *house) peak(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.process.Pid()))

@@ -16,19 +16,19 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// slowly is a way to keep a connection busy with nothing.
+// slowly is a way to keep a connection busy without doing anything.
 type slowly struct {
 	name string
 	web  bool          // on the HTTP port
-	say  func() string // at once; then, if drip is set, one byte of it in each second
+	say  func() string // returns what is sent at once; after that, if drip is set, one byte of it each second
 	drip byte
-	deaf bool // reads nothing of what is answered
+	deaf bool // reads no answer
 }
 
-// ofEach are the connections of each kind.
+// ofEach is the number of connections of each kind.
 const ofEach = 20
 
-const opened = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // the preface and empty settings
+const opened = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // the client's preface and empty settings
 
 var slow = []slowly{
 	{name: "silence", say: func() string { return "" }},
@@ -56,7 +56,7 @@ var slow = []slowly{
 	{name: "TLS to plain text", web: true, say: func() string { return "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" }},
 }
 
-// slowClients are those of all kinds.
+// slowClients are the connections of all kinds.
 type slowClients struct {
 	stop context.CancelFunc
 	busy sync.WaitGroup
@@ -65,7 +65,7 @@ type slowClients struct {
 	want map[string]int
 }
 
-// beginSlow opens all of them. They go on while other attacks come and go.
+// beginSlow opens all of them. They stay open during the other attacks.
 func (h *house) beginSlow(t *testing.T) *slowClients {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func (c *slowClients) ended(name string, after time.Duration) {
 	c.was[name] = append(c.was[name], after)
 }
 
-// end wants the coordinator to have ended every one of them by itself.
+// end checks that the coordinator has ended each of the connections.
 func (c *slowClients) end(t *testing.T) {
 	t.Helper()
 	patience := time.AfterFunc(harness.Patience, c.stop)

@@ -30,7 +30,7 @@ var web = []attack{
 	{"malformed JSON", 2, 22, malformedJSON},
 }
 
-// pipelining asks for much at once, in one piece, and reads every answer.
+// pipelining sends many requests in one piece, and checks every answer.
 func pipelining(a *assault) {
 	const n = 500
 	for !a.over() {
@@ -60,10 +60,12 @@ func pipelining(a *assault) {
 	}
 }
 
-// hidden is a request within what comes before it. Whoever reads that in one way only does not see it.
+// hidden is a request that is placed within or behind the beginning of another one. A server that misreads the length of the first request would
+// answer it.
 const hidden = "GET /healthz HTTP/1.1\r\nHost: lessor\r\n\r\n"
 
-// ambiguous are beginnings of requests that two readers could understand differently; the coordinator must not go on behind any of them.
+// ambiguous returns beginnings of requests whose end two servers could see at different places. The coordinator must refuse each, and read nothing
+// behind it.
 func ambiguous() []string {
 	headers := func(lines ...string) string {
 		return "POST /v1/tasks HTTP/1.1\r\nHost: lessor\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
@@ -86,7 +88,7 @@ func ambiguous() []string {
 	}
 }
 
-// twoReadings wants one answer at most to each, and never one to what is hidden behind it.
+// twoReadings checks that each of them gets exactly one answer, and that the hidden request gets none.
 func twoReadings(a *assault) {
 	forms := ambiguous()
 	for i := 0; !a.over(); i++ {
@@ -110,7 +112,7 @@ func twoReadings(a *assault) {
 	}
 }
 
-// pour begins a request and goes on with it until the coordinator has answered and ended the connection.
+// pour sends a request without an end until the coordinator answers and ends the connection.
 func (a *assault) pour(first, more, want string) {
 	for !a.over() {
 		conn := a.dial(a.h.http)
@@ -131,7 +133,7 @@ func (a *assault) pour(first, more, want string) {
 			return
 		}
 		line, _, _ := strings.Cut(string(answer), "\r\n")
-		a.tell(line) // empty where the end of the connection has overtaken it
+		a.tell(line) // empty if the connection was reset before the answer was read
 		if line != "" && !strings.HasPrefix(line, "HTTP/1.1 "+want) {
 			a.t.Errorf("answered by %q, want %s", line, want)
 		}
@@ -139,7 +141,7 @@ func (a *assault) pour(first, more, want string) {
 	}
 }
 
-// malformedJSON wants each body to be refused as the caller's mistake.
+// malformedJSON checks that each body is refused with 400.
 func malformedJSON(a *assault) {
 	bodies := []string{
 		strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000), strings.Repeat("[", 1_000_000), "{\"queue\": \"\xff\xfe\"}",

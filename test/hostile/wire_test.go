@@ -27,17 +27,17 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// assault is one run of an attack, of any number of callers.
+// assault is one run of an attack, by any number of goroutines.
 type assault struct {
 	ctx    context.Context //nolint:containedctx // the attack ends with it
 	t      *testing.T
 	h      *house
 	least  int64
 	hits   atomic.Int64
-	landed chan struct{} // closed when enough of it has
+	landed chan struct{} // closed when hits has reached least
 
 	mu   sync.Mutex
-	told map[string]int // what the coordinator has answered, by its kind
+	told map[string]int // how often the coordinator gave each kind of answer
 }
 
 func newAssault(ctx context.Context, t *testing.T, h *house, least int) *assault {
@@ -53,7 +53,7 @@ func (a *assault) hit(n int) {
 
 func (a *assault) over() bool { return a.ctx.Err() != nil }
 
-// tell counts an answer.
+// tell counts an answer of the coordinator.
 func (a *assault) tell(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,10 +66,10 @@ func (a *assault) answers() map[string]int {
 	return a.told
 }
 
-// from is where attackers come from: honest clients have another address.
+// from is the address of the attackers; honest clients have another one.
 var from = net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: harness.Patience}
 
-// dial connects to one of the ports; nil when the attack is over. The connection ends with the attack.
+// dial connects to one of the ports; it returns nil when the attack is over. The connection ends with the attack.
 func (a *assault) dial(addr string) net.Conn {
 	conn, err := from.DialContext(a.ctx, "tcp", addr)
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *assault) dial(addr string) net.Conn {
 	return conn
 }
 
-// dialAs connects from where the attackers are; an empty token is none. The connection ends with the attack.
+// dialAs connects from the attackers' address, with a token unless it is empty. The connection ends with the attack.
 func (a *assault) dialAs(token string) *grpc.ClientConn {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -95,13 +95,13 @@ func (a *assault) dialAs(token string) *grpc.ClientConn {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+a.h.grpc, opts...)
 	if err != nil {
-		panic(err) // there is nothing in it that could be wrong
+		panic(err) // the options are constant, so there is no error
 	}
 	context.AfterFunc(a.ctx, func() { _ = conn.Close() })
 	return conn
 }
 
-// wire is a connection to the gRPC port on which one goroutine says whatever it likes.
+// wire is a connection to the gRPC port on which one goroutine may write any frames.
 type wire struct {
 	*http2.Framer
 	a     *assault
@@ -109,15 +109,15 @@ type wire struct {
 	out   *bufio.Writer
 	block bytes.Buffer
 	enc   *hpack.Encoder
-	next  uint32 // stream
-	asks  int    // settings that were sent
+	next  uint32 // id of the next stream
+	asks  int    // SETTINGS that were sent and not yet acknowledged
 
-	acks  chan struct{} // one for each SETTINGS that the coordinator has acknowledged
+	acks  chan struct{} // one value for each acknowledgement of SETTINGS
 	ended chan struct{} // closed when the coordinator has ended the connection
-	why   string        // it has; valid then
+	why   string        // how it ended; valid after that
 }
 
-// connect opens a connection and says the preface and these settings; nil when the attack is over.
+// connect opens a connection, and sends the preface and these settings. It returns nil when the attack is over.
 func (a *assault) connect(settings ...http2.Setting) *wire {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {
@@ -137,7 +137,7 @@ func (a *assault) connect(settings ...http2.Setting) *wire {
 	return w
 }
 
-// read counts what comes back.
+// read reads the coordinator's frames, and counts its answers.
 func (w *wire) read() {
 	defer close(w.ended)
 	w.why = "closed"
@@ -171,13 +171,14 @@ func (w *wire) read() {
 
 func firstWords(b []byte) []byte { return b[:min(len(b), 32)] }
 
-// flush sends what was written; false when the connection is over.
+// flush sends what was written; false if the connection is over.
 func (w *wire) flush() bool {
 	_ = w.conn.SetWriteDeadline(time.Now().Add(harness.Patience))
 	return w.out.Flush() == nil
 }
 
-// taken waits until the coordinator has read all that was said so far, and has told so; false when it has ended the connection instead.
+// taken waits until the coordinator has read all that was sent so far, by way of an acknowledged SETTINGS. It returns false if the coordinator has
+// ended the connection instead.
 func (w *wire) taken() bool {
 	_ = w.WriteSettings()
 	w.asks++
@@ -195,7 +196,7 @@ func (w *wire) taken() bool {
 	return true
 }
 
-// calls that attackers make.
+// Calls that attackers make.
 const (
 	statusCall  = lessorv1.AdminService_GetStatus_FullMethodName
 	getCall     = lessorv1.TaskService_GetTask_FullMethodName
@@ -203,7 +204,7 @@ const (
 	sessionCall = lessorv1.WorkerService_Session_FullMethodName
 )
 
-// headers is the block of a call, with a good credential where token is not empty.
+// headers encodes the headers of a call, with a token unless it is empty.
 func (w *wire) headers(call, token string, more ...hpack.HeaderField) []byte {
 	w.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
@@ -222,7 +223,7 @@ func (w *wire) headers(call, token string, more ...hpack.HeaderField) []byte {
 	return w.block.Bytes()
 }
 
-// open begins a call and returns its stream.
+// open begins a call and returns the id of its stream.
 func (w *wire) open(call, token string, more ...hpack.HeaderField) uint32 {
 	id := w.next
 	w.next += 2
@@ -230,19 +231,19 @@ func (w *wire) open(call, token string, more ...hpack.HeaderField) uint32 {
 	return id
 }
 
-// ask makes a whole call with a message of these bytes.
+// ask makes a whole call with this message.
 func (w *wire) ask(call, token string, message []byte) {
 	id := w.open(call, token)
 	_ = w.WriteData(id, true, prefixed(message))
 }
 
-// prefixed is a message as gRPC has it in a body.
+// prefixed returns a message with gRPC's prefix of five bytes.
 func prefixed(message []byte) []byte {
 	return append([]byte{0, byte(len(message) >> 24), byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
-// each says something over and over, on one connection after the other: say says a burst, and returns how many things it were. They have landed
-// when the coordinator has told that it read them, or has ended the connection.
+// each repeats say on one connection after the other. say sends a burst, and returns what it counts as. The burst has landed when the coordinator has
+// read it, or has ended the connection.
 func (a *assault) each(say func(w *wire) int, settings ...http2.Setting) {
 	for !a.over() {
 		w := a.connect(settings...)
@@ -266,7 +267,7 @@ func (a *assault) each(say func(w *wire) int, settings ...http2.Setting) {
 	}
 }
 
-// cutOff says something over and over until the coordinator ends the connection, each end of which has landed.
+// cutOff repeats say until the coordinator ends the connection. Each such end counts as one hit.
 func (a *assault) cutOff(say func(w *wire), settings ...http2.Setting) {
 	for !a.over() {
 		w := a.connect(settings...)

@@ -22,7 +22,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// words are messages, and credentials, that are none.
+// words are attacks by malformed messages and credentials.
 var words = []attack{
 	{"junk tokens", 16, 1_100, junkTokens},
 	{"malformed messages", 4, 300, malformedMessages},
@@ -64,7 +64,7 @@ type body struct {
 	more []hpack.HeaderField
 }
 
-// prefixes are bodies whose first bytes do not fit the rest.
+// prefixes returns bodies whose prefix does not fit the rest, and some with bad headers.
 func prefixes() []body {
 	return []body{
 		{data: nil},
@@ -76,7 +76,7 @@ func prefixes() []body {
 		{data: []byte{1, 0, 0, 0, 0}},
 		{data: []byte{2, 0, 0, 0, 0}},
 		{data: []byte{0xff, 0, 0, 0, 1, 1}},
-		{data: append(prefixed(nil), prefixed(nil)...)}, // a unary call has one message
+		{data: append(prefixed(nil), prefixed(nil)...)}, // a unary call has only one message
 		{data: []byte{1, 0, 0, 0, 1, 1}, more: []hpack.HeaderField{{Name: "grpc-encoding", Value: "nonsense"}}},
 		{data: prefixed(nil), more: []hpack.HeaderField{{Name: "grpc-timeout", Value: "99999999999S"}}},
 		{data: prefixed(nil), more: []hpack.HeaderField{{Name: "grpc-timeout", Value: "-1S"}}},
@@ -108,7 +108,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// unary are all our calls with one message each way, but for those that would change what the test needs.
+// unary lists all unary calls of our services.
 func unary(t *testing.T) (all []string) {
 	t.Helper()
 	for _, desc := range []grpc.ServiceDesc{
@@ -121,9 +121,9 @@ func unary(t *testing.T) (all []string) {
 	return all
 }
 
-// malformed are messages that cannot be read.
+// malformed returns messages that cannot be decoded.
 func malformed() [][]byte {
-	deep := bytes.Repeat([]byte{0x0a, 0xff, 0xff, 0x03}, 5_000) // each says that it is longer than the rest
+	deep := bytes.Repeat([]byte{0x0a, 0xff, 0xff, 0x03}, 5_000) // each claims to be longer than the rest
 	groups := append(bytes.Repeat(protowire.AppendTag(nil, 2000, protowire.StartGroupType), 20_000),
 		bytes.Repeat(protowire.AppendTag(nil, 2000, protowire.EndGroupType), 20_000)...)
 	return [][]byte{
@@ -140,7 +140,8 @@ func malformed() [][]byte {
 	}
 }
 
-// malformedMessages says them to every call, and noise, and wants each to be refused as the caller's mistake.
+// malformedMessages sends malformed messages and random bytes to every unary call. None of them may be answered as a fault of the server or of the
+// credential.
 func malformedMessages(a *assault) {
 	conn := a.dialAs(a.h.tokens[evil])
 	calls := unary(a.t)
@@ -163,7 +164,7 @@ func malformedMessages(a *assault) {
 	}
 }
 
-// junkTokens shows credentials that are none.
+// junkTokens sends credentials that are not valid. The refusals are UNAUTHENTICATED, or RESOURCE_EXHAUSTED when there were too many.
 func junkTokens(a *assault) {
 	conn := a.dialAs("")
 	good := a.h.tokens[honest]
@@ -188,7 +189,7 @@ func junkTokens(a *assault) {
 	}
 }
 
-// connectionFlood opens connections and keeps them; those that are closed at once have landed.
+// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at once.
 func connectionFlood(a *assault) {
 	for !a.over() {
 		conn := a.dial(a.h.grpc)

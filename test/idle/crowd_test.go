@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// crowd is the process of the workers.
+// crowd is the process with the workers.
 type crowd struct {
 	t    *testing.T
 	in   io.Writer
@@ -44,7 +44,7 @@ func (c *crowd) open(addr string, n int) time.Duration {
 
 func (c *crowd) beat(n int) time.Duration { return c.do(fmt.Sprintf("beat %d\n", n)) }
 
-// do gives a command and returns how long it took.
+// do sends a command, and returns how long the crowd took for it.
 func (c *crowd) do(command string) time.Duration {
 	c.t.Helper()
 	_, _ = io.WriteString(c.in, command) // a crowd that is gone shows below

@@ -17,15 +17,16 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// most is how much memory of the coordinator a session may cost, where there are 2,000 or more.
+// most is the memory of the coordinator, in bytes, that a session may cost. It holds for 2,000 sessions or more.
 const most = 48 << 10
 
-// TestIdleSessions: thousands of workers without work cost little, and are soon back after the coordinator was killed (W8, W9).
+// TestIdleSessions: the memory of an idle session is bounded (W11), and after a kill of the coordinator all sessions come back (W8, W9). The processor
+// time of heartbeats and the time until all are back are only printed.
 func TestIdleSessions(t *testing.T) {
 	needFiles(t, *number+100)
 	c := harness.NewCoordinator(t, t.TempDir())
 	c.Path = harness.Plain(t, "cmd/lessor")
-	serve := []string{"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h"} // none but those that are counted
+	serve := []string{"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h"} // only the heartbeats that are counted
 	c.Start(serve...)
 	workers := newCrowd(t)
 

@@ -16,21 +16,21 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// memory of a coordinator, in bytes. Heap is what lives on it after a collection, stacks the spans in use: this is what the sessions hold, and
-// what is judged. Anonymous is what the kernel has given (Pss_Anon); in it is also what the opening needed and the runtime has not yet given
-// back, which depends on how many open at once.
+// memory of a coordinator, in bytes. heap and stacks are what the sessions hold, and what the test judges: live objects after a garbage collection,
+// and stack spans in use. anonymous is what the kernel has given (Pss_Anon). It includes what the opening of the sessions needed and the runtime has
+// not given back yet, which depends on how many open at the same time.
 type memory struct{ heap, stacks, anonymous int }
 
-// less is by how much there is less in before, for each of n.
+// less returns the difference to before, divided by n.
 func (m memory) less(before memory, n int) memory {
 	return memory{(m.heap - before.heap) / n, (m.stacks - before.stacks) / n, (m.anonymous - before.anonymous) / n}
 }
 
-// collections of garbage come before each measurement: stacks that were large once are halved by each, as they are in a coordinator that
-// has been idle for some minutes.
+// collections is the number of garbage collections before each measurement. Each one halves stacks that are larger than needed, so after five of them
+// they are as in a coordinator that has been idle for some minutes.
 const collections = 5
 
-// memoryOf measures what is left after some collections of garbage.
+// memoryOf measures what is in use after these collections.
 func memoryOf(t *testing.T, c *harness.Coordinator) (m memory) {
 	t.Helper()
 	for range collections {
@@ -61,7 +61,7 @@ func get(t *testing.T, c *harness.Coordinator, path string) []byte {
 	return body
 }
 
-// value reads a number from the line that has a form.
+// value reads a number from the line that matches form.
 func value(t *testing.T, text []byte, form string) (v float64) {
 	t.Helper()
 	for line := range bytes.Lines(text) {
@@ -73,17 +73,17 @@ func value(t *testing.T, text []byte, form string) (v float64) {
 	return 0
 }
 
-// tick is the unit of processor times in /proc, on every machine that Go runs on.
+// tick is the unit of processor times in /proc on Linux.
 const tick = 10 * time.Millisecond
 
-// processorTime is what a process has used, in user and kernel.
+// processorTime returns the processor time that a process has used, in user and kernel mode.
 func processorTime(t *testing.T, p *harness.Process) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const user, kernel = 11, 12 // behind the name, which may have spaces
+	const user, kernel = 11, 12 // positions behind the name, which may contain spaces
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	var ticks [2]time.Duration
 	if _, err := fmt.Sscan(fields[user]+" "+fields[kernel], &ticks[0], &ticks[1]); err != nil {
@@ -92,7 +92,8 @@ func processorTime(t *testing.T, p *harness.Process) time.Duration {
 	return (ticks[0] + ticks[1]) * tick
 }
 
-// needFiles makes room for open files. Each Go program takes what the hard limit allows; only root may raise that.
+// needFiles makes sure that n files may be open. Go programs raise their soft limit to the hard limit by themselves; only root may raise the hard
+// limit.
 func needFiles(t *testing.T, n int) {
 	t.Helper()
 	var limit syscall.Rlimit

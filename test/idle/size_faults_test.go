@@ -2,5 +2,5 @@
 
 package idle
 
-// sessions is how many there are by default.
+// sessions is the default number of sessions.
 const sessions = 2_000

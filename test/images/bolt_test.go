@@ -24,7 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// modeEnv makes this binary another program: one that checks files as bbolt does, or one that commits to a store.
+// With the variable modeEnv the test binary runs as another program: one that checks files as the command bbolt check does, or one that commits to a
+// store.
 const modeEnv = "LESSOR_TEST_IMAGES"
 
 func TestMain(m *testing.M) {
@@ -42,7 +43,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// checkFiles answers each name of a file with what bbolt's own check says of it. It may not come to an answer: a page can make bbolt panic in a goroutine of its own.
+// checkFiles reads names of files, and prints for each what bbolt's own check says. It may not get that far: a damaged page can make bbolt panic in a
+// goroutine of its own.
 func checkFiles() {
 	for names := bufio.NewScanner(os.Stdin); names.Scan(); {
 		if err := boltSound(names.Text()); err != nil {
@@ -53,7 +55,7 @@ func checkFiles() {
 	}
 }
 
-// boltSound is the command bbolt check.
+// boltSound does what the command bbolt check does.
 func boltSound(name string) error {
 	db, err := bbolt.Open(name, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
 	if err != nil {
@@ -71,7 +73,7 @@ func boltSound(name string) error {
 	})
 }
 
-// boltCheck asks a process for bbolt's opinion, and starts another one when that is the end of it.
+// boltCheck asks another process for the result of bbolt's check, and starts a new one if that process dies of it.
 type boltCheck struct {
 	t   *testing.T
 	in  io.WriteCloser
@@ -109,7 +111,7 @@ func (c *boltCheck) says(name string) string {
 	if c.in == nil {
 		c.start()
 	}
-	const patience = 500 * time.Millisecond // it is a matter of one, and what it says is only counted
+	const patience = 500 * time.Millisecond // a check takes about 1 ms, and its result is only counted
 	_ = c.out.SetReadDeadline(time.Now().Add(patience))
 	_, _ = fmt.Fprintln(c.in, name)
 	answer := make([]byte, 64)
@@ -127,7 +129,8 @@ func (c *boltCheck) close() {
 	}
 }
 
-// commitTo commits to a store, and prints a line after each commit: two goroutines in turn, as an engine does, so that one begins while the other one waits for the disk.
+// commitTo commits to a store, and prints a line after each commit. Two goroutines commit in turn, as in an engine, so that one commit begins while
+// the other waits for the disk.
 func commitTo(dir string) error {
 	st, err := boltstore.Open(dir, boltstore.Options{})
 	if err != nil {
@@ -156,7 +159,7 @@ func changes(n uint32) *store.Batch {
 	}
 	b.Delete(store.Spec, binary.BigEndian.AppendUint32(nil, n*5))
 	if n == 40 {
-		b.Put(store.Output, []byte("large"), make([]byte, 20<<20)) // the file must grow
+		b.Put(store.Output, []byte("large"), make([]byte, 20<<20)) // so that the file must grow
 	}
 	return b
 }

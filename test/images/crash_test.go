@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// crashes builds what a crash can leave: all that was synced, and of what was written since, anything.
+// crashes builds the images that a crash can leave: all that was synced is on the disk, and any part of what was written since.
 type crashes struct {
 	rnd  *rand.Rand
 	look func(image)
 }
 
-// of builds images of a crash in a commit, of a disk on which the commits before it are. The store must be as it was before, or as it is after: which is told by whether all
-// of the commit is there. The note of the commit before may be there or not, until the meta page of this one is written over it.
+// of builds images of a crash during a commit, on a disk with all commits before it. The store must have the state before the commit or after it;
+// after it only if all of the commit is on the disk. The note that the commit before was durable may be on the disk or not.
 func (cr crashes) of(before disk, c commit, number int) {
 	at := func(kind string, d disk, states ...int) {
 		cr.look(image{kind: kind, disk: d, commit: number, states: states})
@@ -60,19 +60,19 @@ func (cr crashes) of(before disk, c commit, number int) {
 		if !c.first && either() {
 			from = cr.some(d(), c, either)
 		}
-		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 { // else it is as good as a flipped bit
+		if torn := cr.tornMeta(from, c.meta); bitsBetween(torn.area(c.meta)[:metaSize], c.meta.data) != 1 { // one wrong bit: see TestLyingDisk
 			at("torn meta page", torn, number, number+1)
 		}
 	}
 }
 
-// with has the meta page.
+// with adds the meta page.
 func (cr crashes) with(d disk, meta write) disk {
 	d.write(meta)
 	return d
 }
 
-// some has each page of a commit or not; the larger size of the file is synced before anything is written.
+// some writes those pages of a commit for which there returns true. The new size of the file is synced before anything is written.
 func (cr crashes) some(d disk, c commit, there func() bool) disk {
 	d.size = c.size
 	for _, w := range c.pages {
@@ -83,7 +83,7 @@ func (cr crashes) some(d disk, c commit, there func() bool) disk {
 	return d
 }
 
-// torn has each sector of each page or not, or those up to one, or those from one on.
+// torn writes some sectors of each page: random ones, or those up to or from a random one.
 func (cr crashes) torn(d disk, c commit) disk {
 	d.size = c.size
 	const sectors = pageSize / sectorSize
@@ -102,10 +102,10 @@ func (cr crashes) torn(d disk, c commit) disk {
 	return d
 }
 
-// metaSize is how much of a meta page says something.
+// metaSize is the length of the part of a meta page that is in use.
 const metaSize = 80
 
-// tornMeta has the meta page up to some byte, or from one on.
+// tornMeta writes the meta page up to a random byte, or from it on.
 func (cr crashes) tornMeta(d disk, w write) disk {
 	d = d.clone()
 	area, at := d.area(w), cr.rnd.IntN(metaSize+1)
@@ -124,7 +124,8 @@ func bitsBetween(a, b []byte) (n int) {
 	return n
 }
 
-// TestCrash: whatever of its last writes a crash leaves, a store opens with all that was acknowledged, and with nothing in halves (A6).
+// TestCrash: whatever part of its last writes a crash leaves, a store opens with all that was acknowledged, and with the last commit wholly or not at
+// all (A6).
 func TestCrash(t *testing.T) {
 	lookAt(t, func(rnd *rand.Rand, rec *recording, look func(image)) {
 		d := rec.start.clone()

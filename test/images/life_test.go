@@ -23,7 +23,7 @@ import (
 
 var home = engine.Space{Tenant: "acme", Workspace: "main"}
 
-// life is an engine over a recorded store, and somebody who does to it, in fake time and by chance, everything that leaves records.
+// life is an engine over a recorded store, and a client that makes random calls in fake time, so that records of every kind are written.
 type life struct {
 	t   *testing.T
 	rnd *rand.Rand
@@ -37,8 +37,8 @@ type life struct {
 	keys   []records.SigningKey
 }
 
-// live lets an engine live for at least so many commits, and until records of every keyspace have come and gone, and returns what was written meanwhile. After
-// every hundred commits it waits until all that ends by itself has ended, and starts again.
+// live lets an engine run for at least so many commits, and until records of every keyspace were put and deleted, and returns what was written. After
+// every hundred commits it waits until all that time ends has ended, and starts the engine anew.
 func live(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,8 +62,8 @@ func live(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 	return written
 }
 
-// tight makes a store whose file has no room in it, so that the first commits make it larger. It is a copy: of the number of its last transaction depends which of its
-// meta pages is the newest, and that is not always the one that would be where it was made.
+// tight makes a store whose file has no free page, so that the first commits make it larger. The store is a copy, made with one transaction more or
+// less: that decides which of the two meta pages is the newest.
 func tight(t *testing.T, dir string, odd bool) {
 	t.Helper()
 	from := filepath.Join(t.TempDir(), "copy")
@@ -84,7 +84,7 @@ func tight(t *testing.T, dir string, odd bool) {
 	}
 }
 
-// writeSnapshot makes a file of what is in a store, as a backup does.
+// writeSnapshot writes a snapshot of a store to a file, as a backup does.
 func writeSnapshot(st *boltstore.Store, path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *life) must(err error) {
 	}
 }
 
-// may is for what the rules may refuse: it depends on the state of the task.
+// may accepts the errors by which the rules refuse a command for the state of its task.
 func (l *life) may(err error) {
 	l.t.Helper()
 	refused := new(lease.StateError)
@@ -127,13 +127,13 @@ func (l *life) may(err error) {
 	}
 }
 
-// lacks lists the keyspaces into which nothing was put, or from which nothing went that ever does.
+// lacks lists the keyspaces in which nothing was put yet, or nothing deleted although their records do get deleted.
 func (l *life) lacks() string {
 	var all []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		stays := false
 		switch ks {
-		case store.Line: // of format 1
+		case store.Line: // only format 1 had lines there
 			continue
 		case store.Meta, store.Space, store.Queue, store.Settings, store.Audit:
 			stays = true
@@ -145,7 +145,7 @@ func (l *life) lacks() string {
 	return strings.Join(all, ", ")
 }
 
-// step does one thing.
+// step makes one random call.
 func (l *life) step() {
 	steps := []struct {
 		weight int
@@ -188,7 +188,7 @@ func (l *life) submit() {
 	}
 	made, _, err := l.Submit(context.Background(), home, specs, make([]lease.Digest, n))
 	if exists := new(lease.ExistsError); errors.As(err, &exists) {
-		return // an idempotency key twice in one batch
+		return // two tasks of the batch have the same idempotency key
 	}
 	l.must(err)
 	for _, m := range made {
@@ -203,7 +203,7 @@ func (l *life) spec() *lease.Spec {
 		Retry: lease.RetryPolicy{MaxAttempts: uint32(1 + l.rnd.IntN(3)), MaxLosses: uint32(1 + l.rnd.IntN(3))},
 	}
 	if l.rnd.IntN(20) == 0 {
-		s.Payload = l.bytes(20_000) // of several pages
+		s.Payload = l.bytes(20_000) // several pages
 	}
 	if l.rnd.IntN(3) == 0 {
 		s.IdempotencyKey = fmt.Sprintf("key-%d", l.rnd.IntN(1000))
@@ -236,14 +236,14 @@ func (l *life) lease() {
 	l.held = append(l.held, got...)
 }
 
-// report says something under a lease that was granted, whether or not it lives.
+// report makes a call under a lease that was granted, whether or not it is still live.
 func (l *life) report() {
 	if len(l.held) == 0 {
 		return
 	}
 	i := len(l.held) - 1 - l.rnd.IntN(min(len(l.held), 6))
 	if l.rnd.IntN(5) == 0 {
-		i = l.rnd.IntN(len(l.held)) // most are lost
+		i = l.rnd.IntN(len(l.held)) // an older one, probably lost
 	}
 	g := l.held[i]
 	r := &lease.Report{Kind: lease.KindStart, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
@@ -301,7 +301,7 @@ func (l *life) settings() {
 	l.must(err)
 }
 
-// credentials come, and the ones before go.
+// credentials stores a new key and token, and deletes the ones before.
 func (l *life) credentials() {
 	name := fmt.Sprintf("%016x", l.rnd.Uint64())
 	key := records.SigningKey{Tenant: home.Tenant, ID: name, Secret: l.bytes(40), CreatedAt: l.Now().Wall}
@@ -324,7 +324,7 @@ func (l *life) audit() {
 	l.must(l.Record(records.Audit{Tenant: home.Tenant, Subject: "ann", Action: "CancelTask", Outcome: records.Done}))
 }
 
-// pass lets time pass: a moment, or enough for leases, backoffs and retentions to end.
+// pass lets fake time pass: a moment, or enough for leases, backoffs and retentions to end.
 func (l *life) pass() {
 	time.Sleep([]time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second, 11 * time.Second, time.Minute}[l.rnd.IntN(6)])
 }

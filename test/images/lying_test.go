@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// lies builds what a disk can hold that has answered every sync, and lied.
+// lies builds the images that a disk can hold that answered every sync with success, and lied.
 type lies struct {
 	rnd  *rand.Rand
 	look func(image)
-	old  map[int64][][]byte // versions of each page, oldest first; the last one is there
+	old  map[int64][][]byte // versions of each page, oldest first; the last one is on the disk
 }
 
-// versions kept of a page.
+// keptVersions is how many versions are kept of a page.
 const keptVersions = 8
 
-// wrote follows a commit that is on the disk.
+// wrote notes the pages of a commit that is on the disk.
 func (l *lies) wrote(d disk, c commit) {
 	for _, w := range append(c.pages[:len(c.pages):len(c.pages)], c.meta) {
 		if l.old[w.at] == nil && int(w.at) < len(d.content) {
@@ -31,12 +31,12 @@ func (l *lies) wrote(d disk, c commit) {
 	}
 }
 
-// of builds images of the disk after a commit. All is there and was synced, but for one lie.
+// of builds images of the disk after a commit. Everything is on the disk and was synced, except for one lie.
 func (l *lies) of(d disk, c commit, number int) {
 	lie := func(kind string, tell func(d *disk)) {
 		told := d.clone()
 		if tell(&told); bytes.Equal(told.content, d.content) {
-			return // what is there is what should be
+			return // the lie changed nothing
 		}
 		l.look(image{kind: kind, disk: told, commit: number, states: []int{number + 1}})
 	}
@@ -77,13 +77,13 @@ func (l *lies) of(d disk, c commit, number int) {
 	lie(lostMeta, func(d *disk) { l.lose(d, c.meta.at) })
 }
 
-// These are what nothing in the file can tell from a crash before the last sync: then the store is that of the commit before, whole.
+// In these cases nothing in the file shows that it was not a crash before the last sync. The store then has the whole state before the last commit.
 const (
 	lostMeta = "the last meta page is lost"
 	lostNote = "a page of the last commit is lost, and the note that it was durable"
 )
 
-// before is the page in the place of the last version.
+// before returns the last version but one of a page.
 func (l *lies) before(at int64) []byte {
 	if all := l.old[at]; len(all) > 1 {
 		return all[len(all)-2]
@@ -93,13 +93,13 @@ func (l *lies) before(at int64) []byte {
 
 func (l *lies) lose(d *disk, at int64) { copy(d.content[at:], l.before(at)) }
 
-// page draws one with records, or that had some.
+// page returns a random page that is no meta page.
 func (l *lies) page(d *disk) []byte {
 	n := 2 + l.rnd.IntN(len(d.content)/pageSize-2)
 	return d.content[n*pageSize:][:pageSize]
 }
 
-// age puts an older version of a page in its place, of any commit.
+// age replaces a random page by an older version of it.
 func (l *lies) age(d *disk) {
 	for {
 		at := int64(2+l.rnd.IntN(len(d.content)/pageSize-2)) * pageSize
@@ -120,8 +120,8 @@ func swap(a, b []byte) {
 	copy(b, was)
 }
 
-// TestLyingDisk: a store on a disk that lost, changed or exchanged what it said it had is refused, or lessor verify finds what is wrong, or nothing is: what is read
-// is all that was acknowledged (A6).
+// TestLyingDisk: a disk lost, changed or exchanged what it had said to be written. The store is refused, or lessor verify finds the damage, or what
+// is read is all that was acknowledged (A6).
 func TestLyingDisk(t *testing.T) {
 	lookAt(t, func(rnd *rand.Rand, rec *recording, look func(image)) {
 		d := rec.start.clone()

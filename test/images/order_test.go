@@ -13,18 +13,21 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestOrder: a commit asks the system for just what the images are built by: to make the file larger and to sync that, if it must; to write pages and one meta page, and to
-// sync them; and only then to note that, to acknowledge it (A6), and to write anything of the next one, which has begun meanwhile. The first one after a start syncs its pages before it writes the meta page. A version of bbolt that does otherwise makes these tests worth nothing.
+// TestOrder: the images of the other tests assume how a commit uses the file, and this test checks it. If the file must grow, it is enlarged and
+// synced. The pages and one meta page are written and synced. Only then comes the note that they are durable, the acknowledgement (A6), and the first
+// write of the next commit, which has begun meanwhile. The first commit after an open syncs its pages before it writes the meta page. If a new
+// version of bbolt does otherwise, the images no longer show what a crash leaves.
 func TestOrder(t *testing.T) {
 	dir := t.TempDir()
-	if err := open(t, dir).Close(); err != nil { // making the store is not what is looked at
+	if err := open(t, dir).Close(); err != nil { // the making of the store is not checked
 		t.Fatal(err)
 	}
 	calls := calls(commitUnderStrace(t, dir, "pwrite64,ftruncate,fsync,fdatasync,write"))
-	if !regexp.MustCompile(`^S+N(TS)?P+DMDN((TS)?P+MDN)+D$`).MatchString(strings.ReplaceAll(calls, "A", "")) { // an open and a close around the commits
+	// The calls of the open come before the commits, and that of the close after them.
+	if !regexp.MustCompile(`^S+N(TS)?P+DMDN((TS)?P+MDN)+D$`).MatchString(strings.ReplaceAll(calls, "A", "")) {
 		t.Errorf("calls to the system: %s", calls)
 	}
-	durable := -1 // the first note is that of the open
+	durable := -1 // commits that are noted and not yet acknowledged; the first note is that of the open
 	for i, call := range calls {
 		switch call {
 		case 'N':
@@ -42,7 +45,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// commitUnderStrace commits to the store in dir, and returns what was asked of the system under these names.
+// commitUnderStrace commits to the store in dir, and returns the log of the system calls with these names.
 func commitUnderStrace(t *testing.T, dir, names string) (log string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")
@@ -61,8 +64,8 @@ func commitUnderStrace(t *testing.T, dir, names string) (log string) {
 	return string(text)
 }
 
-// TestNamesAreDurable: before anything is acknowledged, all names that lead to the store are durable: those of the directories that were made for it, and its own, also where the process that gave it was
-// killed right after that. A sync of the file promises nothing about its names (A6).
+// TestNamesAreDurable: a sync of a file does not make its name durable. Before anything is acknowledged, the directories must be synced: those that
+// were made for the store, and the one with its file, also if another process made the file and was killed right after that (A6).
 func TestNamesAreDurable(t *testing.T) {
 	outside := t.TempDir()
 	made := filepath.Join(outside, "made")
@@ -84,8 +87,8 @@ func TestNamesAreDurable(t *testing.T) {
 	}
 }
 
-// calls is a letter for each call on the store: T truncate, S sync, D sync of data, P, M and N writes of a page, of a meta page and of a note in one; and A for each line
-// that was printed.
+// calls returns a letter for each system call on the store: T truncate, S sync, D sync of data; P, M and N writes of a page, of a meta page and of
+// the note in one; and A for each line that was printed.
 func calls(log string) string {
 	var all strings.Builder
 	call := regexp.MustCompile(`\b(\w+)\((\d+)<([^>]*)>(.*)`)
@@ -105,7 +108,7 @@ func calls(log string) string {
 	return all.String()
 }
 
-// kindOf looks at the place of a write, the last argument.
+// kindOf tells by the offset of a write, its last argument, what was written.
 func kindOf(args string) byte {
 	at := regexp.MustCompile(`, (\d+)\)? `).FindStringSubmatch(args + " ")
 	var place int64

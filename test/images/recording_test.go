@@ -25,19 +25,19 @@ const (
 	fileName   = "lessor.db"
 )
 
-// recording is a file, and what commits did to it.
+// recording is a file, and what commits wrote to it.
 type recording struct {
 	start   disk
 	commits []commit
-	states  []state // what is in the store, after each number of commits
+	states  []state // of the store, after each number of commits
 }
 
-// commit is what one commit does to the file, in this order: it makes it larger and syncs that, if it must; writes pages and a meta page, and syncs them; and writes a note that
-// it did, which nothing syncs. TestOrder shows that the system is asked for just that.
+// commit is what one commit does to the file, in this order: if necessary it enlarges the file and syncs that; it writes pages and a meta page, and
+// syncs them; it writes a note that they are durable, which is not synced. TestOrder checks this order.
 type commit struct {
-	size  int64 // of the file from then on
+	size  int64 // of the file after the commit
 	pages []write
-	first bool // since the store was opened: the pages are synced before the meta page is written
+	first bool // the first one after an open: the pages are synced before the meta page is written
 	meta  write
 	note  write
 }
@@ -48,7 +48,7 @@ type write struct {
 	data []byte
 }
 
-// recorder is a store that is recorded.
+// recorder is a store whose writes are recorded.
 type recorder struct {
 	*boltstore.Store
 	t    *testing.T
@@ -56,11 +56,11 @@ type recorder struct {
 
 	recording *recording
 	model     *model
-	now       commit // under way
+	now       commit // the commit under way
 	opened    bool   // and nothing was committed since
 }
 
-// record opens the store in dir, and records all commits to it from now on.
+// record opens the store in dir, and records all commits to it.
 func record(t *testing.T, dir string) *recorder {
 	t.Helper()
 	st := open(t, dir)
@@ -79,7 +79,7 @@ func open(t *testing.T, dir string) *boltstore.Store {
 	return st
 }
 
-// watch puts itself in front of the function by which bbolt writes; it has no way to ask for that.
+// watch replaces the function by which bbolt writes. bbolt has no option for that, so this uses reflection.
 func (r *recorder) watch() {
 	r.opened = true
 	db := field[*bbolt.DB](reflect.ValueOf(r.Store), "db")
@@ -91,7 +91,7 @@ func (r *recorder) watch() {
 	}
 }
 
-// field leads to a field that is not exported, through structs and pointers to them.
+// field returns a pointer to an unexported field, through structs and pointers to them.
 func field[T any](v reflect.Value, path ...string) *T {
 	for _, name := range path {
 		v = v.Elem().FieldByName(name)
@@ -103,7 +103,7 @@ func field[T any](v reflect.Value, path ...string) *T {
 }
 
 func (r *recorder) wrote(b []byte, at int64) {
-	if r.now.size == 0 { // the first write: the file has been made larger by now
+	if r.now.size == 0 { // the first write: if the file must grow, it has grown by now
 		info, err := os.Stat(r.path)
 		if err != nil {
 			r.t.Fatal(err)
@@ -142,7 +142,7 @@ func (r *recorder) Commit(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
-// note reads what the store wrote after the commit, which is not by way of bbolt: the other half of the other meta page.
+// note reads the note, which the store writes without bbolt: it is the second half of the other meta page.
 func (r *recorder) note() write {
 	w := write{pageSize - r.now.meta.at + pageSize/2, make([]byte, pageSize/2)}
 	file, err := os.Open(r.path)
@@ -156,7 +156,7 @@ func (r *recorder) note() write {
 	return w
 }
 
-// again closes the store and opens it once more, in one piece of recording.
+// again closes the store and opens it again, and goes on with the same recording.
 func (r *recorder) again() {
 	r.t.Helper()
 	if err := r.Close(); err != nil {
@@ -166,7 +166,7 @@ func (r *recorder) again() {
 	r.watch()
 }
 
-// finish closes the store, and makes sure that no write was missed.
+// finish closes the store, and checks that no write is missing in the recording.
 func (r *recorder) finish() *recording {
 	r.t.Helper()
 	if got := read(r.t, r.Store).state; got != r.model.state {
@@ -185,7 +185,7 @@ func (r *recorder) finish() *recording {
 	return r.recording
 }
 
-// disk is what a disk holds of a file. Behind the content are zeros.
+// disk is what a disk holds of a file. Behind content there are only zeros.
 type disk struct {
 	content []byte
 	size    int64
@@ -207,7 +207,7 @@ func roundUp(n int) int { return (n + pageSize - 1) / pageSize * pageSize }
 
 func (d disk) clone() disk { return disk{bytes.Clone(d.content), d.size} }
 
-// area is where a write goes.
+// area returns the bytes that a write replaces.
 func (d *disk) area(w write) []byte {
 	if end := int(w.at) + len(w.data); end > len(d.content) {
 		d.content = append(d.content, make([]byte, end-len(d.content))...)

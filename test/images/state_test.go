@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// state stands for all that a store holds: the sum of a hash of every record, and their number. It is nothing that a store knows of itself.
+// state stands for the content of a store: the sum of the hashes of all records, and their number. It is computed from outside, not by the store.
 type state struct {
 	sum     uint64
 	records int
@@ -55,11 +55,11 @@ func scan(st store.Store, fn func(ks store.Keyspace, key, value []byte)) error {
 	})
 }
 
-// model is what a store should hold, in a plain map.
+// model is what a store should hold, in a map.
 type model struct {
 	state
 	records map[entry][]byte
-	put     [store.NumKeyspaces]int // by keyspace
+	put     [store.NumKeyspaces]int // how many records were put and deleted in each keyspace
 	deleted [store.NumKeyspaces]int
 }
 

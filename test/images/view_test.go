@@ -30,23 +30,24 @@ var (
 	seedFlag = flag.Uint64("seed", 0, "of what is drawn by chance; 0 draws one")
 )
 
-// image is a file that a disk could hold.
+// image is the content of a file that a disk could hold.
 type image struct {
 	kind string
 	disk disk
-	// commit is the one in which the disk was stopped, or after which it lied, and states those that the store may have.
+	// commit is the number of the commit during which the machine crashed, or after which the disk lied. states are the states that the store may
+	// have, as numbers of commits.
 	commit int
 	states []int
 }
 
-// tally counts images by kind and by what came of them.
+// tally counts images by their kind and the outcome.
 type tally struct {
 	mu     sync.Mutex
 	images int
 	by     map[string]map[string]int
 }
 
-// image counts one.
+// image counts an image.
 func (c *tally) image(kind, outcome string) {
 	c.note(kind, outcome)
 	c.mu.Lock()
@@ -54,7 +55,7 @@ func (c *tally) image(kind, outcome string) {
 	c.images++
 }
 
-// note counts something else, and returns how many of the kind have had the outcome.
+// note counts an outcome, and returns how often this kind had it.
 func (c *tally) note(kind, outcome string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,11 +87,11 @@ type viewer struct {
 	rec    *recording
 	counts *tally
 	bolt   *boltCheck
-	sound  map[state]bool // states through which verify has looked
+	sound  map[state]bool // states that verify has checked
 	seen   int
 }
 
-// lookAt records one life after the other, builds images of each, and lets viewers look at them, one for each processor.
+// lookAt records one life after the other, builds images of each, and has them looked at by several viewers, one for each processor.
 func lookAt(t *testing.T, build func(*rand.Rand, *recording, func(image)), look func(*viewer, image)) {
 	t.Helper()
 	counts := &tally{by: map[string]map[string]int{}}
@@ -117,7 +118,7 @@ func lookAt(t *testing.T, build func(*rand.Rand, *recording, func(image)), look 
 	counts.log(t)
 }
 
-// memory is a directory in memory, where there is one: what is looked at is what images hold, and not how they come to a disk.
+// memory makes a directory in memory if the machine has one: only the content of the images matters, not how it gets to a disk.
 func memory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "lessor-images-") //nolint:usetesting // t.TempDir is not in memory
@@ -141,14 +142,14 @@ func (r *recording) pages() (n int64) {
 func (v *viewer) put(im image) (path string) {
 	v.t.Helper()
 	path = filepath.Join(v.dir, fileName)
-	_ = os.Remove(path) // the last one
+	_ = os.Remove(path) // the one before
 	if err := errors.Join(os.WriteFile(path, im.disk.content, 0o600), os.Truncate(path, im.disk.size)); err != nil {
 		v.t.Error(err)
 	}
 	return path
 }
 
-// fail keeps an image that should have been opened otherwise.
+// fail fails the test, and keeps the first few images of each kind.
 func (v *viewer) fail(im image, format string, args ...any) {
 	v.t.Helper()
 	const told = 5
@@ -162,10 +163,10 @@ func (v *viewer) fail(im image, format string, args ...any) {
 	v.t.Errorf("%s, commit %d: %s; kept as %s", im.kind, im.commit, fmt.Sprintf(format, args...), name)
 }
 
-// number finds the state of an image, among those of its neighbours first.
+// number returns after how many commits the store had a state; -1 if it never had it.
 func (v *viewer) number(s state) int { return slices.Index(v.rec.states, s) }
 
-// crash wants an image to open, in one of its states.
+// crash checks that an image opens in one of its states.
 func (v *viewer) crash(im image) {
 	v.put(im)
 	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -195,7 +196,7 @@ func (v *viewer) crash(im image) {
 	}
 }
 
-// verify looks through a state for the first time.
+// verify verifies the store, once for each state.
 func (v *viewer) verify(im image, st *boltstore.Store, s state) {
 	if v.sound[s] {
 		return
@@ -214,10 +215,10 @@ func findings(st *boltstore.Store) (all []string, err error) {
 	return all, err
 }
 
-// goneOn with is one in so many.
+// goneOn says that one image in so many is written to.
 const goneOn = 20
 
-// goOn commits to an image and opens it again: what a crash left of the commit before is in nobody's way.
+// goOn commits to an image and opens it again, to check that what a crash left of the commit before does no harm.
 func (v *viewer) goOn(im image, st *boltstore.Store, want state) {
 	var b store.Batch
 	key, value := []byte("later"), make([]byte, 30_000)
@@ -240,7 +241,7 @@ func (v *viewer) goOn(im image, st *boltstore.Store, want state) {
 	v.counts.note("these, gone on with", "as they should be")
 }
 
-// What came of an image of a lying disk.
+// Outcomes of an image of a lying disk.
 const (
 	refused  = "refused at the start"
 	found    = "found by verify"
@@ -249,7 +250,7 @@ const (
 	silent   = "silently wrong"
 )
 
-// lie wants an image to be refused, or to be in its state, or verify to find what is wrong.
+// lie checks that an image is refused, or has its state, or is found damaged by verify.
 func (v *viewer) lie(im image) {
 	path := v.put(im)
 	outcome, s, err := v.judge(im)
@@ -264,13 +265,13 @@ func (v *viewer) lie(im image) {
 		return
 	}
 	v.counts.image(im.kind, outcome)
-	const asked = 8 // one in so many: bbolt ends its process over most of them
+	const asked = 8 // one in so many: bbolt's process dies of most of them
 	if v.seen++; outcome != harmless && v.seen%asked == 0 {
 		v.counts.note("these, for bbolt's own check", v.bolt.says(path))
 	}
 }
 
-// judge opens an image as the coordinator and lessor verify do.
+// judge opens an image as the coordinator does, and verifies it as lessor verify does.
 func (v *viewer) judge(im image) (outcome string, s state, err error) {
 	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	damaged, corrupt := new(store.DamagedError), new(store.CorruptError)

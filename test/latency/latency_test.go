@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// trouble is what is wrong while the calls are made.
+// trouble is what is wrong during the calls.
 type trouble struct {
 	name string
-	// disk is what strace does to the calls to it.
+	// disk is strace's injection for the calls to the disk.
 	disk string
-	// slow is how long the line holds bytes up, at most.
+	// slow is the longest time that the connection holds bytes up.
 	slow time.Duration
-	// also goes on until its context ends.
+	// also runs during the calls, until its context ends.
 	also func(ctx context.Context, b *testing.B, c *harness.Coordinator)
 }
 
@@ -69,7 +69,7 @@ var troubles = []trouble{
 	}},
 }
 
-// BenchmarkLife is a task submitted, leased and completed, by one caller, in three calls that are each durable.
+// BenchmarkLife measures the submit, lease and completion of a task by one caller: three calls, each of them durable.
 func BenchmarkLife(b *testing.B) {
 	for _, tr := range troubles {
 		b.Run(tr.name, func(b *testing.B) {
@@ -105,7 +105,7 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
-// life takes one task from its submit to its result; somebody else may have the task, and this one another.
+// life submits a task, and leases and completes one; with several callers, that may be another one's task.
 func life(ctx context.Context, conn *grpc.ClientConn) error {
 	tasks, workers := lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn)
 	spec := &lessorv1.TaskSpec{Queue: "latency", Payload: make([]byte, 256)}
@@ -128,7 +128,7 @@ func life(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// crowd opens connections, says nothing on them, and closes them.
+// crowd opens connections, sends nothing, and closes them.
 func crowd(b *testing.B, addr string, n int) {
 	conns := make([]net.Conn, 0, n)
 	for range n {
@@ -144,7 +144,7 @@ func crowd(b *testing.B, addr string, n int) {
 	}
 }
 
-// BenchmarkRestart is the time from a kill -9 to the first answer of the next process, with so many tasks in the store.
+// BenchmarkRestart measures the time from a kill -9 to the first answer of the next process, with so many tasks in the store.
 func BenchmarkRestart(b *testing.B) {
 	for _, tasks := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("%d tasks", tasks), func(b *testing.B) {
@@ -170,7 +170,7 @@ func report(b *testing.B, took []time.Duration) {
 	b.Helper()
 	slices.Sort(took)
 	at := func(share float64) float64 { return took[int(share*float64(len(took)-1))].Seconds() * 1000 }
-	b.ReportMetric(0, "ns/op") // what follows says it
+	b.ReportMetric(0, "ns/op") // not printed: the metrics below replace it
 	b.ReportMetric(at(0.5), "p50-ms")
 	b.ReportMetric(at(0.99), "p99-ms")
 	b.ReportMetric(at(1), "most-ms")

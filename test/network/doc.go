@@ -1,3 +1,3 @@
-// Package network lets SDK workers reach the coordinator over a network that does what networks do (W5 to W8): frames are
-// lost, doubled, reordered and late, connections break before a frame and in the middle of one, are slow, and carry bytes one way only.
+// Package network connects SDK workers to the coordinator over a bad network (W5 to W8): frames are lost, duplicated, reordered and delayed;
+// connections break before a frame or in the middle of one, are slow, or carry bytes one way only.
 package network

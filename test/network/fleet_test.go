@@ -21,11 +21,11 @@ import (
 
 const queue = "network"
 
-// fleet are SDK workers in the process of the test, each with a connection of its own.
+// fleet has SDK workers in the process of the test, each with its own connection.
 type fleet struct {
 	t        *testing.T
 	seen     *witness.Witness
-	broken   atomic.Int64 // sessions
+	broken   atomic.Int64 // how many sessions broke
 	running  sync.WaitGroup
 	shutDown context.CancelFunc
 }
@@ -82,7 +82,7 @@ func (f *fleet) hooks() worker.Hooks {
 	}
 }
 
-// stop drains the workers.
+// stop drains the workers, and waits for them.
 func (f *fleet) stop() {
 	f.shutDown()
 	f.running.Wait()

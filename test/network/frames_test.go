@@ -25,17 +25,17 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// rates of the faults that frames meet. Of what costs a new connection there is less.
+// rates are the probabilities of the faults for each frame. Those that cost a new connection are lower.
 var rates = proxy.Rates{
 	proxy.Drop: 0.04, proxy.Duplicate: 0.04, proxy.Reorder: 0.04, proxy.Delay: 0.02,
 	proxy.Cut: 0.01, proxy.Tear: 0.01,
 }
 
-// least is how often each fault must land in each direction.
+// least is how often each fault must take effect in each direction.
 const least = 20
 
-// TestFrames: whatever happens to the frames of their sessions, workers do each task exactly once, none is stuck, and no handler begins
-// without a live lease (A1, A4, A5, W5 to W8).
+// TestFrames: whatever happens to the frames of their sessions, each task is completed exactly once, none is stuck, and no handler begins without a
+// live lease (A1, A4, A5, W5 to W8).
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	if *seed == 0 {
@@ -63,7 +63,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// The handlers take a moment, and one in a hundred long enough for heartbeats and new connections.
+// handle is the workers' handler. It takes a moment; one time in a hundred long enough for heartbeats and new connections.
 func handle(ctx context.Context) error {
 	moment := rand.N(4 * time.Millisecond)
 	if rand.IntN(100) == 0 {
@@ -77,7 +77,7 @@ func handle(ctx context.Context) error {
 	}
 }
 
-// attemptOf is the name of what a handler works on.
+// attemptOf identifies the attempt of a handler.
 func attemptOf(id string, number uint32) witness.Attempt {
 	return witness.Attempt{Task: id, Number: number}
 }

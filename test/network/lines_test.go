@@ -14,11 +14,11 @@ import (
 	"github.com/lessor-dev/lessor/test/proxy"
 )
 
-// lineTTL is that of the leases of TestLines; a line is cut for longer.
+// lineTTL is the heartbeat timeout of the tasks of TestLines. Connections are blocked for less than that, and for more.
 const lineTTL = 3 * time.Second
 
-// TestLines: connections that are reset, slow, or carry bytes one way only or not at all, for less than a lease and for more, cost attempts at most: each task is
-// done exactly once, and what comes late through a line that was cut changes nothing (A1, A4, A5, W8).
+// TestLines: connections are reset, slow, or carry bytes one way only or not at all, for less than a lease and for more. That costs attempts at most:
+// each task is completed exactly once, and what arrives late when a blocked connection works again changes nothing (A1, A4, A5, W8).
 func TestLines(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*harness.Patience)
@@ -46,7 +46,7 @@ func TestLines(t *testing.T) {
 		n.relay.Held(proxy.ToCoordinator), n.relay.Held(proxy.ToWorker))
 }
 
-// lines does things to the connections while tasks come in.
+// lines disturbs the connections while tasks are submitted.
 type lines struct {
 	t      *testing.T
 	relay  *proxy.Relay
@@ -60,7 +60,7 @@ func (n *lines) submit() {
 	n.work.Submit(400, spec)
 }
 
-// reset breaks the connections of all workers that have one; at least one has, or comes to have one.
+// reset resets the connections of all workers, and waits until there is at least one.
 func (n *lines) reset() {
 	n.t.Helper()
 	n.submit()
@@ -82,7 +82,7 @@ func (n *lines) slow() {
 	n.relay.Slow(0)
 }
 
-// cut lets nothing go in some directions for a time, and until something wanted to.
+// cut blocks directions for a time, and until some bytes had to wait in each.
 func (n *lines) cut(d time.Duration, directions ...proxy.Direction) {
 	n.t.Helper()
 	before := [2]int64{n.relay.Held(proxy.ToCoordinator), n.relay.Held(proxy.ToWorker)}

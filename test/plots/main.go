@@ -32,7 +32,7 @@ func run(args []string) error {
 		return err
 	}
 	for name, svg := range plots {
-		if err := os.WriteFile(filepath.Join(args[0], name), svg, 0o644); err != nil { //nolint:gosec // a picture for everybody
+		if err := os.WriteFile(filepath.Join(args[0], name), svg, 0o644); err != nil { //nolint:gosec // everybody may read the picture
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 const docs = "../../docs/benchmarks"
 
-// The pictures of the documents are those of the figures beside them.
+// The pictures in docs/benchmarks must be those that the figures there give.
 func TestPicturesAreThoseOfTheFigures(t *testing.T) {
 	plots, err := draw(docs)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestPicturesAreThoseOfTheFigures(t *testing.T) {
 	}
 }
 
-// A ratio above 1 is good of a rate and bad of a cost; what was not measured is not drawn.
+// A ratio above 1 is good for a rate and bad for a cost. A ratio that was not measured is not drawn.
 func TestTones(t *testing.T) {
 	for name, test := range map[string]struct {
 		less bool

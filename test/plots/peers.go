@@ -7,26 +7,26 @@ import (
 	"github.com/lessor-dev/lessor/internal/bench/chart"
 )
 
-// comparison is peers.json: ratios of lessor to other systems, each taken within a round in which both ran.
+// comparison is peers.json: ratios of lessor to other systems, each measured in rounds in which both ran.
 type comparison struct {
 	Title string   `json:"title"`
 	Notes []string `json:"notes"`
 	Rows  []ratio  `json:"rows"`
 }
 
-// ratio is one measure against one peer.
+// ratio is one measure in comparison with one peer.
 type ratio struct {
 	Measure string `json:"measure"`
 	Peer    string `json:"peer"`
-	// Less is set where less is better: of times, memory, processor time.
+	// Less says that less is better: times, memory, processor time.
 	Less bool `json:"less_is_better,omitempty"`
 	// Ratio is lessor's figure divided by the peer's; nil before it was measured.
 	Ratio *bench.Summary `json:"ratio"`
-	// Asked is the ratio to reach; 0: none.
+	// Asked is the ratio that lessor should reach; 0: none.
 	Asked float64 `json:"asked,omitempty"`
 }
 
-// chart has rates in one panel and costs in another one, on axes of the same length.
+// chart draws rates in one panel and costs in another one, on axes of the same length.
 func (c *comparison) chart() chart.Chart {
 	var values []float64
 	rates, costs := chart.Panel{Heading: "lessor / peer, more is better"}, chart.Panel{Heading: "lessor / peer, less is better"}

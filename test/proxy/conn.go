@@ -6,29 +6,29 @@ import (
 	"sync"
 )
 
-// HTTP/2 as far as the tearing of a message needs it (RFC 9113, sections 3.4 and 4.1).
+// What is needed of HTTP/2 to tear a message (RFC 9113, sections 3.4 and 4.1).
 const (
-	preface     = 24 // bytes that a client sends before its first HTTP/2 frame
-	nothing     = 0  // what a server sends before
+	preface     = 24 // length of the preface, which a client sends before its first HTTP/2 frame
+	nothing     = 0  // a server sends no preface
 	headerBytes = 9
-	dataFrame   = 0 // type of the frames that carry messages
+	dataFrame   = 0 // type of the HTTP/2 frames that carry messages
 )
 
-// conn follows the HTTP/2 frames that are written to it, and can break off in the middle of one that carries messages.
+// conn follows the HTTP/2 frames that are written to it, and can break off within one that carries a message.
 type conn struct {
 	net.Conn
 
 	mu     sync.Mutex
-	skip   int    // bytes to the next header of an HTTP/2 frame
-	header []byte // what has come of it
+	skip   int    // bytes until the next header of an HTTP/2 frame
+	header []byte // what was written of that header
 	torn   chan struct{}
-	where  float64 // part of the payload that goes on; armed while torn is not nil
-	left   int     // bytes up to the tear; -1: it is not reached yet
+	where  float64 // the part of the payload that still goes on; used while torn is not nil
+	left   int     // bytes until the tear; -1 if its frame has not come yet
 }
 
 func newConn(raw net.Conn, first int) *conn { return &conn{Conn: raw, skip: first, left: -1} }
 
-// tear breaks off in the next HTTP/2 frame with data, after the given part of it, 0 to 1. The channel is closed when it has happened.
+// tear breaks off in the next HTTP/2 frame with data, after the given part of it, 0 to 1. The channel is closed when that has happened.
 func (c *conn) tear(where float64) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// follow is how many of the bytes may be written: all of them, unless the tear is among them.
+// follow returns how many of the bytes may be written: all of them, unless the tear is among them.
 func (c *conn) follow(b []byte) int {
 	for at := 0; at < len(b); {
 		if c.skip == 0 {
@@ -70,7 +70,7 @@ func (c *conn) follow(b []byte) int {
 	return len(b)
 }
 
-// readHeader takes what belongs to the header of an HTTP/2 frame.
+// readHeader consumes the bytes of b that belong to the header of an HTTP/2 frame.
 func (c *conn) readHeader(b []byte) int {
 	n := min(headerBytes-len(c.header), len(b))
 	c.header = append(c.header, b[:n]...)

@@ -11,7 +11,7 @@ type Fault int
 
 // The faults.
 const (
-	// Drop: the frame is gone.
+	// Drop: the frame is lost.
 	Drop Fault = iota
 	// Duplicate: the frame arrives twice.
 	Duplicate
@@ -19,9 +19,9 @@ const (
 	Reorder
 	// Delay: the frame and all behind it arrive late.
 	Delay
-	// Cut: the frame is gone, and so are the connections on both sides.
+	// Cut: the frame is lost, and the connections on both sides are closed.
 	Cut
-	// Tear: a part of the frame's bytes goes on, then the connections on both sides are gone.
+	// Tear: part of the frame's bytes goes on, then the connections on both sides are closed.
 	Tear
 
 	faults // their number
@@ -29,10 +29,10 @@ const (
 
 var faultNames = [faults]string{"dropped", "duplicated", "reordered", "delayed", "cut before", "torn"}
 
-// String says what became of a frame.
+// String says what happened to a frame.
 func (f Fault) String() string { return faultNames[f] }
 
-// Direction is where a frame goes.
+// Direction says where a frame goes.
 type Direction int
 
 // The directions.
@@ -48,10 +48,10 @@ func (d Direction) String() string {
 	return [directions]string{"to the coordinator", "to the worker"}[d]
 }
 
-// Rates are the chances of faults for each frame; the rest passes. Their sum is at most 1.
+// Rates are the probabilities of the faults for each frame; other frames pass. Their sum is at most 1.
 type Rates [faults]float64
 
-// draw chooses the fault for a frame by a number from 0 to 1; ok is false where it passes.
+// draw chooses the fault for a frame by a number from 0 to 1; ok is false if the frame passes.
 func (r *Rates) draw(number float64) (f Fault, ok bool) {
 	for f := range faults {
 		if number -= r[f]; number < 0 {
@@ -61,13 +61,13 @@ func (r *Rates) draw(number float64) (f Fault, ok bool) {
 	return 0, false
 }
 
-// counts are how often each fault has landed.
+// counts counts the frames, and the faults that took effect.
 type counts struct {
 	landed [directions][faults]atomic.Int64
 	frames [directions]atomic.Int64
 }
 
-// Landed is how often a fault has happened to frames of a direction.
+// Landed returns how often a fault took effect on frames of a direction.
 func (c *counts) Landed(d Direction, f Fault) int64 { return c.landed[d][f].Load() }
 
 // String lists all counts.
@@ -82,7 +82,7 @@ func (c *counts) String() string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// Short reports each fault that has landed less often than it must; empty: none.
+// Short reports each fault that took effect less often than it must; nil if there is none.
 func (c *counts) Short(least int64) (missing []string) {
 	for d := range directions {
 		for f := range faults {

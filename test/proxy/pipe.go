@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// most is how long a frame is held up. It is short beside any lease: a worker counts the time of a grant from its arrival.
+	// most is the longest time that a frame is held up. It is much shorter than any lease: a worker counts the time of a grant from its arrival.
 	most = 50 * time.Millisecond
-	// tearing is how long the bytes of a frame may wait in gRPC before the tearing of it is given up.
+	// tearing is how long a tear is waited for, as the bytes of the frame may wait in gRPC.
 	tearing = time.Second
 )
 
-// pipe is one direction of a stream. One goroutine receives and another one sends, as gRPC wants it.
+// pipe is one direction of a stream. One goroutine receives and another one sends, as gRPC requires.
 type pipe[M any] struct {
 	p         *Proxy
 	direction Direction
 	recv      func() (*M, error)
 	send      func(*M) error
 	to        *conn
-	opening   func(*M) bool // the frame opens the session: it is not dropped, since nobody would say it again
+	opening   func(*M) bool // the frame opens the session; it is not dropped, since nobody would repeat it
 	rand      *rand.Rand
 
-	held *M // to be overtaken by the next one
+	held *M // to be overtaken by the next frame
 }
 
-// run lets frames pass until one of the ends is gone. The error is that of the receiving end.
+// run lets frames pass until one end is gone. The error is that of the receiving end.
 func (p *pipe[M]) run(ctx context.Context) error {
 	frames, ended := make(chan *M), make(chan error, 1)
 	go func() { ended <- p.receive(ctx, frames) }()
@@ -37,7 +37,7 @@ func (p *pipe[M]) run(ctx context.Context) error {
 				return err
 			}
 		case err := <-ended:
-			_ = p.release() // it may be gone, too
+			_ = p.release() // the sending end may be gone, too
 			return err
 		case <-p.tooLate():
 			if err := p.release(); err != nil {
@@ -69,7 +69,7 @@ func (p *pipe[M]) tooLate() <-chan time.Time {
 	return time.After(most)
 }
 
-// release lets the held frame go on.
+// release sends the held frame.
 func (p *pipe[M]) release() error {
 	m := p.held
 	if p.held = nil; m == nil {
@@ -78,7 +78,7 @@ func (p *pipe[M]) release() error {
 	return p.send(m)
 }
 
-// pass does to a frame what is drawn for it.
+// pass draws a fault for a frame, and applies it.
 func (p *pipe[M]) pass(ctx context.Context, m *M) error {
 	p.p.frames[p.direction].Add(1)
 	f, ok := p.p.rates.draw(p.rand.Float64())
@@ -98,7 +98,7 @@ func (p *pipe[M]) pass(ctx context.Context, m *M) error {
 	return p.release()
 }
 
-// overtake sends a frame, and then the one that was to come before it.
+// overtake sends a frame, and then the held one that was to come before it.
 func (p *pipe[M]) overtake(m *M) error {
 	if err := p.send(m); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *pipe[M]) overtake(m *M) error {
 
 func (p *pipe[M]) landed(f Fault) { p.p.landed[p.direction][f].Add(1) }
 
-// harm does all that can be done to a frame without looking at others.
+// harm applies a fault that concerns only this frame.
 func (p *pipe[M]) harm(ctx context.Context, m *M, f Fault) error {
 	switch f {
 	case Drop:
@@ -131,7 +131,7 @@ func (p *pipe[M]) harm(ctx context.Context, m *M, f Fault) error {
 	return p.send(m)
 }
 
-// tear lets a part of a frame go on.
+// tear lets part of a frame go on.
 func (p *pipe[M]) tear(ctx context.Context, m *M) error {
 	torn := p.to.tear(p.rand.Float64())
 	if err := p.send(m); err != nil {

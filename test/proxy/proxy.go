@@ -17,8 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Proxy carries sessions, and nothing else, to a coordinator. Each stream has connections of its own on the far side; on
-// the near side a cut takes whatever shares the worker's connection with it.
+// Proxy carries sessions, and nothing else, to a coordinator. On the coordinator's side each stream has its own connection. On the worker's side, a
+// cut ends everything that shares the connection with the stream.
 type Proxy struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	counts
@@ -28,13 +28,13 @@ type Proxy struct {
 	seed   uint64
 	rates  Rates
 	calm   atomic.Bool
-	opened atomic.Uint64 // streams
+	opened atomic.Uint64 // number of streams so far
 
 	mu    sync.Mutex
-	conns map[string]*conn // of the workers, by their addresses
+	conns map[string]*conn // the workers' connections, by their addresses
 }
 
-// New starts a proxy that ends with the test. target is where the coordinator is.
+// New starts a proxy that ends with the test. target returns where the coordinator is.
 func New(t testing.TB, target func() string, seed uint64, rates Rates) *Proxy {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func New(t testing.TB, target func() string, seed uint64, rates Rates) *Proxy {
 	return p
 }
 
-// Addr is where workers find the proxy.
+// Addr returns the address for workers.
 func (p *Proxy) Addr() string { return p.addr }
 
 // Calm ends the faults.
@@ -73,7 +73,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connOf is the worker's connection under a stream.
+// connOf returns the worker's connection that carries a stream.
 func (p *Proxy) connOf(ctx context.Context) (*conn, error) {
 	from, _ := peer.FromContext(ctx)
 	p.mu.Lock()
@@ -84,7 +84,7 @@ func (p *Proxy) connOf(ctx context.Context) (*conn, error) {
 	return nil, fmt.Errorf("nobody is known at %v", from.Addr)
 }
 
-// dial makes a connection to the coordinator for one stream. conns gets what lies under it.
+// dial makes a connection to the coordinator for one stream, and sends the network connection to conns.
 func (p *Proxy) dial(conns chan<- *conn) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -96,7 +96,7 @@ func (p *Proxy) dial(conns chan<- *conn) (*grpc.ClientConn, error) {
 		select {
 		case conns <- c:
 			return c, nil
-		default: // gRPC connects anew; the stream is not worth it
+		default: // gRPC tries to reconnect, but the stream would not survive that
 			raw.Close()
 			return nil, fmt.Errorf("the stream has had its connection")
 		}

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// Relay carries bytes between the workers that connect to it and wherever the coordinator is at that moment: an address
-// that stays while the coordinator is restarted. It may be told to carry them badly.
+// Relay carries bytes between the workers that connect to it and wherever the coordinator is at that moment. Its own address stays while the
+// coordinator is restarted. It can be told to carry bytes slowly, or not at all.
 type Relay struct {
 	addr   string
 	target func() string
-	delay  atomic.Int64    // the longest that bytes are held up, in nanoseconds
+	delay  atomic.Int64    // the longest time that bytes are held up, in nanoseconds
 	held   [2]atomic.Int64 // bytes that had to wait, by direction
 
 	mu    sync.Mutex
 	links map[*link]struct{}
-	open  [2]chan struct{} // closed while bytes may go, by direction
+	open  [2]chan struct{} // closed while bytes may pass, by direction
 }
 
-// link is one connection and its other half.
+// link is a worker's connection and the one to the coordinator that belongs to it.
 type link struct {
 	near, far net.Conn
-	ctx       context.Context // until either is gone
+	ctx       context.Context // ends when either connection is gone
 }
 
-// NewRelay starts a relay that ends with the test. Where target is empty, connections are closed at once.
+// NewRelay starts a relay that ends with the test. While target returns an empty address, connections are closed at once.
 func NewRelay(t testing.TB, target func() string) *Relay {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func NewRelay(t testing.TB, target func() string) *Relay {
 	return r
 }
 
-// Addr is where workers find the relay.
+// Addr returns the address for workers.
 func (r *Relay) Addr() string { return r.addr }
 
 func (r *Relay) serve(lis net.Listener) {
@@ -77,10 +77,10 @@ func (r *Relay) carry(near net.Conn) {
 	ended := make(chan struct{}, 2)
 	go r.copy(l, ToCoordinator, ended)
 	go r.copy(l, ToWorker, ended)
-	<-ended // one side is gone; so is the other
+	<-ended // when one direction has ended, the link ends
 }
 
-// copy carries one direction, until either side is gone.
+// copy carries one direction until either side is gone.
 func (r *Relay) copy(l *link, d Direction, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
 	from, to := l.near, l.far
@@ -99,7 +99,7 @@ func (r *Relay) copy(l *link, d Direction, ended chan<- struct{}) {
 	}
 }
 
-// pass waits until n bytes may go on; false where there is nobody any more to whom they could.
+// pass waits until n bytes may pass; it returns false if the link ends first.
 func (r *Relay) pass(l *link, d Direction, n int) bool {
 	if most := time.Duration(r.delay.Load()); most > 0 {
 		time.Sleep(rand.N(most))
@@ -121,33 +121,33 @@ func (r *Relay) pass(l *link, d Direction, n int) bool {
 	}
 }
 
-// Block lets no more bytes go in a direction. The connections stay, and nobody is told.
+// Block lets no more bytes pass in a direction. The connections stay open, and nobody is told.
 func (r *Relay) Block(d Direction) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[d] = make(chan struct{})
 }
 
-// Unblock lets go on what has waited in a direction that is blocked.
+// Unblock lets the bytes pass that waited in a blocked direction.
 func (r *Relay) Unblock(d Direction) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.open[d])
 }
 
-// Held is how many bytes had to wait in a direction that was blocked.
+// Held returns how many bytes had to wait because their direction was blocked.
 func (r *Relay) Held(d Direction) int64 { return r.held[d].Load() }
 
-// Slow holds up bytes for as long as that, or less. 0: no longer.
+// Slow delays bytes by a random time up to most; 0 ends that.
 func (r *Relay) Slow(most time.Duration) { r.delay.Store(int64(most)) }
 
-// Reset breaks the connections as a router does that has forgotten them, and returns how many there were.
+// Reset resets all connections, as a router does that has forgotten them, and returns how many there were.
 func (r *Relay) Reset() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l := range r.links {
 		for _, conn := range []net.Conn{l.near, l.far} {
-			_ = conn.(*net.TCPConn).SetLinger(0) // so that the end is a reset
+			_ = conn.(*net.TCPConn).SetLinger(0) // so that the close sends a reset
 			conn.Close()
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// errCut ends a stream whose connections are gone.
+// errCut ends a stream whose connections were cut.
 var errCut = errors.New("the connection was cut")
 
-// session is one stream and the connections under it.
+// session is one stream with the connections that carry it.
 type session struct {
 	p         *Proxy
 	near, far *conn
@@ -47,14 +47,14 @@ func (s *session) carry(ctx context.Context,
 			if !errors.Is(err, io.EOF) {
 				return s.cut(err)
 			}
-			_ = coordinator.CloseSend() // the other direction tells where it fails
+			_ = coordinator.CloseSend() // if this fails, the other direction reports it
 		case err := <-downEnded:
 			return s.cut(err)
 		}
 	}
 }
 
-// cut ends the stream as the coordinator has ended it. Where no status has come from there, what is under the stream goes, too.
+// cut ends the stream as the coordinator ended it. If the coordinator gave no status, it closes the connections, too.
 func (s *session) cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -1,3 +1,3 @@
-// Package refusals holds the refusals to start that take more than typing commands to bring about: a store of a newer
-// version, and a user without permission. The others are scripts of cmd/lessor.
+// Package refusals tests refusals to start that need a special set-up: a store of a newer version, and a user without permissions. Other refusals are
+// tested by the scripts in cmd/lessor/testdata.
 package refusals

@@ -17,12 +17,12 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// serve are the arguments of a coordinator in a data directory, where it gets that far.
+// serve returns the arguments for a coordinator in a data directory.
 func serve(dir string) []string {
 	return []string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--http", ""}
 }
 
-// refused runs a command that cannot start: exit code 5, an error, a hint, and nothing else.
+// refused runs a command that must not start: it must end with exit code 5, print an error and a hint, and nothing else.
 func refused(t *testing.T, c harness.Command, want string) {
 	t.Helper()
 	p := harness.Start(t, c)
@@ -43,7 +43,7 @@ func TestNewerStore(t *testing.T) {
 	}
 }
 
-// raiseFormat makes a store that says it is of format 9.
+// raiseFormat makes a store that claims to be of format 9.
 func raiseFormat(t *testing.T, dir string) {
 	t.Helper()
 	s, err := boltstore.Open(dir, boltstore.Options{})
@@ -89,7 +89,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// A directory is made also where the one above it may be written and not read, so that its name cannot be synced.
+// A new data directory can be made in a directory that the user may write but not read, although its name cannot be synced then.
 func TestParentThatMayNotBeRead(t *testing.T) {
 	base := t.TempDir()
 	parent := filepath.Join(base, "parent")

@@ -21,13 +21,13 @@ const (
 	queue   = "restart"
 	workers = 4
 	slots   = 16
-	// ttl is how long the work of a killed worker waits for another one. With heartbeats so often it outlasts a restart of the coordinator on a machine or a disk
-	// that stands still for seconds meanwhile.
+	// ttl is how long the task of a killed worker waits for another attempt. With heartbeats each second, a lease outlives a restart of the
+	// coordinator even on a machine or disk that stands still for some seconds.
 	ttl      = 8 * time.Second
 	interval = time.Second
 )
 
-// fleet is a coordinator and worker processes, which reach it at an address that outlives it.
+// fleet is a coordinator and worker processes. They connect to a relay, whose address stays the same over restarts of the coordinator.
 type fleet struct {
 	t     *testing.T
 	c     *harness.Coordinator
@@ -36,7 +36,7 @@ type fleet struct {
 	seen  *witness.Witness
 
 	procs  [workers]*harness.Process
-	names  [workers]string // of the processes, one for each life
+	names  [workers]string // of the processes; each new process gets a new name
 	lives  int
 	killed map[string]bool
 }
@@ -62,7 +62,7 @@ func (f *fleet) submit(n int) {
 	f.work.Submit(n, spec)
 }
 
-// start starts a worker, under the stable name of its place.
+// start starts the worker process of place i. All processes of a place have the same worker name.
 func (f *fleet) start(i int) {
 	f.t.Helper()
 	f.lives++
@@ -74,7 +74,7 @@ func (f *fleet) start(i int) {
 	})
 }
 
-// hear takes what a worker prints.
+// hear reads a line that a worker prints.
 func (f *fleet) hear(life, line string) {
 	var what string
 	var a witness.Attempt
@@ -93,7 +93,7 @@ func (f *fleet) hear(life, line string) {
 	}
 }
 
-// awaitBusy submits tasks until a worker has begun something that it has not ended, and returns how much that is.
+// awaitBusy submits tasks until worker i has attempts under way, and returns how many.
 func (f *fleet) awaitBusy(i int) int {
 	f.t.Helper()
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -106,7 +106,7 @@ func (f *fleet) awaitBusy(i int) int {
 	return 0
 }
 
-// stopAll ends the workers in order.
+// stopAll stops all workers in order.
 func (f *fleet) stopAll() {
 	f.t.Helper()
 	for _, p := range f.procs {

@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// The test binary is also a worker. These variables make it one.
+// With these variables the test binary runs as a worker.
 const (
 	workerName = "LESSOR_RESTART_WORKER"
 	workerAddr = "LESSOR_RESTART_ADDR"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// work is the worker process. It prints what its witness must know, each with one write.
+// work is the worker process. It prints each start, stop and verdict, each with one write.
 func work(name, addr string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -65,7 +65,7 @@ func run(ctx context.Context, name, addr string) error {
 	return w.Run(ctx)
 }
 
-// handle takes a moment; one task in ten outlives a restart of the coordinator.
+// handle takes a moment; one task in ten takes longer than a restart of the coordinator.
 func handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	tell("start", t, time.Now().UnixNano(), 0)
 	moment := rand.N(20 * time.Millisecond)

@@ -17,7 +17,7 @@ func main() {
 	}
 }
 
-// run prints the table of the rules in the document at path, and returns what is wrong with the tests in the stream.
+// run prints the table of the rules in the document at path, and returns an error if something is wrong with the tests in the stream.
 func run(path, required string, stream io.Reader, out io.Writer) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func run(path, required string, stream io.Reader, out io.Writer) error {
 	return judge(all, tests, required)
 }
 
-// judge finds what must not be: tests that failed, rules that do not exist, rules without a test.
+// judge returns an error if a test failed, a test declares a rule that does not exist, or a required rule has no test.
 func judge(all []rule, tests *tests, required string) error {
 	if len(tests.failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(tests.failed, ", "))

@@ -16,7 +16,7 @@ const document = `
 | S1 | Of no required group. |
 `
 
-// begin declares A1 and A2 in two tests of one package, of which the second has a part.
+// begin declares A1 and A2 in two tests of one package; the second test has a subtest. The end of the second test is left to each case.
 const begin = `{"Action":"start","Package":"github.com/lessor-dev/lessor/p"}
 {"Action":"attr","Package":"github.com/lessor-dev/lessor/p","Test":"TestOne","Key":"rules","Value":"A1"}
 {"Action":"attr","Package":"github.com/lessor-dev/lessor/p","Test":"TestOne","Key":"other","Value":"Z9"}
@@ -37,7 +37,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, stream, required string
-		want                   string // "" is nothing
+		want                   string // empty: no error
 	}{
 		{"each has a test", end("pass", "pass"), "A", ""},
 		{"no test", end("pass", "pass"), "AS", "no test that passed declares S1"},

@@ -9,33 +9,33 @@ import (
 	"strings"
 )
 
-// tests are what became of all tests of a stream.
+// tests holds the results of all tests of a stream.
 type tests struct {
-	declared map[string][]string // names of the tests that declared a rule
-	void     map[string]bool     // names of tests that do not count: skipped, in part skipped, or failed
+	declared map[string][]string // by rule, the names of the tests that declared it
+	void     map[string]bool     // names of tests that do not count: skipped, partly skipped, or failed
 	passed   map[string]bool
-	failed   []string          // tests and packages; tests that did not end in a package that failed, too
-	output   map[string][]byte // of those that failed, and of those that have not ended
+	failed   []string          // tests and packages; also tests that did not end, of a package that failed
+	output   map[string][]byte // of tests that failed or have not ended
 }
 
-// event is a line of `go test -json`, as far as we need it.
+// event is a line of `go test -json`, with the fields that are used here.
 type event struct {
 	Action     string
 	Package    string
-	ImportPath string // of a package that could not be built
+	ImportPath string // of a package that does not build
 	Test       string
 	Key, Value string // of an attribute
 	Output     string
 }
 
-// module is what all names begin with, which nobody needs to read.
+// module is the prefix of all package names; it is left out in the output.
 const module = "github.com/lessor-dev/lessor/"
 
 func (e *event) name() string {
 	return strings.TrimSpace(strings.TrimPrefix(e.Package+e.ImportPath, module) + " " + e.Test)
 }
 
-// attribute is the key under which a test declares its rules.
+// attribute is the key by which a test declares its rules.
 const attribute = "rules"
 
 func readTests(stream io.Reader) (*tests, error) {
@@ -75,7 +75,7 @@ func (t *tests) take(e *event) {
 	}
 }
 
-// unended are the tests of a package that has ended, which have not: one of them took the process along.
+// unended returns the tests of a failed package that have not ended: one of them ended the process.
 func (t *tests) unended(pkg string) (names []string) {
 	for name := range t.output {
 		if strings.HasPrefix(name, pkg+" ") && !slices.Contains(t.failed, name) {
@@ -94,7 +94,7 @@ func (t *tests) declare(e *event) {
 	}
 }
 
-// discount takes a test and those above it out of the count.
+// discount takes a test, and the tests above it, out of the count.
 func (t *tests) discount(e *event) {
 	for test := e.Test; test != ""; test = test[:max(0, strings.LastIndexByte(test, '/'))] {
 		above := event{Package: e.Package, Test: test}
@@ -102,7 +102,7 @@ func (t *tests) discount(e *event) {
 	}
 }
 
-// of returns the names of the tests that checked a rule, in their order.
+// of returns the names of the tests that checked a rule, sorted.
 func (t *tests) of(id string) []string {
 	var names []string
 	for _, name := range t.declared[id] {

@@ -20,21 +20,21 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// job is one run.
+// job is one run, with all its processes.
 type job struct {
 	t     *testing.T
 	rand  *rand.Rand
 	dir   string
 	args  []string
 	lines []string
-	bell  chan struct{} // a token for each start
+	bell  chan struct{} // gets a value for each start
 
-	committed map[string]int // number of starts that the log had when the line was seen committed
-	early     int            // kills while the process started
-	hits      int            // kills with commands under way
+	committed map[string]int // for each line that was seen committed: how many starts the log had by then
+	early     int            // kills during the start of the process
+	hits      int            // kills while commands were under way
 }
 
-// newJob prepares a run of a script over so many lines, with these arguments beside the usual. Nothing runs yet.
+// newJob prepares a run of a script for each of so many lines, with these additional arguments. Nothing runs yet.
 func newJob(t *testing.T, lines int, script string, args ...string) *job {
 	t.Helper()
 	j := &job{t: t, rand: rand.New(rand.NewPCG(*seed, 0)), dir: t.TempDir(), bell: make(chan struct{}, 1), committed: map[string]int{}}
@@ -63,8 +63,8 @@ func (j *job) must(err error) {
 	}
 }
 
-// listen opens the pipe by which commands tell of their start, and the one by which each is let go on once that was heard of: so the run never gets
-// far ahead of a test that stands still.
+// listen makes two pipes: by the one, commands tell that they have started; by the other, each is allowed to go on once that was read. So the run
+// never gets far ahead of the test, even if the test stands still.
 func (j *job) listen() {
 	j.t.Helper()
 	bell, leave := j.pipe("bell"), j.pipe("leave")
@@ -86,7 +86,7 @@ func (j *job) listen() {
 	}()
 }
 
-// pipe makes a pipe that is open at both ends here, so that it has no end.
+// pipe makes a named pipe with both ends open here, so that reading never ends.
 func (j *job) pipe(name string) *os.File {
 	j.t.Helper()
 	j.must(syscall.Mkfifo(j.path(name), 0o600))
@@ -102,7 +102,7 @@ func (j *job) start(stdout *bytes.Buffer) *harness.Process {
 	return harness.Start(j.t, harness.Command{Args: j.args, Dir: j.dir, Stdout: stdout})
 }
 
-// kill works on the run until so many commands have started, and kills the process.
+// kill works on the run until so many commands have started, and then kills the process.
 func (j *job) kill(starts int) {
 	j.t.Helper()
 	ctx, cancel := context.WithTimeout(j.t.Context(), harness.Patience)
@@ -120,7 +120,7 @@ func (j *job) kill(starts int) {
 	j.printed(stdout.String())
 }
 
-// killEarly kills a process a moment after its start, whatever it does then.
+// killEarly kills a process a moment after its start, whatever it is doing by then.
 func (j *job) killEarly() {
 	j.t.Helper()
 	j.early++
@@ -133,7 +133,7 @@ func (j *job) killEarly() {
 	j.printed(stdout.String())
 }
 
-// starts reads the log.
+// starts reads the log of starts.
 func (j *job) starts() []string {
 	j.t.Helper()
 	data, err := os.ReadFile(j.path("starts"))
@@ -156,8 +156,8 @@ func (j *job) commit(line string) {
 	}
 }
 
-// look notes the lines that are committed in the store of the run, and that all that was seen committed still is. Of the
-// commands that started since the log had so many lines, the kill hit those that are not.
+// look reads which lines are committed in the store, and checks that those that were seen committed before still are. before is how many starts the
+// log had before the last process: if one of the later starts is not committed, the kill has hit commands under way.
 func (j *job) look(before int) {
 	j.t.Helper()
 	done := j.completed()
@@ -174,22 +174,22 @@ func (j *job) look(before int) {
 	}
 }
 
-// completed lists the lines that the store has as COMPLETED.
+// completed lists the lines whose tasks are COMPLETED in the store.
 func (j *job) completed() (done []string) {
 	j.t.Helper()
 	for _, t := range j.tasks(lessorv1.TaskState_TASK_STATE_COMPLETED) {
-		number, err := strconv.Atoi(t.GetSpec().GetTaskKey()) // from 1
+		number, err := strconv.Atoi(t.GetSpec().GetTaskKey()) // from 1 on
 		j.must(err)
 		done = append(done, j.lines[number-1])
 	}
 	return done
 }
 
-// tasks lists the tasks in the store of the run that are in one of these states, oldest first.
+// tasks lists the tasks of the run that are in one of these states, oldest first; without states, all of them.
 func (j *job) tasks(states ...lessorv1.TaskState) (tasks []*lessorv1.Task) {
 	j.t.Helper()
 	if _, err := os.Stat(j.path("data", "run.json")); err != nil {
-		return nil // it was killed before there was a run
+		return nil // it was killed before the run was made
 	}
 	c := harness.NewCoordinator(j.t, j.path("data", "store"))
 	c.Start()
@@ -205,11 +205,11 @@ func (j *job) tasks(states ...lessorv1.TaskState) (tasks []*lessorv1.Task) {
 	}
 }
 
-// finish lets the run end, and compares.
+// finish lets the run end, and checks the output and the starts.
 func (j *job) finish() {
 	j.t.Helper()
 	go func() {
-		for { // nobody waits for it any more
+		for { // nobody else reads the bell any more
 			select {
 			case <-j.bell:
 			case <-j.t.Context().Done():
@@ -229,13 +229,13 @@ func (j *job) finish() {
 			j.t.Errorf("%s was committed, and was run again", line)
 		}
 	}
-	// What was under way at a kill is run again, and nothing else.
+	// Only what was under way at a kill may run again: at most jobs commands for each kill.
 	if again := len(starts) - len(j.lines); again > jobs**kills {
 		j.t.Errorf("%d starts of %d lines after %d kills of %d commands each", len(starts), len(j.lines), *kills, jobs)
 	}
 }
 
-// sameOutput compares the output of the last process with that of an undisturbed run.
+// sameOutput compares the output of the last process with that of a run without kills.
 func (j *job) sameOutput(stdout string) {
 	j.t.Helper()
 	var want []string

@@ -24,7 +24,7 @@ const (
 	most = 24
 )
 
-// slowly is run for every line: it logs its start, tells the test of it, and takes a while from when that was heard.
+// slowly is the script of every line: it logs its start, tells the test of it, and takes a while after the test has heard.
 const slowly = `echo "$1" >> starts; echo >> bell; read leave < leave; sleep 0.03; echo "output of $1"`
 
 func TestKilledInOrder(t *testing.T) { killAndResume(t, "--keep-order") }
@@ -54,8 +54,8 @@ func killAndResume(t *testing.T, args ...string) {
 		"%d lines were committed before the last process, none of them was run again", len(j.lines), *kills, j.early, j.hits, len(j.starts()), len(j.committed))
 }
 
-// TestKilledWhileSubmitting: what was submitted before a kill is not submitted again (T1). A test that stands still before one of its kills may find all submitted, and
-// tries again.
+// TestKilledWhileSubmitting: what was submitted before a kill is not submitted again (T1). If the test stands still before a kill, all lines may be
+// submitted by then; so it tries again.
 func TestKilledWhileSubmitting(t *testing.T) {
 	const lines, times, tries = 20_000, 4, 5
 	for range tries {

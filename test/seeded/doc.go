@@ -1,8 +1,8 @@
-// Command seeded shows that the tests notice what they are there for: it puts one mistake of a single line after another into the code, by
-// an overlay that leaves the tree as it is, and wants the test that is named for it to fail:
+// Command seeded shows that the tests notice the mistakes that they are for. One after the other it puts mistakes of a single line into the code, by
+// an overlay that leaves the files as they are, and expects that the test named for the mistake fails:
 //
 //	go run ./test/seeded docs/testing.md
 //
-// Each mistake is a file of testdata. A mistake whose line is no longer in the code, or does not compile, is an error, and so is one that is
-// not in the page's table; the error has the row.
+// Each mistake is a file of testdata. It is an error if its line is no longer in the code, if the changed code does not compile, or if the page's
+// table lacks the mistake; the error then has the row.
 package main

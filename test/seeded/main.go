@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// catch tries all mistakes, some at once, and answers for each.
+// catch tries all mistakes, several at the same time, and returns a channel with the result of each.
 func catch(mistakes []mistake) []chan error {
 	results := make([]chan error, len(mistakes))
 	for i := range results {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// mistake is a line of the code and the wrong one that stands for it.
+// mistake is a line of the code, and the wrong line that replaces it.
 type mistake struct {
 	name       string
 	file       string
 	old, wrong string
 	rule       string
-	pkg, test  string // that catches it
-	exhaustive bool   // the small scopes of test/exhaustive find it, too
+	pkg, test  string // the test that must fail
+	exhaustive bool   // the small scopes of test/exhaustive must fail, too
 }
 
 func readAll(dir string) ([]mistake, error) {
@@ -60,7 +60,7 @@ func read(file string) (m mistake, err error) {
 	return m, err
 }
 
-// row of the table.
+// row returns the row of the page's table.
 func (m *mistake) row() string {
 	also := ""
 	if m.exhaustive {
@@ -69,7 +69,7 @@ func (m *mistake) row() string {
 	return fmt.Sprintf("| %s | %s | `%s` | %s | %s |", m.name, m.rule, m.file, m.test, also)
 }
 
-// seeded returns the file's text with the mistake in it.
+// seeded returns the file's text with the mistake.
 func (m *mistake) seeded() (string, error) {
 	text, err := os.ReadFile(m.file)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// caught runs the tests on the code with the mistake.
+// caught runs the tests with the mistake; it returns an error if they do not fail.
 func (m *mistake) caught() error {
 	dir, err := os.MkdirTemp("", "seeded")
 	if err != nil {
@@ -54,10 +54,10 @@ func (m *mistake) overlay(dir string) (string, error) {
 	return list, errors.Join(os.WriteFile(wrong, []byte(text), 0o600), os.WriteFile(list, replace, 0o600))
 }
 
-// fails reports whether the test fails. Code that does not compile, or a test that does not exist, is an error.
+// fails reports whether the test fails. It is an error if the code does not compile, or the test does not exist.
 func (m *mistake) fails(overlay, pkg, test string) (bool, error) {
 	args := []string{"test", "-vet=off", "-count=1", "-timeout=60s", "-overlay", overlay, "-ldflags=-s -w", "-run", "^" + test + "$", "-v"}
-	// What is compiled anew for this mistake alone is not optimized: it runs for a moment.
+	// The packages that are compiled only for this mistake are not optimized, because the test runs only for a moment.
 	args = append(args, "-gcflags=./"+filepath.Dir(m.file)+"=-N -l", "-gcflags="+m.pkg+"=-N -l", pkg)
 	out, err := exec.Command("go", args...).CombinedOutput()
 	began := strings.Contains(string(out), "=== RUN   "+test+"\n")

@@ -1,2 +1,2 @@
-// Package soak keeps a coordinator under a steady load and looks for what grows.
+// Package soak puts a coordinator under a steady load, and checks that nothing in it grows.
 package soak

@@ -36,22 +36,22 @@ var (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// samples are taken at equal distances.
+// samples is the number of samples, which are taken at equal intervals.
 const samples = 120
 
-// shortest is how long a load must last so that all that is bounded is full when the second half begins. The heads of the timers take longest: 4,096 tasks
-// that have been deleted, at nearly fifty a second.
+// shortest is how long a load must last so that everything that is bounded has reached its bound when the second half begins. The heads of the timers
+// take longest: 4,096 entries, of tasks that are deleted at nearly fifty a second.
 const shortest = 4 * time.Minute
 
-// kept is how long a task is kept after its end: short, so that the store comes to a level within the first half.
+// kept is the retention of the tasks: short, so that the size of the store is steady within the first half.
 const kept = 10 * time.Second
 
-// lost is how long a lease lives that nobody renews: short, too.
+// lost is the heartbeat timeout of the tasks: also short.
 const lost = 6 * time.Second
 
-// Under a load that stays the same, nothing grows: not the heap after a collection, goroutines, open files, nor the part of the store's file that is in
-// use, but for the ledgers of tasks that have gone. A line through the second half of the samples may rise by no more than the bound over that half; the first
-// is for what has to come to its level.
+// Under a steady load nothing grows: neither the heap after a garbage collection, nor goroutines, open files, or the store's file, except for the
+// ledgers of deleted tasks. A straight line through the samples of the second half may rise by no more than a bound. In the first half everything
+// reaches its steady size.
 func TestNothingGrows(t *testing.T) {
 	c := harness.NewCoordinator(t, t.TempDir())
 	c.Start("--http", "127.0.0.1:0", "--pprof", "--log-level", "error")
@@ -89,18 +89,19 @@ func TestNothingGrows(t *testing.T) {
 	}
 }
 
-// sample is what is seen of the coordinator at one moment.
+// sample is what was measured at one moment.
 type sample struct {
 	at                                          time.Duration
-	tasks                                       float64 // that went through
+	tasks                                       float64 // tasks that were completed so far
 	heap, goroutines, files, storeUse, storeAll float64
 }
 
-// ledger is how many bytes of the store a task may take that has gone: COMMITTED is replayed for an hour, longer than most loads last (A10). It takes 150, beside
-// a share of the audit.
+// ledger bounds how many bytes of the store a deleted task takes: its verdict is replayed for an hour (A10), which is longer than most loads last. It
+// takes about 150 bytes, and a share of the audit.
 const ledger = 256
 
-// measures are what must not grow, by how much they may over the second half: a share of where they stood, or so much in any case, and so much for each task.
+// measures are what must not grow, and by how much each may rise over the second half: by share of its level or by least, whichever is larger, plus
+// each for every task.
 var measures = []struct {
 	name               string
 	of                 func(sample) float64
@@ -110,10 +111,10 @@ var measures = []struct {
 	{"goroutines", func(s sample) float64 { return s.goroutines }, 0.05, 5, 0},
 	{"open files", func(s sample) float64 { return s.files }, 0, 3, 0},
 	{"store in use", func(s sample) float64 { return s.storeUse }, 0.10, 512 << 10, ledger},
-	{"store", func(s sample) float64 { return s.storeAll }, 0.10, 20 << 20, ledger}, // it grows by 16 MiB at once
+	{"store", func(s sample) float64 { return s.storeAll }, 0.10, 20 << 20, ledger}, // the file grows in steps of 16 MiB
 }
 
-// slope is by how much a straight line through the samples rises from the first to the last: the one with the least squares.
+// slope returns by how much the least-squares line through the samples rises from the first to the last.
 func slope(all []sample, of func(sample) float64) float64 {
 	var x, y, xx, xy float64
 	n := float64(len(all))
@@ -123,7 +124,7 @@ func slope(all []sample, of func(sample) float64) float64 {
 	return (n*xy - x*y) / (n*xx - x*x) * (n - 1)
 }
 
-// A line that rises is seen to, and noise about a level is not.
+// slope must find a rise, and must not take noise for one.
 func TestSlope(t *testing.T) {
 	rising, level := make([]sample, 60), make([]sample, 60)
 	for i := range rising {
@@ -148,8 +149,8 @@ func report(t *testing.T, all []sample) {
 	}
 }
 
-// look takes a sample. What it asks for takes memory, too: the heap is read from the head of its profile, as it stood right after a collection of garbage. It is
-// the second one in a row, as pools keep what is in them over one.
+// look takes a sample. The request itself takes memory, too, so the heap is read from the head of a heap profile, where it is as it was right after a
+// garbage collection. Of two such profiles it uses the second: pools keep their content over one collection.
 func look(t *testing.T, c *harness.Coordinator) sample {
 	t.Helper()
 	get(t, c, "/debug/pprof/heap?gc=1&debug=1")
@@ -170,7 +171,7 @@ func look(t *testing.T, c *harness.Coordinator) sample {
 	return s
 }
 
-// profile keeps a heap profile, if one is wanted: the difference of two tells what has grown.
+// profile writes a heap profile to a file, if -soak.profiles is given.
 func profile(t *testing.T, c *harness.Coordinator, name string) {
 	t.Helper()
 	if *profiles == "" {
@@ -190,7 +191,7 @@ func profile(t *testing.T, c *harness.Coordinator, name string) {
 	}
 }
 
-// get reads the lines of an answer that end with a number; what is before it is the name.
+// get returns the numbers at the ends of an answer's lines, by the text before them.
 func get(t *testing.T, c *harness.Coordinator, path string) map[string]float64 {
 	t.Helper()
 	res, err := http.Get("http://" + c.HTTP() + path)
@@ -215,7 +216,7 @@ func get(t *testing.T, c *harness.Coordinator, path string) map[string]float64 {
 	return values
 }
 
-// load begins a mix of everything that is done every day, at a steady pace.
+// load begins a mix of all everyday calls, at a steady pace.
 func load(t *testing.T, c *harness.Coordinator) (l *loader, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,10 +261,10 @@ type loader struct {
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 	busy    sync.WaitGroup
-	done    atomic.Int64 // tasks that went through
+	done    atomic.Int64 // how many tasks were completed
 }
 
-// repeat does something at a pace until the load ends.
+// repeat calls do at a steady pace until the load ends.
 func (l *loader) repeat(every time.Duration, do func(i int) error) {
 	pace := time.NewTicker(every)
 	defer pace.Stop()
@@ -288,16 +289,16 @@ func (l *loader) submit(i int) error {
 		spec.ConcurrencyKey, spec.ConcurrencyLimit = fmt.Sprint("k", i%3), 1
 	}
 	m, err := l.tasks.SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: spec})
-	if err == nil && i%200 == 0 { // seldom: each leaves an entry in the audit, which is kept for long
+	if err == nil && i%200 == 0 { // seldom, because each leaves an entry in the audit, which is kept for long
 		_, err = l.tasks.CancelTask(l.ctx, &lessorv1.CancelTaskRequest{TaskId: m.GetTask().GetTaskId()})
-		if status.Code(err) == codes.FailedPrecondition { // it was faster
+		if status.Code(err) == codes.FailedPrecondition { // the task ended first
 			err = nil
 		}
 	}
 	return err
 }
 
-// workByHand leases and reports, and now and then lets a lease run out.
+// workByHand leases and completes tasks by unary calls, and now and then lets leases expire.
 func (l *loader) workByHand(i int) error {
 	m, err := l.workers.Lease(l.ctx, &lessorv1.LeaseRequest{WorkerId: "hand", Queues: []string{"hand"}, MaxTasks: 4})
 	for _, a := range m.GetAssignments() {
@@ -310,7 +311,7 @@ func (l *loader) workByHand(i int) error {
 	return err
 }
 
-// fleeting opens a session and leaves it without a word.
+// fleeting opens a session and leaves it without a goodbye.
 func (l *loader) fleeting(i int) error {
 	ctx, leave := context.WithCancel(l.ctx)
 	defer leave()
@@ -341,7 +342,7 @@ func (l *loader) look(int) error {
 	return err
 }
 
-// watch follows a task for a while.
+// watch follows a task for up to a second.
 func (l *loader) watch(int) error {
 	m, err := l.tasks.SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "sdk", Retention: durationpb.New(kept)}})
 	if err != nil {

@@ -1,8 +1,7 @@
-// Crowd is many workers in one process that do nothing but to be there. It reads commands, one a line, and prints how long each
-// took, in nanoseconds:
+// Crowd runs many idle workers in one process. It reads commands, one in a line, and prints how long each took, in nanoseconds:
 //
-//	open ADDR N    N workers connect to a coordinator, all at once, shake hands and register; earlier streams are left
-//	beat N         each worker sends N heartbeats, one after the answer to the other
+//	open ADDR N    N workers connect to a coordinator at the same time, send handshake and register; earlier connections are closed
+//	beat N         each worker sends N heartbeats, each after the answer to the one before
 package main
 
 import (

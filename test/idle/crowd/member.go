@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// patience is how long opening may take.
+	// patience is how long opening all of them may take.
 	patience = 2 * time.Minute
-	// buffer is the size of gRPC's buffers here: there are many of them.
+	// buffer is the size of gRPC's buffers. It is small because there are many of them.
 	buffer = 1 << 10
 )
 
-// member is one worker with a connection of its own.
+// member is one worker with its own connection.
 type member struct {
 	name   string
 	conn   *grpc.ClientConn
@@ -27,7 +27,7 @@ type member struct {
 	sent   int
 }
 
-// open connects and says what a worker must say.
+// open connects, and sends handshake and register.
 func (m *member) open(ctx context.Context, addr string) (err error) {
 	m.conn, err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer))
@@ -56,7 +56,7 @@ func (m *member) open(ctx context.Context, addr string) (err error) {
 	})
 }
 
-// beat sends heartbeats, one after the other.
+// beat sends n heartbeats, one after the other.
 func (m *member) beat(n int) error {
 	for range n {
 		err := m.ask(&lessorv1.SessionRequest{
@@ -69,12 +69,12 @@ func (m *member) beat(n int) error {
 	return nil
 }
 
-// ask sends a frame and waits for the answer, whatever it is, unless that is a refusal. What was taken is acknowledged on the way.
+// ask sends a frame and waits for one answer; a refusal is an error.
 func (m *member) ask(f *lessorv1.SessionRequest) error {
 	m.sent++
 	f.Id = strconv.Itoa(m.sent)
 	if err := m.stream.Send(f); err != nil {
-		_, err = m.stream.Recv() // says why
+		_, err = m.stream.Recv() // Recv has the reason
 		return err
 	}
 	got, err := m.stream.Recv()
