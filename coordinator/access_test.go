@@ -23,13 +23,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// guardedBy is a coordinator that asks for credentials.
+// guardedBy runs a test against a coordinator that requires credentials.
 func guardedBy(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
 }
 
-// issue makes a token that is good for an hour.
+// issue makes a token that is valid for an hour.
 func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id string) {
 	t.Helper()
 	return r.issueFor(t, tenant, role, time.Hour)
@@ -44,12 +44,12 @@ func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Du
 	return token, made.ID
 }
 
-// bearing is a context whose calls carry a token.
+// bearing returns a context whose calls carry a token.
 func bearing(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// invoke makes a call of any kind with an empty request, and returns how it ends; streams are closed at once.
+// invoke makes a call of any kind with an empty request, and returns its error; of a stream, the error of the first message.
 func (r *rig) invoke(ctx context.Context, method string) error {
 	return r.invokeWith(ctx, method, &emptypb.Empty{})
 }
@@ -64,7 +64,7 @@ func (r *rig) invokeWith(ctx context.Context, method string, request *emptypb.Em
 	if err != nil {
 		return err
 	}
-	_ = stream.SendMsg(request) // what became of it, RecvMsg tells
+	_ = stream.SendMsg(request) // RecvMsg returns the error of a failed call
 	_ = stream.CloseSend()
 	return stream.RecvMsg(&emptypb.Empty{})
 }
@@ -74,7 +74,7 @@ func (r *rig) methods() []string {
 	return slices.Sorted(maps.Keys(r.streams()))
 }
 
-// streams tells of each call whether it is a stream.
+// streams says for each call whether it is a stream.
 func (r *rig) streams() map[string]bool {
 	all := map[string]bool{}
 	for service, info := range r.grpc.GetServiceInfo() {
@@ -85,7 +85,7 @@ func (r *rig) streams() map[string]bool {
 	return all
 }
 
-// X1, X2: each call against each credential: let in is who has a good one of a role that the call is for, and nobody else. Tokens are on.
+// X1, X2: each call with each credential: only a valid one of a role that may make the call is let in. docs/security.md says which roles those are.
 func TestWhoMayCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -123,7 +123,7 @@ func TestWhoMayCall(t *testing.T) {
 	})
 }
 
-// problemOf is why a credential was refused; empty where it was not.
+// problemOf returns why a credential was refused; empty if it was not.
 func problemOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == refusal.CodeToken {
@@ -133,7 +133,7 @@ func problemOf(err error) string {
 	return ""
 }
 
-// X1: the form of the header counts, and two of them are none.
+// X1: an authorization header of another form is refused, and so are two of them. The scheme may be in lower case.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -151,7 +151,7 @@ func TestAuthorizationHeaders(t *testing.T) {
 	})
 }
 
-// X1: who may not come in is not told what is wrong with the request.
+// X1: a caller without a good credential is refused for that, even if the request is malformed, too.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -164,7 +164,7 @@ func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// X1: no log has a token in it, good or bad.
+// X1: the log contains no token, whether it is good or bad.
 func TestNoTokenInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -193,7 +193,7 @@ func TestNoTokenInTheLog(t *testing.T) {
 	})
 }
 
-// X1: without credentials, everyone is tenant "default", and there is nobody to issue any to.
+// X1: a coordinator without credentials refuses every call of AuthService.
 func TestOpenCoordinatorIssuesNothing(t *testing.T) {
 	t.Attr("rules", "X1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -206,7 +206,7 @@ func TestOpenCoordinatorIssuesNothing(t *testing.T) {
 	})
 }
 
-// X2: what the service shows and ends is the caller's own.
+// X1, X2: an operator sees and ends only the tokens and keys of its own tenant.
 func TestTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {

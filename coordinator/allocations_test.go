@@ -8,7 +8,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// What is made to write a frame does not grow with its items: its buffer comes back when it was sent.
+// The number of allocations for writing a frame does not grow with its items, because the buffers of sent frames are reused.
 func TestAllocationsOfAFrame(t *testing.T) {
 	m := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: &lessorv1.Verdicts{
 		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),

@@ -10,10 +10,11 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// rejectBurst is how many answers that are no use to a caller come at once (package quota).
+// rejectBurst is how many rejected reports or refusals a caller gets without delay (package quota).
 const rejectBurst = 1000
 
-// X5: reports that no worker says that obeys the protocol are answered at a pace, also those that cannot be read; others' and good ones do not wait.
+// X5: REJECTED verdicts, which a correct worker never gets, are delayed once there are too many of them. Good reports, and those of other tenants,
+// are not delayed.
 func TestRejectedReportsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -52,7 +53,8 @@ func TestRejectedReportsArePaced(t *testing.T) {
 	})
 }
 
-// X5: who does not wait although a quota is used up gets its refusals at a pace, with the wait that is left; another tenant's call does not wait.
+// X5: a caller that goes on although its quota is used up gets its refusals with a delay, each with the wait that is left. Another tenant's call is
+// not delayed.
 func TestRefusalsByQuotasArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}

@@ -23,7 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// notary is a store that knows which keyspaces were changed by the last commit with an entry of the audit.
+// notary is a store that records which keyspaces the last commit with an audit entry has changed.
 type notary struct {
 	store.Store
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func (n *notary) Commit(ctx context.Context, b *store.Batch) error {
 	return n.Store.Commit(ctx, b)
 }
 
-// last lists the keyspaces, but for the audit and what goes with every commit.
+// last returns these keyspaces, without the audit and Meta, which every commit changes.
 func (n *notary) last() map[store.Keyspace]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +57,7 @@ func (n *notary) last() map[store.Keyspace]bool {
 	return n.with
 }
 
-// events is the audit that a caller sees, all pages of it.
+// events returns all pages of the audit that a caller may read.
 func (r *rig) events(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
 	t.Helper()
 	for {
@@ -72,20 +72,20 @@ func (r *rig) events(ctx context.Context, t *testing.T, req *lessorv1.ListAuditE
 	}
 }
 
-// everything is a request for the whole audit.
+// everything returns a request for the whole audit.
 func everything() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditEventsRequest{} }
 
 // deed is a call that is audited.
 type deed struct {
 	method  string
 	call    func(context.Context) error
-	object  string         // that the entry names; empty: none or a fresh id
-	with    store.Keyspace // that is changed by the same commit; store.Meta: none, it is no change of the store
+	object  string         // what the entry must name; empty: nothing, or a new id
+	with    store.Keyspace // changed in the same commit; store.Meta: the call changes nothing in the store
 	tasks   uint64
-	refused bool // in the open, where there are no tokens
+	refused bool // without credentials, where there are no tokens
 }
 
-// deeds makes what the audited calls need, and lists them. Their order is that in which they can be done.
+// deeds makes what the audited calls need, and lists the calls in an order in which they can be made.
 func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
 	t.Helper()
 	task := func(queue string) string {
@@ -128,7 +128,7 @@ func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
 		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", with: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
 		}},
-		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, with: store.Meta, call: func(ctx context.Context) error { // nothing is left
+		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, with: store.Meta, call: func(ctx context.Context) error { // nothing is left to delete
 			return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
 		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
@@ -161,7 +161,7 @@ func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
 	}
 }
 
-// reportLate has a task leased, and its result reported when the lease is over.
+// reportLate leases the task of the queue "late", and reports its result after the lease has expired.
 func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
 	t.Helper()
 	got, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "slow", WorkspaceId: "ws", Queues: []string{"late"}})
@@ -175,8 +175,8 @@ func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
 	}
 }
 
-// X4: each audited call leaves one entry, which tells who, when, what, of which tenant and with what outcome, in the commit of the change. Who asks
-// for no credentials has the same.
+// X4: each audited call leaves one entry with who, when, what, which tenant and what outcome, in the same commit as its change. That also holds
+// without credentials.
 func TestWhatIsDoneIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "in the open": {}} {
@@ -214,7 +214,7 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 	}
 }
 
-// check compares an event with the call that left it.
+// check compares the entry with the call that it is about.
 func (d deed) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
 	t.Helper()
 	if e.GetTenant() != who.GetTenant() || e.GetSubject() != who.GetSubject() || e.GetCredentialId() != who.GetCredentialId() ||
@@ -240,7 +240,7 @@ func (d deed) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
 	}
 }
 
-// X4: the calls that docs/security.md names are audited, and each of them has a test.
+// X4: the audited calls that docs/security.md names are those of deeds.
 func TestAuditedCallsAreTested(t *testing.T) {
 	t.Attr("rules", "X4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -255,8 +255,8 @@ func TestAuditedCallsAreTested(t *testing.T) {
 	})
 }
 
-// X4: a call that is refused leaves an entry with the code: for its role and for its credential on any call, else on those that are audited. Whose
-// credential nobody knows has none.
+// X4: a refused call leaves an entry with the code: on any call if the role or the credential was refused, otherwise only on audited calls. A
+// credential that belongs to nobody leaves none.
 func TestWhatIsRefusedIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -276,7 +276,7 @@ func TestWhatIsRefusedIsAudited(t *testing.T) {
 			{worker, lessorv1.WorkerService_Session_FullMethodName, refusal.CodeToken, workerID},
 			{operator, lessorv1.TaskService_CancelTask_FullMethodName, refusal.CodeInvalid, ""},
 			{operator, lessorv1.AdminService_UpdateQueue_FullMethodName, refusal.CodeInvalid, ""},
-			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // looking is not audited
+			{operator, lessorv1.TaskService_GetTask_FullMethodName, "", ""}, // reads are not audited
 			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 		} {
@@ -302,7 +302,7 @@ func TestWhatIsRefusedIsAudited(t *testing.T) {
 	})
 }
 
-// X4, X2: the audit is its tenant's own, its page tokens too, and for operators alone.
+// X4, X2: only operators of the tenant read its audit, and its page tokens are valid only for that tenant.
 func TestAuditBelongsToItsTenant(t *testing.T) {
 	t.Attr("rules", "X4 X2")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -335,7 +335,7 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 	})
 }
 
-// X4: the audit is found by subject, call, outcome and time.
+// X4: the audit can be filtered by subject, call, outcome and time.
 func TestAuditFilter(t *testing.T) {
 	t.Attr("rules", "X4")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -379,7 +379,7 @@ func TestAuditFilter(t *testing.T) {
 	})
 }
 
-// X4: nothing in the audit is a token, a part of one, a payload or an output, and a request that is too large is cut.
+// X4: the audit contains no token or part of one, no payload and no output. Details of very large requests are cut off.
 func TestNoSecretInTheAudit(t *testing.T) {
 	t.Attr("rules", "X4")
 	st := memstore.New()

@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
-// serveOnDisk serves a store on disk that is larger than what fits between a coordinator and a reader that stands still.
+// serveOnDisk runs a test against a coordinator with a store on disk. A backup of it is larger than the buffers between the coordinator and a reader
+// that stands still.
 func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +48,7 @@ func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// receive reads a backup to its end.
+// receive reads a backup until its end.
 func receive(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
 	for {
 		m, err := stream.Recv()
@@ -63,7 +64,7 @@ func receive(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupB
 	}
 }
 
-// A11: what is streamed is a store, whole and sound, with what was acknowledged before.
+// A11: a backup is a complete store that passes verify and has everything that was acknowledged before.
 func TestBackup(t *testing.T) {
 	t.Attr("rules", "A11")
 	serveOnDisk(t, Config{}, func(t *testing.T, r *rig) {
@@ -89,7 +90,7 @@ func TestBackup(t *testing.T) {
 	})
 }
 
-// look opens a backup and finds nothing wrong with it.
+// look opens a backup, and checks that verify finds nothing wrong with it.
 func look(t *testing.T, data []byte) (sum verify.Summary) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup")
@@ -112,7 +113,8 @@ func look(t *testing.T, data []byte) (sum verify.Summary) {
 	return sum
 }
 
-// A reader that stands still, or is too slow, or goes away, does not hold the store's pages for ever: its backup ends, and another may begin.
+// A reader that stands still, is too slow, or goes away loses its backup, so that it does not keep the store's pages; then another backup may begin.
+// Until then a second one is refused.
 func TestBackupIsNotHeldUp(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  Backup
@@ -129,7 +131,7 @@ func TestBackupIsNotHeldUp(t *testing.T) {
 				for range 5 {
 					time.Sleep(2 * time.Second)
 					if _, err := stream.Recv(); err != nil {
-						break // what it ends with is seen below
+						break // the error is checked below
 					}
 				}
 			}, codes.Aborted,
@@ -173,7 +175,7 @@ func (r *rig) takeBackup(t *testing.T) error {
 	return err
 }
 
-// A coordinator that stops does not wait for who reads a backup.
+// A coordinator that stops ends a backup under way, and does not wait for its reader.
 func TestStopEndsABackup(t *testing.T) {
 	serveOnDisk(t, Config{}, func(t *testing.T, r *rig) {
 		stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
@@ -188,7 +190,7 @@ func TestStopEndsABackup(t *testing.T) {
 	})
 }
 
-// X2: a copy has what is every tenant's, so that operators of one tenant alone may have it.
+// X2: a backup contains the data of all tenants, so only operators of one tenant, which the configuration names, may take it.
 func TestWhoMayTakeABackup(t *testing.T) {
 	t.Attr("rules", "X2")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Backup: Backup{Tenant: "host"}}, func(t *testing.T, r *rig) {

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// BenchmarkAuth is what it costs to ask for credentials: with each unary call, and once for a stream. One operation is one start of a task that was
-// started before, which is judged and renews its lease. One that is REJECTED would wait for its turn.
+// BenchmarkAuth measures what credentials cost: they are checked with each unary call, but only once for a stream. One operation is one Start of a
+// task that is already started; it is judged and renews the lease. (A REJECTED one would be delayed.)
 func BenchmarkAuth(b *testing.B) {
 	for _, name := range []string{"open", "token"} {
 		var asks *gate.Auth
@@ -47,7 +47,7 @@ func BenchmarkAuth(b *testing.B) {
 	}
 }
 
-// opened is a registered session: what says a frame, and what waits for one.
+// opened opens and registers a session. say sends a frame, and hear waits for one.
 func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (say func(proto.Message), hear func()) {
 	b.Helper()
 	stream, err := workers.Session(ctx)
@@ -74,7 +74,7 @@ func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceCli
 	return say, hear
 }
 
-// benched is a coordinator, the context of an operator who may call it, and the start of a task that the operator has.
+// benched starts a coordinator. It returns the context of an operator, and the Start of a task that is leased.
 func benched(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
 	co, err := New(memstore.New(), Config{Auth: asks, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

@@ -13,13 +13,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Tasks of the frames that are measured: about what a busy worker's slots make, and a bulk frame of lessor bench.
+// Numbers of tasks in the measured frames: about as many as a busy worker has slots, and as a frame of lessor bench has.
 const (
 	benchSlots = 64
 	benchBulk  = 500
 )
 
-// BenchmarkEncodeFrame writes what the coordinator sends in the lives of tasks. One operation is one frame.
+// BenchmarkEncodeFrame encodes frames of the coordinator. One operation is one frame.
 func BenchmarkEncodeFrame(b *testing.B) {
 	codec := newCodec()
 	for name, frame := range map[string]proto.Message{
@@ -42,13 +42,13 @@ func BenchmarkEncodeFrame(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				data.Free() // as grpc does when it was sent
+				data.Free() // as gRPC does after sending
 			}
 		})
 	}
 }
 
-// BenchmarkDecodeFrame reads what it is sent. One operation is one frame.
+// BenchmarkDecodeFrame decodes frames of workers and producers. One operation is one frame.
 func BenchmarkDecodeFrame(b *testing.B) {
 	codec := newCodec()
 	for name, sent := range map[string]struct {
@@ -85,7 +85,7 @@ func BenchmarkDecodeFrame(b *testing.B) {
 	}
 }
 
-// Names in their usual length.
+// Ids of the usual length.
 const (
 	benchTask  = "t0000100000000001"
 	benchLease = "l0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmno"

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -12,7 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// While the disk is full, no way makes a task, and each refusal says when to come back; what is there goes on to its verdict.
+// While the disk is full, all ways to submit a task are refused, and each refusal says when to try again. Leases, reports and cancels of existing
+// tasks go on.
 func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	var full atomic.Bool
 	serveWith(t, nil, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
@@ -48,7 +50,8 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 
 func wantDiskFull(t *testing.T, what string, err error) {
 	t.Helper()
-	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull {
-		t.Errorf("%s: %v", what, err)
+	wait := detail[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()
+	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull || wait != 5*time.Second {
+		t.Errorf("%s: %v with a wait of %v, want %s with 5 s", what, err, wait, refusal.CodeDiskFull)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// slowStore takes its time for commits.
+// slowStore delays each commit.
 type slowStore struct {
 	*memstore.Store
 	takes atomic.Int64 // nanoseconds
@@ -31,7 +31,7 @@ func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
 	return s.Store.Commit(ctx, b)
 }
 
-// A disk that is slow shows while the commit is under way, and in the log afterwards; what waited for it is answered.
+// /readyz and the metrics show a slow commit while it is under way, and the log has it afterwards. Calls that waited for the commit are answered.
 func TestReadyTellsOfASlowDisk(t *testing.T) {
 	st := &slowStore{Store: memstore.New()}
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -52,7 +52,7 @@ func TestReadyTellsOfASlowDisk(t *testing.T) {
 		ready(http.StatusOK, "ready")
 		time.Sleep(3 * time.Second)
 		ready(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
-		// A scrape waits a second for the engine, perhaps before it comes to this.
+		// The metrics wait up to a second for the engine, which may happen before this value is read.
 		if metrics := httpGet(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
 			t.Error("the metrics do not tell of the commit under way")
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A script is what two workers, a producer and time do, byte by byte. Whatever it is: nothing panics, every frame and report gets its answer, no stream
-// outlives its end, and what was told stays true (A2, A5, A10).
+// A script says, byte by byte, what two workers, a producer and time do. Whatever it is, nothing panics, every frame and report is answered, no
+// stream outlives its end, and no answer contradicts an earlier one (A2, A5, A10).
 func FuzzSession(f *testing.F) {
 	for _, script := range []string{
 		"OHRS.G0C0.G0C0", "OHRSSS.G0S0B0..C1F2", "oOhHrRSS.g0G0.c0C0tc0C0", "OHRS.XOh.C0", "OHRSS.XtOu.G0C0RtttC0", "OHRS.tttttC0H.", "OHRS.K0C0", "OHRSLAE.Zab\xff",
@@ -47,7 +47,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// play is one script under way.
+// play is the run of one script.
 type play struct {
 	t       *testing.T
 	script  []byte
@@ -61,18 +61,18 @@ type play struct {
 	leases  []*lessorv1.Assignment // as they were handed out
 	tokens  map[string]uint64      // the newest fencing token of each task
 	told    map[string]*lessorv1.ReportVerdict
-	done    map[string]string // output that was committed, by task
+	done    map[string]string // the committed output of each task
 }
 
-// actor is a worker of the script.
+// actor is one of the two workers.
 type actor struct {
 	name     string
-	stream   *fakeStream // nil: none
+	stream   *fakeStream // nil if there is none
 	accept   *lessorv1.Accept
 	said     int
-	seq      uint64 // of the next sequenced frame
-	newest   uint64 // that was heard
-	dispatch string // id of the last one
+	seq      uint64 // of the next frame; 0 if frames have none
+	newest   uint64 // seq of the newest frame that it has received
+	dispatch string // id of the last dispatch
 	asked    map[string]*lessorv1.SessionRequest
 	last     *lessorv1.SessionRequest
 }
@@ -97,7 +97,7 @@ func newPlay(t *testing.T) *play {
 	return p
 }
 
-// end looks at what all came to, and wants nothing to be left.
+// end checks the final state of all tasks, and that everything stops.
 func (p *play) end() {
 	for _, a := range p.actors {
 		p.cut(a)
@@ -121,7 +121,7 @@ func (p *play) end() {
 	}
 }
 
-// checkHistory wants one lease at a time, and one outcome (A1, A5).
+// checkHistory checks that the history has one live lease at a time, and one outcome (A1, A5).
 func (p *play) checkHistory(id string) {
 	m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *play) checkHistory(id string) {
 
 func (p *play) ctx() context.Context { return throughGate(p.t.Context(), p.t) }
 
-// next is the next byte of the script; 0 after its end.
+// next returns the next byte of the script; 0 after its end.
 func (p *play) next() byte {
 	if len(p.script) == 0 {
 		return 0
@@ -161,7 +161,7 @@ func (p *play) next() byte {
 	return b
 }
 
-// act does what a byte stands for. A letter in lower case is the other worker's.
+// act does what a byte stands for. A lower-case letter stands for the same of the other worker.
 func (p *play) act(b byte) {
 	a := p.actors[0]
 	if b >= 'a' && b <= 'z' {
@@ -178,11 +178,11 @@ func (p *play) act(b byte) {
 		p.cut(a)
 	case 'H':
 		p.say(a, hello(a.name))
-	case 'U': // resumes
+	case 'U': // resume
 		h := hello(a.name)
 		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
 		p.say(a, h)
-	case 'W': // in place of the other
+	case 'W': // replace its own instance by a new one
 		h := hello(a.name)
 		h.Worker.InstanceId, h.ReplacesInstanceId = a.name+"2", a.name
 		p.say(a, h)
@@ -212,7 +212,7 @@ func (p *play) act(b byte) {
 		if a.last != nil {
 			p.send(a, a.last)
 		}
-	case 'Z': // bytes that may be no frame
+	case 'Z': // arbitrary bytes as a frame
 		n := min(int(p.next()%16), len(p.script))
 		p.raw(a, p.script[:n])
 		p.script = p.script[n:]
@@ -220,7 +220,7 @@ func (p *play) act(b byte) {
 		time.Sleep(11 * time.Second)
 	case '.':
 		time.Sleep(100 * time.Millisecond)
-	case '+': // a frame with a seq that may be wrong
+	case '+': // the next frames have a seq that may be wrong
 		a.seq = uint64(p.next() % 8)
 	}
 }
@@ -237,7 +237,7 @@ func (p *play) produce(b byte) {
 	}
 }
 
-// lease is one that was handed out; nil where none was.
+// lease returns one of the leases that were handed out; nil if there is none.
 func (p *play) lease() *lessorv1.Assignment {
 	if b := int(p.next()); len(p.leases) > 0 {
 		return p.leases[b%len(p.leases)]
@@ -245,7 +245,7 @@ func (p *play) lease() *lessorv1.Assignment {
 	return nil
 }
 
-// report says something about a lease, twice in one frame.
+// report sends a report about a lease, twice in one frame.
 func (p *play) report(a *actor, b byte) {
 	l := p.lease()
 	if l == nil {
@@ -297,11 +297,11 @@ func (p *play) raw(a *actor, frame []byte) {
 	}
 	select {
 	case a.stream.in <- bytes.Clone(frame):
-	default: // it reads no more
+	default: // the stream reads no more
 	}
 }
 
-// cut ends a stream, which must end then.
+// cut ends the worker's stream, and fails the test if the coordinator does not end it, too.
 func (p *play) cut(a *actor) {
 	if a.stream == nil {
 		return
@@ -316,7 +316,7 @@ func (p *play) cut(a *actor) {
 	a.stream = nil
 }
 
-// listen takes what has come so far.
+// listen handles the frames that have come so far.
 func (p *play) listen() {
 	for _, a := range p.actors {
 		for a.stream != nil && len(a.stream.out) > 0 {
@@ -325,14 +325,14 @@ func (p *play) listen() {
 	}
 }
 
-// hear compares a frame with what was said and told before.
+// hear compares a frame with what was sent and received before.
 func (p *play) hear(a *actor, m *lessorv1.SessionResponse) {
 	if accept := m.GetAccept(); accept != nil {
 		a.accept, a.seq = accept, accept.GetNextSeq()
 	}
 	if seq := m.GetSeq(); seq > 0 && m.GetAccept() == nil {
 		if seq <= a.newest {
-			return // sent again
+			return // sent again after a resume
 		}
 		a.newest = seq
 	}
@@ -351,7 +351,7 @@ func (p *play) granted(l *lessorv1.Assignment) {
 	id := l.GetTask().GetTaskId()
 	for _, known := range p.leases {
 		if known.GetLeaseId() == l.GetLeaseId() {
-			return // to who resumes
+			return // sent again to a worker that resumes
 		}
 	}
 	if l.GetFencingToken() <= p.tokens[id] {
@@ -364,11 +364,11 @@ func (p *play) granted(l *lessorv1.Assignment) {
 	p.leases = append(p.leases, l)
 }
 
-// judged wants a verdict for each report, and that none contradicts an earlier one (A10).
+// judged checks that each report has a verdict, and that none contradicts an earlier one (A10).
 func (p *play) judged(a *actor, m *lessorv1.SessionResponse) {
 	asked := a.asked[m.GetCorr()].GetReports().GetReports()
 	if len(asked) == 0 {
-		return // of a stream before this one
+		return // the answer to a frame of an earlier stream
 	}
 	verdicts := m.GetVerdicts().GetVerdicts()
 	if len(verdicts) != len(asked) {
@@ -376,7 +376,7 @@ func (p *play) judged(a *actor, m *lessorv1.SessionResponse) {
 	}
 	for i, v := range verdicts {
 		if asked[i].GetStart() != nil {
-			continue // is no outcome
+			continue // a Start is no outcome
 		}
 		text := asked[i].String()
 		before := p.told[text]
@@ -400,7 +400,7 @@ func (p *play) completed(id, output string) {
 	p.done[id] = output
 }
 
-// fakeStream is the coordinator's end of a stream whose other end is the script.
+// fakeStream is the coordinator's end of a stream; the other end is the script.
 type fakeStream struct {
 	grpc.ServerStream
 	ctx   context.Context //nolint:containedctx // a stream has one
@@ -408,7 +408,7 @@ type fakeStream struct {
 	in    chan []byte
 	out   chan *lessorv1.SessionResponse
 	ended chan struct{}
-	err   error // why; valid once ended is closed
+	err   error // why it ended; valid once ended is closed
 }
 
 func newFakeStream(ctx context.Context) *fakeStream {
@@ -418,7 +418,7 @@ func newFakeStream(ctx context.Context) *fakeStream {
 
 func (s *fakeStream) Context() context.Context { return s.ctx }
 
-// RecvMsg reads as grpc does, with our codec.
+// RecvMsg decodes a frame with the codec of the gRPC server.
 func (s *fakeStream) RecvMsg(m any) error {
 	select {
 	case raw := <-s.in:
@@ -430,7 +430,7 @@ func (s *fakeStream) RecvMsg(m any) error {
 	}
 }
 
-// Send takes what grpc would write.
+// Send encodes a frame with the codec of the gRPC server.
 func (s *fakeStream) Send(m *lessorv1.SessionResponse) error {
 	b, err := newCodec().Marshal(m)
 	if err != nil {

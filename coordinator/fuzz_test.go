@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A page token has one text, and is of one list. A cursor that somebody made up does no harm: the lists answer, or refuse it by name.
+// A page token is valid for one list, and in one spelling. A made-up cursor does no harm: the lists answer, or refuse the token with
+// INVALID_ARGUMENT.
 func FuzzPageToken(f *testing.F) {
 	list := newListing("tasks", "default", &lessorv1.TaskFilter{})
 	f.Add(list.token([]byte("12345678")), []byte("12345678"))
@@ -42,7 +43,7 @@ func FuzzPageToken(f *testing.F) {
 	})
 }
 
-// forged is a token of a list with a cursor of somebody's own.
+// forged returns a token of a list with an arbitrary cursor.
 func forged(kind string, cursor []byte) string {
 	var m proto.Message = &lessorv1.TaskFilter{}
 	switch kind {
@@ -56,7 +57,7 @@ func forged(kind string, cursor []byte) string {
 	return newListing(kind, gate.DefaultTenant, m).token(cursor)
 }
 
-// pages are all lists of a coordinator with something in each.
+// pages has all lists of a coordinator. Tasks and queues have entries.
 type pages struct {
 	ctx   context.Context //nolint:containedctx // of all calls of the test
 	lists map[string]func(ctx context.Context, token string) error

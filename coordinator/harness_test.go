@@ -22,7 +22,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// rig is a coordinator over an in-memory store, with a client of each service, in a bubble of fake time.
+// rig is a coordinator over a store in memory with a client of each service, in a bubble of fake time.
 type rig struct {
 	*Coordinator
 	tasks    lessorv1.TaskServiceClient
@@ -32,18 +32,18 @@ type rig struct {
 	conn     *grpc.ClientConn
 	listener *bufconn.Listener
 	stop     context.CancelFunc
-	token    string // that sessions bear; empty: none
+	token    string // sent by sessions; empty: none
 	served   chan error
 	log      *said
 }
 
-// serve runs a test against a coordinator on st, nil for a new store in memory.
+// serve runs a test against a coordinator with the store st; nil means a new one in memory.
 func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	serveWith(t, st, Config{}, test)
 }
 
-// noHeartbeats is for tests of workers that send none.
+// noHeartbeats is for tests whose workers send no session heartbeats.
 var noHeartbeats = Config{Sessions: session.Config{Health: session.Thresholds{Missed: 1000}}}
 
 func serveWith(t *testing.T, st store.Store, cfg Config, test func(t *testing.T, r *rig)) {
@@ -95,7 +95,7 @@ func dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(streamWindow)) // else it grows by chance
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(streamWindow)) // or it grows by chance
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func (r *rig) submit(t *testing.T, change func(*lessorv1.TaskSpec)) *lessorv1.Ta
 	return res.GetTask()
 }
 
-// lease takes the one task that waits in queue q.
+// lease leases the one task that waits in queue q.
 func (r *rig) lease(t *testing.T) *lessorv1.Assignment {
 	t.Helper()
 	res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
@@ -156,7 +156,7 @@ func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
 
 func text(n int) string { return strings.Repeat("x", n) }
 
-// detail returns the detail of a type, nil if there is none.
+// detail returns the detail of type T, nil if there is none.
 func detail[T any](st *status.Status) (found T) {
 	for _, d := range st.Details() {
 		if d, ok := d.(T); ok {
@@ -166,27 +166,27 @@ func detail[T any](st *status.Status) (found T) {
 	return found
 }
 
-// said is what the coordinator has logged. A call that is answered later than the test looks may still write into it.
+// said is the coordinator's log. It has a lock, because calls that end later may still write to it.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write is for the logger.
+// Write implements io.Writer.
 func (s *said) Write(line []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(line)
 }
 
-// String is all of it.
+// String returns the whole log.
 func (s *said) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
 }
 
-// Reset forgets it.
+// Reset empties the log.
 func (s *said) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

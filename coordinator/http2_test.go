@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// X5: a connection tells how many streams it may have, and one that pings more often than it may is closed with a word on why.
+// X5: a connection announces how many streams it may have. One that pings too often is closed, and the GOAWAY says why.
 func TestKeepaliveAbuse(t *testing.T) {
 	t.Attr("rules", "X5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -24,7 +24,7 @@ func TestKeepaliveAbuse(t *testing.T) {
 		if err := line.WriteSettings(); err != nil {
 			t.Fatal(err)
 		}
-		for range 4 { // three come too early, which is one more than is borne
+		for range 4 { // three come too early; two are allowed
 			if err := line.WritePing(false, [8]byte{}); err != nil {
 				t.Fatal(err)
 			}

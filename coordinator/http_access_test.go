@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// asks is a request of each route that is as it should be; ID stands for the id of a task.
+// asks has a good request for each route; ID stands for the id of a task.
 var asks = map[string]struct{ path, body string }{
 	"POST /v1/tasks/{task_id}/started":   {"/v1/tasks/ID/started", `{"attempt": 1}`},
 	"POST /v1/tasks/{task_id}/heartbeat": {"/v1/tasks/ID/heartbeat", `{"attempt": 1}`},
@@ -34,7 +34,7 @@ var asks = map[string]struct{ path, body string }{
 	"GET /openapi.json":                  {"/openapi.json", ""},
 }
 
-// ask asks for a route, with a token that may be empty.
+// ask sends the request of a route, with a token that may be empty.
 func (w *web) ask(route, token, id string) httpAnswer {
 	w.t.Helper()
 	method, _, _ := strings.Cut(route, " ")
@@ -50,10 +50,10 @@ func (w *web) made(token, queue string) string {
 	return id
 }
 
-// held is what a worker over HTTP has of a task.
+// held is what a worker over HTTP knows of its task.
 type held struct{ id, token, lease string }
 
-// taken submits a task and takes it.
+// taken submits a task and leases it.
 func (w *web) taken(token, queue string) held {
 	w.t.Helper()
 	id := w.made(token, queue)
@@ -66,7 +66,7 @@ func (w *web) taken(token, queue string) held {
 	return held{id, a["taskToken"].(string), a["leaseId"].(string)}
 }
 
-// Every route is asked for, and the manual has a rule for it.
+// X2: asks has a request for each route, and docs/security.md a rule.
 func TestEveryRouteIsAskedFor(t *testing.T) {
 	t.Attr("rules", "X2")
 	routes := httpapi.Routes()
@@ -78,8 +78,8 @@ func TestEveryRouteIsAskedFor(t *testing.T) {
 	}
 }
 
-// Each route against each credential. Let in is who has a good one of a role that may make the call; a task token lets in to its callbacks, and
-// nothing else does. Who is refused is told nothing of the request, which changes nothing.
+// X1, X2, H1: each route with each credential: only a valid one of a role that may make the call is let in, and to callbacks only the task token. The
+// answer to others says nothing about the request, which changes nothing.
 func TestWhoMayAskOverHTTP(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -133,7 +133,7 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 	})
 }
 
-// letIn asks for each route with what opens it.
+// letIn checks that each route accepts the credentials that its rule names.
 func (r *rig) letIn(t *testing.T, w *web) {
 	t.Helper()
 	rules := readRules(t)
@@ -145,7 +145,7 @@ func (r *rig) letIn(t *testing.T, w *web) {
 			}
 			id := w.made(operator, "q-"+role.String())
 			token, _ := r.issue(t, "acme", role)
-			if strings.HasSuffix(route, "events") { // they end with the task
+			if strings.HasSuffix(route, "events") { // the stream ends when the task does
 				w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 			}
 			if a := w.ask(route, token, id); a.StatusCode >= http.StatusBadRequest {
@@ -159,7 +159,7 @@ func (r *rig) letIn(t *testing.T, w *web) {
 	}
 }
 
-// What is another tenant's is answered word for word as what is nobody's, on each route, and nothing of the other tenant changes.
+// X2, S4: on each route, a task of another tenant is answered exactly like a task that does not exist, and nothing of the other tenant changes.
 func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -188,7 +188,7 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 				}
 			}
 		}
-		// Names of queues are each tenant's own.
+		// The same name of a queue in another tenant is another queue.
 		none := w.send(http.MethodPost, "/v1/leases", evil, `{"workerId": "w", "queues": ["theirs"]}`)
 		if none.text != `{"assignments":[]}`+"\n" {
 			t.Errorf("another tenant's queue gives %s", none.text)
@@ -199,7 +199,7 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 	})
 }
 
-// A stream of events and a request that waits end within a second of the end of their credential, whoever reads them or not.
+// X3: a stream of events and a waiting lease request end within a second after their credential has ended.
 func TestHTTPEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range ends {
@@ -223,7 +223,7 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() }) // so that a stream that does not end fails the test
+				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() }) // so that the test fails, instead of hanging, if the stream does not end
 				if rest, err := io.ReadAll(read); err != nil || strings.Contains(string(rest), "event:") {
 					t.Errorf("after the end come %s (%v)", rest, err)
 				}
@@ -242,7 +242,7 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 	}
 }
 
-// Who reads nothing of a stream holds up nobody: it ends with its credential all the same.
+// X3, S5: a stream of events whose reader reads nothing ends with its credential, too.
 func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -252,7 +252,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		res := w.open(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
-		for range 40 { // more than fits between the two
+		for range 40 { // more than the buffers between the two hold
 			r.engine.Feed(gate.DefaultTenant, news, func() {})
 			synctest.Wait()
 		}
@@ -269,7 +269,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	})
 }
 
-// What is done or refused over HTTP is in the audit as what is done by a call.
+// X4: what is done or refused over HTTP is audited like calls over gRPC, and the log names the caller but has nothing of the request.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {

@@ -20,7 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// foreign makes a task of another tenant, leased, and returns its token.
+// foreign makes a leased task of another tenant, and returns its task token and id.
 func (r *rig) foreign(t *testing.T) (token, id string) {
 	t.Helper()
 	space := engine.Space{Tenant: "other", Workspace: "w"}
@@ -42,10 +42,10 @@ func (r *rig) foreign(t *testing.T) (token, id string) {
 	return token, task.ID.String()
 }
 
-// badBody is a body that is refused, with the field that the answer names.
+// badBody is a body that must be refused, with the field that the answer must name.
 type badBody struct{ name, body, field string }
 
-// badBodies are refused by every route that reads one.
+// badBodies must be refused by every route that reads a body.
 var badBodies = []badBody{
 	{"nothing", ``, ""},
 	{"cut off", `{"attempt": 1`, ""},
@@ -55,7 +55,7 @@ var badBodies = []badBody{
 	{"no UTF-8", "{\"attempt\": 1, \"message\": \"\xff\"}", ""},
 }
 
-// A callback whose body is wrong is a report that is REJECTED, with the field's name, and changes nothing (V1).
+// V1, H2: a callback with a bad body is REJECTED with the field's name, and changes nothing.
 func TestBadCallbacksAreRejected(t *testing.T) {
 	t.Attr("rules", "H2 V1")
 	deep := strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)
@@ -65,7 +65,7 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 		a := r.lease(t)
 		shown := func() string {
 			task := r.get(t, a.GetTask().GetTaskId())
-			task.History = nil // it tells of what was refused (T10)
+			task.History = nil // the history records refusals (T10)
 			return task.String()
 		}
 		before := shown()
@@ -112,12 +112,12 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 		if after := shown(); after != before {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
-		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // a worker may be newer
+		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
 	})
 }
 
-// What a callback is REJECTED for is in the history of its task, also where no request could be made of its body: once for each kind, with what was
-// wrong (T10). It counts as any verdict.
+// T10, V1: a callback that is REJECTED is in the history of its task with the reason, even if its body cannot be read; repeats add nothing. The
+// metrics count each verdict.
 func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
@@ -154,7 +154,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	})
 }
 
-// A callback of which the body did not arrive whole is no report: it has no verdict, and nothing is told of it.
+// H2: a callback whose body was cut off in transfer is no report: the answer has no verdict, and the task does not change.
 func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -175,7 +175,7 @@ func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 	})
 }
 
-// A body that is compressed is refused by the header that says so, and not as text that cannot be read; one that says that it is not is read.
+// H2: a body with a Content-Encoding is refused, and the answer names that header. "identity" is allowed.
 func TestEncodedBodiesAreRefused(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -184,7 +184,7 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 		a := r.lease(t)
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)
-		_, _ = z.Write([]byte(`{"attempt": 1}`)) // a bytes.Buffer takes everything
+		_, _ = z.Write([]byte(`{"attempt": 1}`)) // bytes.Buffer returns no error
 		_ = z.Close()
 		for _, c := range []struct {
 			path, token, body string
@@ -206,7 +206,7 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 	})
 }
 
-// An output over its limit is refused by name, and a body over that of bodies before it is read; the lease stays live (V11).
+// H2, V11: an output over the inline limit is REJECTED, and the lease stays live. A body over the limit of bodies is refused without being read.
 func TestLargeCallbacksAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 V11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -221,8 +221,8 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 	})
 }
 
-// Who says all before looking for an answer, as most clients do, learns why a large request is refused. From a connection that is closed
-// meanwhile a worker learns nothing, and says the same again.
+// H2: most clients send the whole request before they read the answer. So the server reads a refused large request to its end: if it closed the
+// connection, the client would not learn the reason, and would send the same again.
 func TestLargeRequestsThatAreRefusedAreHeardOut(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -258,7 +258,7 @@ func TestLargeRequestsThatAreRefusedAreHeardOut(t *testing.T) {
 	})
 }
 
-// Who asks before sending a body that is too large is told at once, and sends nothing.
+// H2: a client that asks by "Expect: 100-continue" is told at once that its body is too large, and does not have to send it.
 func TestLargeBodiesAreNotAskedFor(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -281,7 +281,7 @@ func TestLargeBodiesAreNotAskedFor(t *testing.T) {
 	})
 }
 
-// A body that does not come is not waited for.
+// H2: a request whose body does not arrive is answered with 408 after a time limit.
 func TestSlowBodiesAreGivenUp(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -306,7 +306,7 @@ func TestSlowBodiesAreGivenUp(t *testing.T) {
 	})
 }
 
-// Who asks for something in words that are not understood is told so, and nothing is done.
+// H2, S4: a request that cannot be understood is refused with the name of its field, and changes nothing.
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -342,7 +342,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		} {
 			for _, c := range append(bodies, badBodies...) {
 				if c.body == "" && strings.HasSuffix(path, ":cancel") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
-					continue // may be left out; the unknown field comes first
+					continue // an empty body is allowed here, and the unknown field is reported first
 				}
 				refused := w.send(http.MethodPost, path, "", c.body).called(c.name)
 				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
@@ -355,7 +355,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	})
 }
 
-// Requests for what is not there, in every way in which somebody may hope to find it.
+// H2: paths that are similar to a route but are none are answered with 404, and change nothing.
 func TestRoutes(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -376,11 +376,11 @@ func TestRoutes(t *testing.T) {
 		} {
 			w.send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
 		}
-		synctest.Wait() // until the last of them is counted
+		synctest.Wait() // until the last request is counted
 		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
-			t.Errorf("what is no route has another name than none:\n%s", metrics)
+			t.Errorf("requests of no route are not counted as route=\"none\":\n%s", metrics)
 		}
-		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // no such task
+		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // routes, but of tasks that do not exist
 			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)
 			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 			w.send(http.MethodPost, path+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
@@ -391,7 +391,8 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-// A method is what the request line says, and pages of other origins may only read what they may not see.
+// H2: a method that a route does not have is answered with 405. Headers do not override the method. A request of a page of another origin is refused
+// if it could change something; the answer to a GET has no CORS headers, so that the browser does not show it to the page.
 func TestMethods(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// call makes a callback of an assignment, with its token and attempt.
+// call makes a callback for an assignment, with its token and attempt.
 func (w *web) call(verb string, a *lessorv1.Assignment, more string) httpAnswer {
 	w.t.Helper()
 	return w.say(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
@@ -28,7 +28,7 @@ func (w *web) say(verb, task, token, body string) httpAnswer {
 
 const succeeded = `, "outcome": "SUCCEEDED"`
 
-// Every callback that is COMMITTED has the body of the worker contract, and the renewed token with it.
+// H1, H2: each COMMITTED callback has the body that docs/http.md shows, and a renewed task token.
 func TestCallbacksAreCommitted(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -42,7 +42,7 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		token, _ := started.body["taskToken"].(string)
 		beat := w.say("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
 		beat.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "expiresInMs", 90_000.0)
-		synctest.Wait() // progress is passed on behind the answer
+		synctest.Wait() // progress is passed on after the answer
 		task := r.get(t, a.GetTask().GetTaskId())
 		if p := task.GetProgress(); p.GetFraction() != 0.45 || p.GetMessage() != "5 of 10" || string(task.GetCheckpoint()) != `{"at":5}` {
 			t.Errorf("progress %v, checkpoint %s", p, task.GetCheckpoint())
@@ -58,7 +58,7 @@ func TestCallbacksAreCommitted(t *testing.T) {
 	})
 }
 
-// FAILED and CANCELLED are told as they end the attempt; the coordinator alone decides what becomes of the task.
+// H2, T4, T7: finalState tells how the report ended the attempt; taskState tells what the coordinator made of the task.
 func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	t.Attr("rules", "H2 T4 T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -84,7 +84,7 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	})
 }
 
-// ended is one way for a lease to end, and what its holder is told then.
+// ended is a way in which a lease ends, and what the callbacks are told after it.
 type ended struct {
 	name   string
 	spec   func(*lessorv1.TaskSpec)
@@ -93,7 +93,7 @@ type ended struct {
 	tells  []any
 }
 
-// endings are the rows of H2 that are not COMMITTED.
+// endings are the rows of H2 other than COMMITTED.
 var endings = []ended{
 	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
 		r.cancel(t, a)
@@ -134,10 +134,10 @@ var endings = []ended{
 	},
 }
 
-// fleeting is a task whose lease lives for half a second.
+// fleeting gives a task a lease of half a second.
 func fleeting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
 
-// Whatever a lease ended by: its token changes nothing any more, and its holder is told so, by each callback alike.
+// H1, H2: after the end of a lease its token changes nothing, and each callback is told how it ended.
 func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	for _, c := range endings {
@@ -162,7 +162,7 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	}
 }
 
-// A restart that revokes ends the lease of a token; one that does not changes nothing, for the token either.
+// H1, H2, A9: a restart with --recovery=invalidate ends the lease of a task token; any other restart leaves token and lease valid.
 func TestTaskTokensSurviveARestart(t *testing.T) {
 	t.Attr("rules", "H1 H2 A9")
 	for _, c := range []struct {
@@ -185,7 +185,7 @@ func TestTaskTokensSurviveARestart(t *testing.T) {
 	}
 }
 
-// A token is good for its own attempt of its own task, and until it ends.
+// H1, H2: a task token is valid only for its own attempt of its own task.
 func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -231,7 +231,7 @@ func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
 	})
 }
 
-// altered is a token with one character changed.
+// altered returns a token with one character changed.
 func altered(token string) string {
 	const at = 40
 	if token[at] == 'x' {
@@ -240,7 +240,7 @@ func altered(token string) string {
 	return token[:at] + "x" + token[at+1:]
 }
 
-// A token that nobody renews ends after its ttl; its lease was over for long.
+// H1, H2: a task token that is not renewed ends after its ttl, long after its lease.
 func TestTaskTokensEnd(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serveWith(t, nil, Config{Callbacks: Callbacks{TokenTTL: 20 * time.Minute}}, func(t *testing.T, r *rig) {
@@ -257,7 +257,7 @@ func TestTaskTokensEnd(t *testing.T) {
 	})
 }
 
-// A token acts for the tenant that it was issued for, whoever sends it; without it that tenant's task is as a random one.
+// H1, S4: a task token acts for the tenant to which it was issued. Without it, that tenant's task does not exist for the caller.
 func TestTaskTokensActForTheirTenant(t *testing.T) {
 	t.Attr("rules", "H1 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -12,21 +12,21 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// httpAnswer is what came back over HTTP.
+// httpAnswer is an HTTP response that was read.
 type httpAnswer struct {
 	*http.Response
-	what string // was asked, for the words of a failure
+	what string // the request, for failure messages
 	text string
-	body map[string]any // of JSON
+	body map[string]any // if it is JSON
 }
 
-// web is an HTTP client of a rig, over connections that fake time knows.
+// web is an HTTP client of a rig. Its connections work with fake time.
 type web struct {
 	*http.Client
 	t *testing.T
 }
 
-// web serves HTTP beside gRPC, until the rig stops.
+// web serves HTTP besides gRPC, until the end of the test.
 func (r *rig) web(t *testing.T) *web {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
@@ -34,7 +34,7 @@ func (r *rig) web(t *testing.T) *web {
 	go func() { served <- r.serveHTTP(lis) }()
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-		// A deadline that was taken back may still come on a bufconn, and the server would take that for a client that has left.
+		// bufconn may deliver a deadline that was withdrawn; the server would then take an idle client for one that has left.
 		DisableKeepAlives: true,
 	}
 	t.Cleanup(func() {
@@ -47,13 +47,13 @@ func (r *rig) web(t *testing.T) *web {
 	return &web{&http.Client{Transport: transport}, t}
 }
 
-// send makes a request; a body is sent as it is. token may be empty.
+// send makes a request; the body is sent as it is, and token may be empty.
 func (w *web) send(method, path, token, body string) httpAnswer {
 	w.t.Helper()
 	return w.sent(method, path, token, strings.NewReader(body), nil)
 }
 
-// sent makes a request with headers of its own, and a body of any kind.
+// sent makes a request with additional headers and any kind of body.
 func (w *web) sent(method, path, token string, body io.Reader, header http.Header) httpAnswer {
 	w.t.Helper()
 	res := w.open(method, path, token, body, header)
@@ -71,7 +71,7 @@ func (w *web) sent(method, path, token string, body io.Reader, header http.Heade
 	return a
 }
 
-// open makes a request and leaves the body of the answer to the caller.
+// open makes a request, and leaves it to the caller to read the body of the response.
 func (w *web) open(method, path, token string, body io.Reader, header http.Header) *http.Response {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://coordinator"+path, body)
@@ -91,13 +91,13 @@ func (w *web) open(method, path, token string, body io.Reader, header http.Heade
 	return res
 }
 
-// called gives the question a name.
+// called adds a name to the request, for failure messages.
 func (a httpAnswer) called(name string) httpAnswer {
 	a.what += " (" + name + ")"
 	return a
 }
 
-// want checks the status and some fields of the body, named before their values. A nil is a null; an empty string is a field that is not there.
+// want checks the status, and fields of the body, given as pairs of name and value. nil stands for null; an empty string for a field that is missing.
 func (a httpAnswer) want(t *testing.T, status int, fields ...any) {
 	t.Helper()
 	if a.StatusCode != status {

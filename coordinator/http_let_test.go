@@ -23,7 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// X1, X2: numbers are for viewers and operators, profiles for operators; who asks whether the coordinator lives needs no credential.
+// X1, X2: /metrics is for viewers and operators, profiles are for operators; /healthz and /readyz need no credential.
 func TestWhoMayReadOverHTTP(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
@@ -57,8 +57,8 @@ func TestWhoMayReadOverHTTP(t *testing.T) {
 	})
 }
 
-// X4: who is refused over HTTP, in a route as for numbers and profiles, is in the log and in the audit with the tenant whose credential it was; what
-// is let in is in neither.
+// X4: a request over HTTP that is refused, on a route as well as for metrics and profiles, is in the log and in the audit of the credential's tenant.
+// A request that is let in is in neither.
 func TestRefusalsOverHTTPAreTold(t *testing.T) {
 	t.Attr("rules", "X4")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
@@ -73,7 +73,7 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 		for path, action := range map[string]string{"/metrics": "metrics", "/debug/pprof/heap": "pprof", "/debug/pprof/profile": "profile", "/v1/tasks/t1": "GetTask"} {
 			for who, token := range map[string]string{"acme-operator": operator, "acme-worker": worker, "acme-viewer": revoked} {
 				if who == "acme-operator" && action != "metrics" {
-					continue // a profile takes its time
+					continue // the operator may take profiles, which takes time
 				}
 				w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 				req.Header.Set("Authorization", "Bearer "+token)
@@ -103,8 +103,8 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 	})
 }
 
-// X5: whoever guesses at credentials for the numbers is answered at the pace of all others who guess, and refused beyond it; a good one does not wait. What
-// is refused so leaves no lines in the log.
+// X5: requests over HTTP with bad credentials are delayed and then refused, together for all paths of one address, and those that are refused for
+// this leave nothing in the log. A good credential of the same address is not delayed.
 func TestGuessesOverHTTPArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -116,14 +116,14 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 			r.http.Handler.ServeHTTP(w, req)
 			return w.Code
 		}
-		const evil, burst = "192.0.2.1", 1000 // see package porch
+		const evil, burst = "192.0.2.1", 1000 // as in package porch
 		begin := time.Now()
 		for i := range burst {
 			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
 				t.Fatalf("guess %d: %d after %v", i, code, time.Since(begin))
 			}
 		}
-		held := 200 // for two seconds
+		held := 200 // those that are delayed, for up to two seconds
 		answered := make(chan int, held)
 		for range held {
 			go func() { answered <- ask("/metrics", evil, "guess") }()
@@ -154,7 +154,7 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 	})
 }
 
-// X1: a connection over HTTP ends, as one of gRPC does, so that who was let in by it once is looked at again.
+// X1: an HTTP connection is closed after maxConnectionAge, as gRPC connections are.
 func TestConnectionsOverHTTPAge(t *testing.T) {
 	t.Attr("rules", "X1")
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestConnectionsOverHTTPAge(t *testing.T) {
 	})
 }
 
-// X5: handshakes that fail, which anybody can have fail, do not fill the log; a panic of a handler is in it.
+// X5: failed TLS handshakes, which anybody can cause, are logged only at level debug; a panic of a handler is logged as a warning.
 func TestWhatTheHTTPServerSays(t *testing.T) {
 	t.Attr("rules", "X5")
 	for level, want := range map[slog.Level]string{slog.LevelInfo: "WARN panic;", slog.LevelDebug: "DEBUG TLS;WARN panic;"} {

@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A submit that is repeated is the same task; what it says comes back as it was sent.
+// H2, T1: a repeated submit returns the same task, and a GET returns its spec as it was sent.
 func TestSubmitOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -58,7 +58,8 @@ func asText(v any) string {
 	return string(text)
 }
 
-// An assignment is the envelope of the worker contract; bytes that are no JSON come in base64.
+// H1, H2, S2: an assignment over HTTP has the fields of docs/http.md; a payload that is not JSON is in base64. A repeated request gets the same
+// lease.
 func TestLeaseOverHTTP(t *testing.T) {
 	t.Attr("rules", "H1 H2 S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -100,7 +101,8 @@ func TestLeaseOverHTTP(t *testing.T) {
 	})
 }
 
-// A request for work waits longer than the server gives others, and ends when there is work; one whose caller leaves takes none.
+// H2, W5: a request for work may wait longer than the server's usual time limit. It ends as soon as there is a task. One whose caller has left is
+// granted no task.
 func TestLongPoll(t *testing.T) {
 	t.Attr("rules", "H2 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -130,7 +132,7 @@ func TestLongPoll(t *testing.T) {
 	})
 }
 
-// A cancel needs no body; the worker hears of it with its next word.
+// H2, T7: a cancel needs no body. The worker hears of it with its next heartbeat.
 func TestCancelOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -141,7 +143,7 @@ func TestCancelOverHTTP(t *testing.T) {
 		if task := done.body["task"].(map[string]any); task["state"] != "CANCELLED" {
 			t.Errorf("it is %v", task["state"])
 		}
-		nothing := struct{ io.Reader }{strings.NewReader("")} // of which the head does not tell that it is nothing
+		nothing := struct{ io.Reader }{strings.NewReader("")} // a body of unknown length that is empty
 		w.sent(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
 		r.submit(t, nil)
 		a := r.lease(t)
@@ -157,7 +159,7 @@ func TestCancelOverHTTP(t *testing.T) {
 // sse is a server-sent event.
 type sse struct{ name, id, data string }
 
-// next reads the next event of a stream; a comment is one without a name. ok is false at the end.
+// next reads the next event of a stream; a comment is returned as an event without a name. ok is false at the end.
 func next(from *bufio.Reader) (e sse, ok bool) {
 	for {
 		line, err := from.ReadString('\n')
@@ -180,7 +182,7 @@ func next(from *bufio.Reader) (e sse, ok bool) {
 	}
 }
 
-// all reads a stream to its end, without the comments.
+// all reads the events of a stream until its end, without the comments.
 func all(body io.Reader) (events []sse) {
 	from := bufio.NewReader(body)
 	for e, ok := next(from); ok; e, ok = next(from) {
@@ -191,7 +193,8 @@ func all(body io.Reader) (events []sse) {
 	return events
 }
 
-// The events of a task are told as they happen, and again from any of them on; once it has ended, the stream does, and needs not be asked for.
+// H2, S5: the stream of a task has its events as they happen, can be resumed after any of them, and ends with the task. After the last event a resume
+// is answered with 204.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -203,7 +206,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%d %s", res.StatusCode, res.Header.Get("Content-Type"))
 		}
-		time.Sleep(2 * time.Minute) // longer than the server gives others
+		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
 		tk := r.work(t, "w", 1)
 		a := tk.given(1)[0]
 		did(t, tk.judge(started(a)))
@@ -241,7 +244,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	})
 }
 
-// A stream on which nothing happens says so soon; one that cannot be resumed is refused.
+// H2, S5: a stream on which nothing happens sends a comment soon. A Last-Event-ID that does not exist is refused.
 func TestQuietEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -264,14 +267,14 @@ func TestQuietEventsOverHTTP(t *testing.T) {
 		}
 		res = w.open(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
-		r.stop() // ends it
+		r.stop() // ends the stream
 		if events := all(res.Body); len(events) != 1 {
 			t.Errorf("the events are %v", events)
 		}
 	})
 }
 
-// Without the engine there is no verdict: 503, and the same is to be said again.
+// H2, A6: a failed store gives no verdict: the answer is 503 and says when to repeat the request.
 func TestNoVerdictOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 A6")
 	st := memstore.New()
@@ -291,7 +294,7 @@ func TestNoVerdictOverHTTP(t *testing.T) {
 	})
 }
 
-// Workers are told where to call back to: where they can reach the listener, or what the operator says.
+// H1, S2: the callback URL in assignments is that of the HTTP listener, or the configured one.
 func TestCallbackURL(t *testing.T) {
 	t.Attr("rules", "H1 S2")
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -324,7 +327,8 @@ func TestCallbackURL(t *testing.T) {
 	}
 }
 
-// What renews a lease on a stream brings a new token, too; a dispatch brings the first.
+// H1, W3: on a stream, a dispatch has the first task token, and each answer that renews the lease has a new one; the answer to a final report has
+// none.
 func TestTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {

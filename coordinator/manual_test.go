@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// rulebook is what docs/security.md says of who may do what; that it says what package gate has is tested there.
+// rulebook reads docs/security.md: who may do what. That it agrees with package gate is tested there.
 type rulebook struct{ text string }
 
 func readRules(t *testing.T) rulebook {
@@ -28,21 +28,21 @@ func (rulebook) needsNone(method string) bool {
 	return strings.HasPrefix(method, "/grpc.health.v1.Health/")
 }
 
-// allows reports whether a role may make a call.
+// allows reports whether the document lets a role make a call.
 func (b rulebook) allows(role auth.Role, method string) bool {
 	_, row, _ := strings.Cut(b.text, "\n| "+role.String()+" | ")
 	row, _, _ = strings.Cut(row, " |\n")
 	return role == auth.Operator || path.Base(method) == "ServerReflectionInfo" || strings.Contains(row, "`"+path.Base(method)+"`")
 }
 
-// ruleOf is who may ask for a route.
+// ruleOf says who may use a route.
 type ruleOf struct {
-	call     string // who may make it; empty: one of the others
+	call     string // whoever may make this call; empty: see the others
 	holder   bool
 	everyone bool
 }
 
-// routes has the rules of all routes.
+// routes returns the rules of all routes.
 func (b rulebook) routes() map[string]ruleOf {
 	all := map[string]ruleOf{}
 	for line := range strings.Lines(b.text) {
@@ -61,12 +61,12 @@ func (b rulebook) routes() map[string]ruleOf {
 	return all
 }
 
-// may reports whether a role may ask for a route.
+// may reports whether a role may use a route.
 func (b rulebook) may(role auth.Role, rule ruleOf) bool {
 	return rule.call != "" && b.allows(role, rule.call)
 }
 
-// audited has the calls that leave an entry in the audit, in the order of their names.
+// audited returns the calls that leave an entry in the audit, sorted.
 func (b rulebook) audited() (names []string) {
 	_, list, _ := strings.Cut(b.text, "These calls leave one")
 	list, _, _ = strings.Cut(list, "\n\nA call by a filter")

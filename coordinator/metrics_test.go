@@ -10,7 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// Each task is counted in one state, whatever workspace and queue it is in; what came and what ended is counted since the start.
+// The gauges count each task in one state, in all workspaces and queues, also after a restart. The counters of submitted and ended tasks begin anew
+// at a start.
 func TestTasksAreCounted(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -29,7 +30,7 @@ func TestTasksAreCounted(t *testing.T) {
 		a := r.lease(t)
 		r.submit(t, keyed)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
-		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}} // a task is parked when somebody could have it
+		asked := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}} // a task is parked only when somebody asks for work
 		if _, err := r.workers.Lease(t.Context(), asked); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// mount submits a task that is mounted on a host at an index, or at none if that is negative.
+// mount submits a task that is mounted on a host at an index; at none, if it is negative.
 func (r *rig) mount(t *testing.T, run, key, host string, index int) *lessorv1.Task {
 	t.Helper()
 	return r.submit(t, func(s *lessorv1.TaskSpec) {
@@ -29,7 +29,7 @@ func keysOf(all []*lessorv1.Middleware) string {
 	return strings.Join(keys, " ")
 }
 
-// S1: GetTask of a host shows what is mounted on it in its run, by its name or by its id, in the order of the chain.
+// S1: GetTask of a host shows the tasks of its run that are mounted on it, by its task_key or by its id, in the order of the chain.
 func TestHostShowsItsMiddlewares(t *testing.T) {
 	t.Attr("rules", "S1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -58,7 +58,7 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 	})
 }
 
-// A name means something within a run. Tasks of no run are mounted by the id of their host; and no host shows more than 64.
+// Without a run, tasks can be mounted only by the id of their host, not by its name. A host shows at most 64 of them.
 func TestMiddlewaresAreBounded(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		host := r.submit(t, func(s *lessorv1.TaskSpec) { s.TaskKey = "host" })
@@ -73,7 +73,7 @@ func TestMiddlewaresAreBounded(t *testing.T) {
 	})
 }
 
-// Tasks are listed, and cancelled in bulk, by the host that they are mounted on; that alone is a condition.
+// T9: tasks can be listed and cancelled by host_node_id; that is enough as a filter.
 func TestFilterByHost(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A page token goes with its tenant, list and filter, and with nothing else (X2).
+// X2: a page token is valid only for its tenant, list and filter.
 func TestPageTokenBelongsToItsList(t *testing.T) {
 	filter := &lessorv1.TaskFilter{Queue: "q", Labels: map[string]string{"a": "1", "b": "2"}}
 	list := newListing("tasks", "tenant", filter)

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W12: what was asked for is kept, with the defaults filled in, and is part of the assignment.
+// W12, S1: requirements, affinity and resources of a task are stored with their defaults, and are in the assignment.
 func TestPlacementIsKept(t *testing.T) {
 	t.Attr("rules", "W12 S1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -41,7 +41,7 @@ func TestPlacementIsKept(t *testing.T) {
 	})
 }
 
-// W12: a resource that expires while the task waits ends it, at that time.
+// W12: when a resource of a waiting task expires, the task is FAILED at that time.
 func TestExpiredResourceFailsTheTask(t *testing.T) {
 	t.Attr("rules", "W12")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -65,7 +65,7 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 	})
 }
 
-// W12: what is bad is refused by name, conflicting pins first of all.
+// W12, S4: bad requirements are refused with the name of the field, also resources of two different workers.
 func TestBadPlacementIsRefused(t *testing.T) {
 	t.Attr("rules", "W12 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -99,7 +99,7 @@ func (r *rig) leaseFor(t *testing.T, c *lessorv1.Capabilities) error {
 	return errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Capabilities: c}))
 }
 
-// An artifact lies with the worker that reported it, where the report does not say so.
+// An artifact belongs to the worker that holds the lease, unless the report names another worker.
 func TestArtifactsHaveTheirWorker(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -108,7 +108,7 @@ func TestArtifactsHaveTheirWorker(t *testing.T) {
 			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), WorkerId: "somebody else",
 			Artifacts: []*lessorv1.Artifact{{ResourceId: "mine"}, {ResourceId: "theirs", WorkerId: "other"}},
 		}
-		for range 2 { // the second one is the same report (V13)
+		for range 2 { // the second one is a repeat of the same report (V13)
 			if res, err := r.workers.Complete(t.Context(), req); err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("complete: %v (%v)", res, err)
 			}
@@ -120,7 +120,7 @@ func TestArtifactsHaveTheirWorker(t *testing.T) {
 	})
 }
 
-// placedSpec is what a spec asks of its worker.
+// placedSpec returns a spec with requirements, resources and an affinity.
 func placedSpec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: "q",

@@ -23,13 +23,14 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// mostStrangers is how many calls of one address without a good credential are under way, and strangersTime for how long (package porch).
+// mostStrangers is how many calls of one address may be under way before their credential is known to be good, and strangersTime for how long
+// (package porch).
 const (
 	mostStrangers = 32
 	strangersTime = 10 * time.Second
 )
 
-// begin opens a call, says nothing on it, and tells how it ends.
+// begin opens a call without sending a message, and returns how it ends.
 func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan error {
 	t.Helper()
 	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
@@ -38,7 +39,7 @@ func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		for err == nil { // health says something first
+		for err == nil { // Health.Watch sends a message first
 			err = stream.RecvMsg(&emptypb.Empty{})
 		}
 		ended <- err
@@ -46,7 +47,7 @@ func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan err
 	return ended
 }
 
-// endedOf counts how calls have ended so far.
+// endedOf counts how the calls ended that have ended so far.
 func endedOf(all []<-chan error) map[codes.Code]int {
 	synctest.Wait()
 	n := map[codes.Code]int{}
@@ -60,13 +61,13 @@ func endedOf(all []<-chan error) map[codes.Code]int {
 	return n
 }
 
-// X5: of callers without a good credential only so many calls are under way whose message is still to come, and not for long; the rest is refused at
-// once. Who has a good credential is let in beside them, and whoever asks for health, too.
+// X5: of an address, only a limited number of calls without a good credential may be under way before their message arrives, and only for a limited
+// time; the others are refused at once. Calls with a good credential, and of the health service, are not affected.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
 		method  string
-		lasting int // that are not cut off
+		lasting int // how many are not cut off
 	}{
 		"a unary call":    {lessorv1.TaskService_SubmitTask_FullMethodName, 0},
 		"a look":          {healthv1.Health_Check_FullMethodName, 0},
@@ -118,7 +119,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// X3: a credential that ends while the message of a call is being read lets the call do nothing.
+// X3: if a credential ends before the message of a call has arrived, the call is refused.
 func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 	t.Attr("rules", "X3")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -127,7 +128,7 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // its headers are there
+		synctest.Wait() // until its headers have arrived
 		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// T13: an update sets what it has and leaves the rest; zero values and empty messages take things back.
+// T13: an update changes only the fields that it has. A zero or an empty message resets a field.
 func TestUpdateQueueSetsWhatItHas(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -47,7 +47,7 @@ func TestUpdateQueueSetsWhatItHas(t *testing.T) {
 	})
 }
 
-// T13: a queue that nobody has submitted to or updated is NOT_FOUND, and waiting for its work does not make it.
+// T13, S4: a queue without a submit or update is NOT_FOUND; a worker that asks for its work does not make it.
 func TestUnknownQueueIsNotFound(t *testing.T) {
 	t.Attr("rules", "T13 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -68,7 +68,7 @@ func TestUnknownQueueIsNotFound(t *testing.T) {
 	})
 }
 
-// T13: a purge deletes what waits, of the queue alone, and leaves what is leased or over.
+// T13: a purge deletes the waiting tasks of one queue, not those that are leased or final.
 func TestPurgeDeletesWhatWaits(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -99,7 +99,7 @@ func TestPurgeDeletesWhatWaits(t *testing.T) {
 	})
 }
 
-// T13: settings out of range are refused by the path of the field, and change nothing.
+// T13, S4: settings out of range are refused with the path of the field, and change nothing.
 func TestBadQueueSettings(t *testing.T) {
 	t.Attr("rules", "T13 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {

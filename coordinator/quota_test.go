@@ -23,12 +23,12 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// noQuotas is a book that refuses nothing that a test does.
+// noQuotas returns a book without quotas.
 func noQuotas() *quota.Book {
 	return quota.New(quota.Config{}, func(quota.Caller, *quota.Error, bool) {})
 }
 
-// openGate lets everyone in.
+// openGate returns a gate that lets every caller in.
 func openGate(t testing.TB) *gate.Gate {
 	t.Helper()
 	g, err := gate.New(gate.Deps{Quotas: noQuotas()})
@@ -38,7 +38,7 @@ func openGate(t testing.TB) *gate.Gate {
 	return g
 }
 
-// throughGate is ctx of a call that was let in.
+// throughGate returns the context that a call has after the gate has let it in.
 func throughGate(ctx context.Context, t testing.TB) (in context.Context) {
 	t.Helper()
 	_, err := openGate(t).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName},
@@ -52,7 +52,7 @@ func throughGate(ctx context.Context, t testing.TB) (in context.Context) {
 	return in
 }
 
-// within is a coordinator with quotas for every tenant.
+// within runs a test against a coordinator with these quotas for every tenant.
 func within(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	cfg := noHeartbeats
@@ -60,7 +60,7 @@ func within(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
 	serveWith(t, nil, cfg, test)
 }
 
-// overQuota checks the refusal by a limit whole, and returns the wait that it tells.
+// overQuota checks all details of a refusal by a quota, and returns the wait in it.
 func overQuota(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
 	st := status.Convert(err)
@@ -82,7 +82,8 @@ func overQuota(t *testing.T, err error, l quota.Limit, of, value string) time.Du
 	return wait
 }
 
-// X5: every call is either counted or spared, and spared are those alone by which leases live and things are stopped.
+// X5: the calls that no quota refuses are exactly those that keep leases alive, report, stop something (also RotateKey and UpdateQueue can), or ask
+// for health.
 func TestWhatIsSpared(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
@@ -101,7 +102,7 @@ func TestWhatIsSpared(t *testing.T) {
 			"BatchCancelTasks", "CancelTask", "Check", "Complete", "DrainWorker", "Fail", "Heartbeat", "KickWorker", "List", "Release", "RevokeToken",
 			"RotateKey", "Session", "Start", "UpdateQueue", "Watch",
 		}
-		// The calls of AuthService are for nobody here, which is said before quotas are looked at.
+		// AuthService is refused before quotas are looked at, because this coordinator has no credentials.
 		never = slices.DeleteFunc(never, func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
 		if !slices.Equal(never, want) {
 			t.Errorf("never refused:\n%q\nwant\n%q", never, want)
@@ -109,8 +110,7 @@ func TestWhatIsSpared(t *testing.T) {
 	})
 }
 
-// X5: calls over the rate are refused with the time after which the next one is taken; those that a lease lives by are not, and other tenants' are
-// not.
+// X5: a call over the rate is refused with the wait after which it succeeds. Heartbeats and reports are not refused, nor are calls of other tenants.
 func TestQuotaOfCalls(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{
@@ -163,7 +163,7 @@ func TestQuotaOfCalls(t *testing.T) {
 	})
 }
 
-// X5: each request over HTTP is one call, so that a quota of one at once lets each of them in; also one that cannot be read.
+// X5: each HTTP request counts as one call: with a burst of one, one per second is accepted and the next refused, also if its body cannot be read.
 func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
@@ -193,14 +193,14 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 			if c.status >= http.StatusBadRequest {
 				w.send(c.method, c.path, "", c.body).want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
-			if c.path != path+":cancel" { // which is never refused, and so is not counted
+			if c.path != path+":cancel" { // a cancel is never refused, and not counted
 				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
 		}
 	})
 }
 
-// X4: what a quota has refused is in the audit, where the call leaves an entry, once in a minute; what is refused of other calls is not.
+// X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of other calls are not.
 func TestWhatQuotasRefuseIsAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: Backup{Tenant: "acme"}}
@@ -230,14 +230,14 @@ func TestWhatQuotasRefuseIsAudited(t *testing.T) {
 	})
 }
 
-// with is a context with a new operator's token of a tenant.
+// with returns a context with a new operator's token of a tenant.
 func (r *rig) with(t *testing.T, tenant string) context.Context {
 	t.Helper()
 	token, _ := r.issue(t, tenant, auth.Operator)
 	return bearing(t.Context(), token)
 }
 
-// X5: tasks over the rate are refused, a batch whole and a stream's frame item by item, and none of them is made.
+// X5: tasks over the rate are refused, a batch as a whole and a frame of a stream item by item, and are not made.
 func TestQuotaOfSubmits(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
@@ -254,7 +254,7 @@ func TestQuotaOfSubmits(t *testing.T) {
 			t.Fatal(err)
 		}
 		frame := func() *lessorv1.SubmitStreamResponse {
-			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: specs}) // Recv tells
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: specs}) // Recv returns the error
 			res, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -279,7 +279,7 @@ func TestQuotaOfSubmits(t *testing.T) {
 	})
 }
 
-// X5: streams and watches are counted while they are open, however they end; one too many is refused, and takes no place itself.
+// X5: streams and watches count while they are open, however they end. A refused one does not count.
 func TestQuotaOfStreams(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
@@ -292,7 +292,7 @@ func TestQuotaOfStreams(t *testing.T) {
 			}
 			return cancel, err
 		}
-		for range 3 { // each time all places are free again
+		for range 3 { // each time all places must be free again
 			var open []context.CancelFunc
 			for range 2 {
 				cancel, err := watch()
@@ -321,7 +321,7 @@ func TestQuotaOfStreams(t *testing.T) {
 	})
 }
 
-// X5: one session too many is refused on its stream, and its worker may come back; one that goes on with its session, or holds a lease, is not.
+// X5: a session over the quota is refused on its stream, and may try again. A worker that resumes its session or holds a live lease is not refused.
 func TestQuotaOfSessions(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
@@ -338,11 +338,11 @@ func TestQuotaOfSessions(t *testing.T) {
 		holder.cut()
 		synctest.Wait()
 		r.work(t, "more", 1)
-		back := r.work(t, "holder", 1) // its lease is live
+		back := r.work(t, "holder", 1) // it has a live lease
 		if ack := back.beat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("the lease of who came back: %v", ack)
 		}
-		again := r.talk(t, "idle") // in the place of its other stream
+		again := r.talk(t, "idle") // instead of its other stream
 		h := hello("idle")
 		h.Resume = &lessorv1.Resume{SessionId: accepted.GetSessionId(), SessionToken: accepted.GetSessionToken()}
 		again.say(h)
@@ -352,7 +352,7 @@ func TestQuotaOfSessions(t *testing.T) {
 	})
 }
 
-// X5: streams that never say who they are take no more than twice the places, and give them back.
+// X5: streams without a handshake may be at most twice as many as sessions, and give their places back when they end.
 func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
@@ -370,8 +370,8 @@ func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	})
 }
 
-// X5: tasks are not brought back beyond the quota, one by one or by a filter: what is not there or in another state is told as ever, and what a filter
-// has brought back stays.
+// X5, T9: tasks are not retried beyond the quota of tasks, one by one or by a filter. Other errors of RetryTask stay the same, and what a bulk retry
+// did before it met the quota stays done.
 func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	t.Attr("rules", "X5 T9")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *rig) {
@@ -417,8 +417,8 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	})
 }
 
-// X5: a tenant has no more tasks that have not ended than it may, whichever way they are submitted and also after a restart. What is submitted again
-// is told, not refused, and each task that ends or goes makes room.
+// X5: the quota of tasks limits how many tasks of a tenant have not ended, however they are submitted, also after a restart. A repeated submit of an
+// existing task is not refused. A task that ends or is deleted makes room.
 func TestQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
@@ -440,7 +440,7 @@ func TestQuotaOfTasks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec("a"), spec("")}}) // Recv tells
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec("a"), spec("")}}) // Recv returns the error
 			res, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -478,7 +478,7 @@ func TestQuotaOfTasks(t *testing.T) {
 	})
 }
 
-// X5: a tenant that has more tasks than it may, since the limit was lowered, is still told of those that it submits again.
+// X5, T1: a tenant with more tasks than a lowered quota allows can still repeat the submits of existing tasks.
 func TestLoweredQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5 T1")
 	st := memstore.New()

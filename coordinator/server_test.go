@@ -31,7 +31,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// An orderly stop ends streams and waits with UNAVAILABLE, which means "again, elsewhere or later", and Serve returns nil.
+// An orderly stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later; Serve returns nil.
 func TestStopEndsWhatWaits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -59,7 +59,7 @@ func TestStopEndsWhatWaits(t *testing.T) {
 	})
 }
 
-// A tool that keeps a stream of reflection or health open does not hold up a stop.
+// A stream of the health service that stays open does not delay a stop.
 func TestStopDoesNotWaitForIdleTools(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		watch, err := r.health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
@@ -80,7 +80,7 @@ func TestStopDoesNotWaitForIdleTools(t *testing.T) {
 	})
 }
 
-// A stop that meets a handshake ends the session, and nothing of it stays behind.
+// A stop during a handshake ends the session, and leaves no goroutine behind.
 func TestStopDuringAHandshake(t *testing.T) {
 	for range 20 {
 		serve(t, nil, func(t *testing.T, r *rig) {
@@ -101,8 +101,7 @@ func TestStopDuringAHandshake(t *testing.T) {
 	}
 }
 
-// A failed commit has no verdict: the caller gets UNAVAILABLE, health says NOT_SERVING, and Serve returns the error by which the process
-// exits.
+// A10: if a commit fails, the caller gets UNAVAILABLE with a wait, readiness ends, and Serve returns ErrStore, by which the process exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
@@ -133,7 +132,7 @@ func (r *rig) serving(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
 	return res.GetStatus()
 }
 
-// A6: what a crash of the process left is there after the next start.
+// A6: after a crash the next start has the tasks that were acknowledged.
 func TestRestartFindsTheTasks(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
@@ -155,7 +154,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (rawCodec) Name() string                         { return "proto" }
 
-// Invalid UTF-8 on the wire is the caller's fault, and the field is named. See utf8_test.go for the rest.
+// Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field; utf8_test.go has the details.
 func TestInvalidUTF8OnTheWire(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
@@ -167,7 +166,7 @@ func TestInvalidUTF8OnTheWire(t *testing.T) {
 	})
 }
 
-// Section 10: a line per call with tenant, type, sender, id and corr; no payload, no lease id.
+// The log has a line for each call, with tenant, type, sender, id, corr and the outcome; it never has payloads or lease ids.
 func TestLogOfACall(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{
@@ -201,7 +200,7 @@ func TestLogOfACall(t *testing.T) {
 	})
 }
 
-// What refuses every call is told once, and not by each of them: a full disk by who keeps room on it, the end of the coordinator by itself.
+// A full disk or a stop refuses every call. The log tells of that once; the lines of the single calls have level debug.
 func TestLogOfWhatRefusesAll(t *testing.T) {
 	serveWith(t, nil, Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *rig) {
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
@@ -232,13 +231,13 @@ func TestLogOfWhatRefusesAll(t *testing.T) {
 	})
 }
 
-// A panic in a handler is an error of that call alone, and the log has its stack.
+// A panic in a handler fails only this call, with INTERNAL, and the log has the stack.
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), openGate(t))
 		s := grpc.NewServer(grpc.ChainUnaryInterceptor(through.unary...))
-		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge every call panics
+		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge, every call panics
 		lis := bufconn.Listen(1 << 10)
 		go func() { _ = s.Serve(lis) }()
 		conn := dial(t, lis)
@@ -254,7 +253,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	})
 }
 
-// Section 10: metrics by kind, verdict and reason; the process's health for whoever probes it.
+// /metrics has the counters by kind, verdict and reason; /healthz and /readyz say whether the process lives and is ready.
 func TestHTTP(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -272,7 +271,7 @@ func TestHTTP(t *testing.T) {
 		httpGet(t, r, "/healthz", http.StatusOK)
 		httpGet(t, r, "/readyz", http.StatusOK)
 		httpGet(t, r, "/", http.StatusNotFound)
-		httpGet(t, r, "/debug/pprof/", http.StatusNotFound) // unless asked for
+		httpGet(t, r, "/debug/pprof/", http.StatusNotFound) // only with Config.Pprof
 		r.stop()
 		synctest.Wait()
 		httpGet(t, r, "/healthz", http.StatusOK)
@@ -327,7 +326,7 @@ func TestStatusAndQueues(t *testing.T) {
 	})
 }
 
-// The zero Config runs; limits out of range are refused by name.
+// The zero Config is valid. A limit out of range is refused with its name.
 func TestConfig(t *testing.T) {
 	var c Config
 	c.fill()

@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wantEnded waits until the worker is told that a lease is lost, for a reason.
+// wantEnded waits until the worker is told that its lease has ended, and for which reason.
 func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 	tk.t.Helper()
 	m := tk.next()
@@ -24,8 +24,8 @@ func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 	wantText(tk.t, "corr", m.GetCorr(), c.GetTaskId())
 }
 
-// W5: a dispatch that nobody acknowledges for 5 s comes back, in no budget counted. The session gets no work until it says something, and
-// whoever acknowledges too late is told to stop.
+// W5: a dispatch that is not acknowledged for 5 s is taken back, and counts in no budget. The session gets no work until it sends a frame. A late ack
+// is answered with a cancel.
 func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 	t.Attr("rules", "W5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -49,13 +49,13 @@ func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 		tk.ack(m)
 		synctest.Wait()
 		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		if again := tk.given(1)[0]; again.GetAttempt() != 2 { // that late ack was a frame
+		if again := tk.given(1)[0]; again.GetAttempt() != 2 { // the late ack was a frame
 			t.Errorf("dispatched again: %v", again)
 		}
 	})
 }
 
-// W5: once it has been granted to another, a late ack is told so.
+// W5: if the task was granted to another worker meanwhile, the late ack is answered with SUPERSEDED.
 func TestLateAckOfWhatAnotherHas(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -68,12 +68,12 @@ func TestLateAckOfWhatAnotherHas(t *testing.T) {
 		r.work(t, "other", 1).given(1)
 		tk.ack(m)
 		tk.wantEnded(a, lessorv1.Reason_REASON_SUPERSEDED)
-		tk.ack(m) // a frame is acknowledged once
+		tk.ack(m) // only the first ack of a frame counts
 		tk.quiet()
 	})
 }
 
-// W5: so is a late ack that comes in one frame with a Start that is REJECTED, which does not say what the ack has to hear.
+// W5: a late ack in the frame of a Start that is REJECTED is answered, too: the verdict does not say that the lease has ended.
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -88,7 +88,7 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 		f.Ack = &lessorv1.Ack{For: m.GetId()}
 		tk.send(f)
 		var told, refused int
-		for range 3 { // the task is also dispatched again
+		for range 3 { // the third one dispatches the task again
 			switch m := payload(tk.next()).(type) {
 			case *lessorv1.Cancel:
 				told++
@@ -108,7 +108,7 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 	})
 }
 
-// W5: an ack, a start, or a heartbeat that names the lease acknowledges; none of them is answered with a cancel.
+// W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.
 func TestWhatAcknowledges(t *testing.T) {
 	t.Attr("rules", "W5")
 	for name, acknowledge := range map[string]func(*talker, *lessorv1.SessionResponse, *lessorv1.Assignment){
@@ -164,8 +164,7 @@ func TestWhatAcknowledges(t *testing.T) {
 	}
 }
 
-// W5: a lease may be shorter than the time for an ack. The session that let it run out unacknowledged is left alone, until it
-// says something.
+// W5: a lease that is shorter than the time for an ack expires first. The session then gets no work until it sends a frame, either.
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -184,7 +183,7 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	})
 }
 
-// An ack that comes after the report is late for nothing.
+// An ack that comes after the report of the task is not late: it is not answered with a cancel.
 func TestAckAfterTheReport(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -196,7 +195,7 @@ func TestAckAfterTheReport(t *testing.T) {
 	})
 }
 
-// W5: the silence of one session is not the others' fault, nor the task's before the sixth session in a row.
+// W5: a dispatch that is not acknowledged counts against its session. Only after six different sessions in a row the task is FAILED.
 func TestSixSilentSessions(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -213,7 +212,7 @@ func TestSixSilentSessions(t *testing.T) {
 	})
 }
 
-// T10: a start that comes in the frame which acknowledges its dispatch says both, and the history has it alone.
+// T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the Start.
 func TestStartBesideTheAck(t *testing.T) {
 	t.Attr("rules", "T10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -226,7 +225,7 @@ func TestStartBesideTheAck(t *testing.T) {
 			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED,
 		} {
 			got := r.get(t, all[i].GetTask().GetTaskId()).GetHistory()
-			if len(got) < 3 || got[2].GetType() != want { // after the submit and the grant
+			if len(got) < 3 || got[2].GetType() != want { // behind the submit and the grant
 				t.Errorf("the history of task %d is %v, want %v", i, got, want)
 			}
 		}

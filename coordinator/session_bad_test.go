@@ -17,7 +17,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W1: whoever opens a stream and does not say who it is, is not waited for, whatever else it says.
+// W1: a stream without a handshake is closed after a time, even if it sends other frames.
 func TestStreamWithoutAHandshake(t *testing.T) {
 	t.Attr("rules", "W1 W14")
 	for _, talks := range []bool{false, true} {
@@ -39,7 +39,7 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 	}
 }
 
-// Slots beyond all reason are refused by name, 0 is none, and neither touches anybody else.
+// Numbers of slots out of range are refused with the name of the field. 0 means no new work. Other workers are not affected.
 func TestSlotsAtTheirLimits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
@@ -54,7 +54,7 @@ func TestSlotsAtTheirLimits(t *testing.T) {
 	})
 }
 
-// Who reports under leases that are not its own, or are none, gets the verdicts that the lease ids deserve; whose they are loses nothing.
+// V2, V3: a worker that reports under leases of others, or under forged ones, gets REJECTED; the owner of the lease can still report.
 func TestReportsUnderForeignLeases(t *testing.T) {
 	t.Attr("rules", "V2 V3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -78,8 +78,8 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 	})
 }
 
-// W11: a worker that sends heartbeats without end, and reads, keeps its own stream busy: what they cost is bounded in time and memory, and others are
-// served at once.
+// W11: a worker that sends heartbeats without a pause, and reads the answers, slows only its own stream: heartbeats are judged at a limited rate,
+// memory does not grow, and other workers do not wait.
 func TestFloodOfHeartbeats(t *testing.T) {
 	t.Attr("rules", "W11")
 	const lasts = 2 * time.Second
@@ -114,7 +114,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 	}
 }
 
-// W8, W11: a heartbeat that a stream has taken, and found no room for its answer until the stream was lost, holds up none of the next stream.
+// W8, W11: a stream was lost while a heartbeat waited for room for its answer. That does not delay the heartbeats of the session's next stream.
 func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -126,7 +126,7 @@ func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
 		}
 		slow.say(registration(1))
 		go func() {
-			for slow.stream.Send(slow.frame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until it is cut
+			for slow.stream.Send(slow.frame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
 			}
 		}()
 		synctest.Wait()
@@ -136,12 +136,12 @@ func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
 		last := tk.frame(manyBeats(1, "x"))
 		last.Id = "last"
 		tk.send(last)
-		for tk.next().GetCorr() != last.GetId() { // the answers of before come first
+		for tk.next().GetCorr() != last.GetId() { // the answers to earlier heartbeats come first
 		}
 	})
 }
 
-// manyBeats is a heartbeat that names so many leases by one id, under which none lives.
+// manyBeats makes a heartbeat that names so many leases, all with an id that is none.
 func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	beat := &lessorv1.WorkerHeartbeat{Healthy: true}
 	for range leases {
@@ -150,7 +150,7 @@ func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	return beat
 }
 
-// beatOn sends heartbeats that name so many leases, as fast as they are taken, and counts the answers.
+// beatOn sends up to most heartbeats, each naming so many leases, as fast as they are read, and counts the answers.
 func (tk *talker) beatOn(leases int, most int64) (answered *atomic.Int64) {
 	go func() {
 		for range most {
@@ -181,7 +181,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// frozenConn is a line that can be lost without anybody being told: nothing comes through any more, in either direction.
+// frozenConn is a connection that can be frozen: then nothing passes in either direction, without an error.
 type frozenConn struct {
 	net.Conn
 	frozen atomic.Bool
@@ -203,7 +203,7 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 	}
 }
 
-// W8: a half open line is found out by the coordinator's pings, and its session is as if the stream had been cut.
+// W8: the coordinator notices by its pings that a connection is dead. The session then goes on as after a broken stream.
 func TestHalfOpenLine(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -19,7 +19,7 @@ func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 	}
 }
 
-// T7: a cancel reaches the stream at once, with the time that is left; each heartbeat says it again, and the worker's word ends it.
+// T7: a cancel is sent to the worker's stream at once, with the grace. Each heartbeat of the lease repeats it, and the worker's report ends it.
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -37,7 +37,7 @@ func TestCancelReachesTheStream(t *testing.T) {
 		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
 			t.Errorf("heartbeat: %v, want should_cancel", got)
 		}
-		r.cancel(t, a) // again: nothing new
+		r.cancel(t, a) // a repeated cancel is not sent again
 		tk.quiet()
 		did(t, tk.judge(released(a)))
 		if s := r.get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
@@ -48,7 +48,7 @@ func TestCancelReachesTheStream(t *testing.T) {
 	})
 }
 
-// A lease that is lost comes as a cancel without a grace, whatever it was lost to.
+// When a lease is lost, the worker gets a cancel without a grace, with the reason.
 func TestLostLeaseIsTold(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lose   func(*testing.T, *rig, *lessorv1.Assignment)
@@ -78,7 +78,7 @@ func TestLostLeaseIsTold(t *testing.T) {
 				})
 				a := tk.given(1)[0]
 				did(t, tk.judge(started(a)))
-				alive := time.AfterFunc(45*time.Second, func() { tk.say(&lessorv1.WorkerHeartbeat{}) }) // of the session, not the lease
+				alive := time.AfterFunc(45*time.Second, func() { tk.say(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
 				defer alive.Stop()
 				tt.lose(t, r, a)
 				for {
@@ -97,11 +97,10 @@ func TestLostLeaseIsTold(t *testing.T) {
 	}
 }
 
-// The worker hears of a cancel after the dispatch that it is about, and of a lost lease before the task's next dispatch, also where
-// both have waited to be sent.
+// A cancel is sent after the dispatch of its task, and the loss of a lease before the next dispatch, even if both had to wait.
 func TestPushesKeepTheirOrder(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.mute(t, "w") // so that the writer falls behind
+		tk := r.mute(t, "w") // it reads nothing, so that frames have to wait
 		tk.say(hello("w"))
 		tk.say(registration(4))
 		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }

@@ -20,7 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W1: a session in which no frame comes is reset; any frame keeps it, in any state.
+// W1: a session without frames is reset after a time; any frame keeps it alive, in any state.
 func TestSilentSessionIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	for _, state := range []int{1, 2, 4} {
@@ -45,7 +45,7 @@ func TestSilentSessionIsReset(t *testing.T) {
 	}
 }
 
-// Where it is the coordinator that stands still, the worker is not taken for silent.
+// A worker whose frame waits because the coordinator is busy does not count as silent.
 func TestBusySessionIsNotSilent(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -59,8 +59,8 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // waits behind the commit
-		time.Sleep(defaultIdle + defaultIdle/4)    // less than a TTL, which is what a stall gives back at most
+		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
+		time.Sleep(defaultIdle + defaultIdle/4)    // less than a TTL, which is the most that a stall gives back
 		tk.quiet()
 		release()
 		tk.given(1)
@@ -68,7 +68,7 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 	})
 }
 
-// hold makes commits wait until the returned function is called.
+// hold makes commits wait until release is called.
 func hold(st *memstore.Store) (release func()) {
 	gate := make(chan struct{})
 	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
@@ -79,7 +79,8 @@ func hold(st *memstore.Store) (release func()) {
 	return func() { close(gate) }
 }
 
-// What was taken before the end is answered before the end, whoever ends the session: the reset, if there is one, is the last frame.
+// A report that was received before the end of a session gets its verdict before the end, for whatever reason the session ends. If there is a reset,
+// it is the last frame.
 func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(*testing.T, *rig, *talker)
@@ -125,7 +126,7 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A coordinator that stops says when to come back, to every stream in every state.
+// A coordinator that stops sends a reset to every stream in every state, and says when to come back.
 func TestStopResetsEveryStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		silent := r.talk(t, "silent")
@@ -150,7 +151,7 @@ func TestStopResetsEveryStream(t *testing.T) {
 	})
 }
 
-// script is a stream on which frames come in a row, the coordinator stopping before one of them.
+// script is a stream with given frames; the coordinator stops before one of them.
 type script struct {
 	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	ctx    context.Context
@@ -166,7 +167,7 @@ func (s *script) Send(*lessorv1.SessionResponse) error { return nil }
 func (s *script) RecvMsg(v any) error {
 	if s.before--; s.before == -1 {
 		s.stop()
-		time.Sleep(time.Millisecond) // by then the handler has done its part
+		time.Sleep(time.Millisecond) // so that the handler has handled the frame before
 	}
 	if len(s.frames) == 0 {
 		<-s.ctx.Done()
@@ -180,7 +181,7 @@ func (s *script) RecvMsg(v any) error {
 	return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, v)
 }
 
-// A stop in the middle of an opening leaves nothing behind, whichever frame it meets.
+// A stop while a session opens leaves no session behind, at whichever frame it comes.
 func TestStopWhileASessionOpens(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		open, words := session.NewRegistry(), &talker{name: "w"}
@@ -194,7 +195,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			cancel() // as grpc does when a handler has returned
+			cancel() // as grpc does after a handler has returned
 			held, err := r.engine.Holdings(t.Context())
 			if err != nil || len(held) != 0 || open.Len() != 0 {
 				t.Errorf("stopped before frame %d: %d sessions are left in the engine (%v), %d in the register", i, len(held), err, open.Len())

@@ -24,7 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// faultyStore reads nothing while a fault is set.
+// faultyStore cannot be read while a fault is set.
 type faultyStore struct {
 	*memstore.Store
 	fault atomic.Pointer[func() error]
@@ -37,7 +37,8 @@ func (s *faultyStore) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// W14: a fault of the coordinator's own ends the stream that it meets, which says so, and nobody else's. The worker's leases live on.
+// W14: an internal fault ends only the stream in which it happens, with INTERNAL. The leases of its worker live on, and other streams are not
+// affected.
 func TestFaultEndsItsStream(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, fault := range map[string]func() error{
@@ -64,7 +65,7 @@ func TestFaultEndsItsStream(t *testing.T) {
 	}
 }
 
-// W14: an item that cannot be judged says why, in its frame and order, and when to repeat it. The stream goes on.
+// W14, W3: a report that cannot be judged gets an error with a wait, at its place among the verdicts. The stream goes on.
 func TestItemsWithoutAVerdict(t *testing.T) {
 	t.Attr("rules", "W14 W3")
 	items := []*lessorv1.Report{started(&lessorv1.Assignment{LeaseId: "x"}), started(&lessorv1.Assignment{LeaseId: "y"})}
@@ -87,7 +88,7 @@ func TestItemsWithoutAVerdict(t *testing.T) {
 			defer hold(st)()
 			tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
 			synctest.Wait()
-			for range 2 { // the engine takes some of the first ones off
+			for range 2 { // twice, because the engine takes some of the first ones out
 				for !errors.Is(r.engine.Post(gate.DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
 				}
 				synctest.Wait()
@@ -107,7 +108,7 @@ func TestItemsWithoutAVerdict(t *testing.T) {
 	})
 }
 
-// withoutEngine serves workers over an engine that has stopped.
+// withoutEngine serves workers with an engine that has stopped.
 func withoutEngine(t *testing.T) *rig {
 	t.Helper()
 	var cfg Config

@@ -25,7 +25,7 @@ func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 	return m
 }
 
-// Feedback reaches whoever watches, in order and after the start, and GetTask shows the last of it.
+// S5: feedback reaches watchers in order and after the Start, and GetTask shows the last of it. Feedback after the report is dropped.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -56,7 +56,7 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 	})
 }
 
-// What was said before an outcome is not overtaken by it, however quickly it comes.
+// S5: feedback that was sent before a report reaches watchers before the outcome, and stays with the task, even if the report follows at once.
 func TestLastWordsBeforeTheOutcome(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -80,7 +80,7 @@ func TestLastWordsBeforeTheOutcome(t *testing.T) {
 	})
 }
 
-// Feedback of a lease that is dead, forged or another's task's is dropped without a word; the items beside it count.
+// Feedback for a lease that has ended, is forged or is of another task is dropped silently. Other items of the frame count.
 func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 3)
@@ -102,7 +102,7 @@ func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 		}
 		time.Sleep(40 * time.Second)
 		tk.beat(a[2])
-		time.Sleep(59 * time.Second) // the others' leases run out
+		time.Sleep(59 * time.Second) // meanwhile the other leases expire
 		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
 			t.Errorf("after its lease: %v", shown)
 		}
@@ -112,7 +112,7 @@ func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 	})
 }
 
-// A bad item is refused by name; the others count.
+// A bad item of feedback is refused with the name of the field; the other items count.
 func TestBadFeedbackIsRefused(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -146,7 +146,7 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 	})
 }
 
-// Progress that rides in a heartbeat is shown where the heartbeat counts, and only there.
+// Progress in a heartbeat is shown; it is not shown if the value is bad.
 func TestProgressOfAHeartbeat(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -165,7 +165,7 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 	})
 }
 
-// holdCommit keeps a commit under way until release; what comes in meanwhile shares the next one.
+// holdCommit keeps a commit under way until release. What arrives meanwhile goes into the next one together.
 func (r *rig) holdCommit(t *testing.T, st *memstore.Store) (release func()) {
 	t.Helper()
 	synctest.Wait()
@@ -180,7 +180,7 @@ func (r *rig) holdCommit(t *testing.T, st *memstore.Store) (release func()) {
 	return release
 }
 
-// What an attempt said in the end becomes durable with its end, also where both come in one commit, and goes with the task.
+// A6, S5: the last feedback of an attempt is stored with the end of the attempt, even if all of it is one commit, and is deleted with the task.
 func TestLastWordsStayWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
@@ -237,7 +237,7 @@ func TestLastWordsStayWithTheTask(t *testing.T) {
 	})
 }
 
-// Progress may go back to 0, which alone would say nothing; watchers see the whole of it each time.
+// S5: zero_progress sets progress back to 0; the value 0 alone means that nothing is said. Watchers get the complete progress each time.
 func TestProgressGoesBackToZero(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -267,8 +267,8 @@ func TestProgressGoesBackToZero(t *testing.T) {
 	})
 }
 
-// W11: what a session says faster than it can be passed on is dropped, the oldest first. That is counted and told to those who watch, while the
-// session's heartbeats and verdicts, and what others say, take no harm.
+// W11: feedback that a session sends faster than it can be passed on is dropped, the oldest first. Watchers are told how much they missed, and a
+// metric counts it. The session's verdicts and other sessions' feedback are not affected.
 func TestFloodOfFeedback(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()

@@ -26,7 +26,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Limits of package session by which the tests go; docs/protocol.md has them all.
+// Limits of package session that the tests need; docs/protocol.md lists all of them.
 const (
 	handshakeWithin  = 10 * time.Second
 	defaultHeartbeat = 10 * time.Second
@@ -46,22 +46,22 @@ const (
 	maxDispatch      = 2 << 20
 )
 
-// talker is a worker that says what a test types, frame by frame, and shows what comes back.
+// talker is a worker whose frames a test sends one by one, and whose received frames it checks.
 type talker struct {
 	t      *testing.T
 	r      *rig
 	name   string
 	tenant string // empty: gate.DefaultTenant
 	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	cut    context.CancelFunc // the stream is lost
+	cut    context.CancelFunc // breaks the stream
 	said   int
-	heard  chan *lessorv1.SessionResponse // closed at the end of the stream
-	passed []*lessorv1.SessionResponse    // what pick has heard and left for later
-	raw    atomic.Bool                    // repeats are heard, too; else, as workers do, each frame once
-	end    error                          // why it ended; valid then
+	heard  chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
+	passed []*lessorv1.SessionResponse    // frames that pick has skipped
+	raw    atomic.Bool                    // also keep repeated frames; otherwise each frame is kept once, as workers do
+	end    error                          // why the stream ended; valid once heard is closed
 }
 
-// talk opens a stream. Nothing is said yet.
+// talk opens a stream without sending anything.
 func (r *rig) talk(t *testing.T, name string) *talker {
 	t.Helper()
 	tk := r.mute(t, name)
@@ -83,7 +83,7 @@ func (r *rig) talk(t *testing.T, name string) *talker {
 	return tk
 }
 
-// mute is a talker that never reads.
+// mute is like talk, but reads nothing.
 func (r *rig) mute(t *testing.T, name string) *talker {
 	t.Helper()
 	ctx, cut := context.WithCancel(t.Context())
@@ -97,7 +97,7 @@ func (r *rig) mute(t *testing.T, name string) *talker {
 	return &talker{t: t, r: r, name: name, stream: stream, cut: cut}
 }
 
-// work is a talker in a registered session, with so many slots for queue q. Its instance has the name of the worker.
+// work opens and registers a session with so many slots for queue q. Worker and instance have the same name.
 func (r *rig) work(t *testing.T, name string, slots uint32) *talker {
 	t.Helper()
 	tk := r.talk(t, name)
@@ -117,14 +117,14 @@ func (r *rig) close(t *testing.T) {
 	_ = r.conn.Close()
 }
 
-// shake says the handshake and returns what was accepted.
+// shake sends the handshake, and returns the accept.
 func (tk *talker) shake() *lessorv1.Accept {
 	tk.t.Helper()
 	tk.say(hello(tk.name))
 	return hear[*lessorv1.Accept](tk)
 }
 
-// hello is the handshake of a worker whose instance has the same name.
+// hello returns the handshake of a worker and an instance with this name.
 func hello(name string) *lessorv1.Handshake {
 	return &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: name, InstanceId: name}}
 }
@@ -135,7 +135,7 @@ func registration(slots uint32) *lessorv1.Register {
 	}
 }
 
-// rawBytes is sent as it is.
+// rawBytes are sent as they are.
 type rawBytes []byte
 
 type frameSender struct{ encoding.CodecV2 }
@@ -147,7 +147,7 @@ func (c frameSender) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// frame puts an envelope around a payload; nil is none.
+// frame puts a payload into a frame; nil means no payload.
 func (tk *talker) frame(payload proto.Message) *lessorv1.SessionRequest {
 	tk.said++
 	m := &lessorv1.SessionRequest{
@@ -170,7 +170,7 @@ func setPayload(m *lessorv1.SessionRequest, payload proto.Message) {
 	panic("no payload of a frame: " + payload.ProtoReflect().Descriptor().Name())
 }
 
-// say sends a payload and returns the id of its frame.
+// say sends a payload, and returns the id of its frame.
 func (tk *talker) say(payload proto.Message) string {
 	tk.t.Helper()
 	return tk.send(tk.frame(payload))
@@ -192,7 +192,7 @@ func (tk *talker) ack(m *lessorv1.SessionResponse) {
 	tk.send(f)
 }
 
-// next is the next frame, within a minute.
+// next returns the next frame, which must come within a minute.
 func (tk *talker) next() *lessorv1.SessionResponse {
 	tk.t.Helper()
 	if len(tk.passed) > 0 {
@@ -203,7 +203,7 @@ func (tk *talker) next() *lessorv1.SessionResponse {
 	return tk.fresh()
 }
 
-// fresh is the next frame of the stream, within a minute.
+// fresh returns the next frame of the stream, past those that pick has skipped.
 func (tk *talker) fresh() *lessorv1.SessionResponse {
 	tk.t.Helper()
 	select {
@@ -218,14 +218,14 @@ func (tk *talker) fresh() *lessorv1.SessionResponse {
 	return nil
 }
 
-// hear is the payload of the next frame, which must be of type T.
+// hear returns the payload of the next frame, which must be of type T.
 func hear[T proto.Message](tk *talker) T {
 	tk.t.Helper()
 	return payloadOf[T](tk, tk.next())
 }
 
-// pick is the first frame whose payload is of type T. Those before it are still to be heard: what the protocol does not order, such as an
-// answer and a dispatch, comes in any order.
+// pick returns the first frame with a payload of type T. It keeps the frames before it for next: where the protocol defines no order, as between an
+// answer and a dispatch, a test must not expect one.
 func pick[T proto.Message](tk *talker) *lessorv1.SessionResponse {
 	tk.t.Helper()
 	for i, m := range tk.passed {
@@ -252,7 +252,7 @@ func payloadOf[T proto.Message](tk *talker, m *lessorv1.SessionResponse) T {
 	return found
 }
 
-// payload is nil where a frame has none.
+// payload returns the payload of a frame; nil if it has none.
 func payload(m *lessorv1.SessionResponse) proto.Message {
 	r := m.ProtoReflect()
 	f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload"))
@@ -262,7 +262,7 @@ func payload(m *lessorv1.SessionResponse) proto.Message {
 	return r.Get(f).Message().Interface()
 }
 
-// given is the next assignments, which must be so many, in however many frames they come; it returns when their acknowledgement was taken.
+// given returns the next n assignments, in however many frames they come, and acknowledges them.
 func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
 	tk.t.Helper()
 	for len(all) < n {
@@ -277,7 +277,7 @@ func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
 	return all
 }
 
-// quiet makes sure that nothing comes before time has to pass.
+// quiet checks that no frame comes before fake time has to pass.
 func (tk *talker) quiet() {
 	tk.t.Helper()
 	tk.nothingPassed()
@@ -292,7 +292,7 @@ func (tk *talker) quiet() {
 	}
 }
 
-// nothingPassed makes sure that all was heard that came so far.
+// nothingPassed checks that pick has skipped no frame that next has not returned.
 func (tk *talker) nothingPassed() {
 	tk.t.Helper()
 	if len(tk.passed) > 0 {
@@ -300,7 +300,7 @@ func (tk *talker) nothingPassed() {
 	}
 }
 
-// over waits for the end of the stream, before which nothing more must come; nil is an end in order.
+// over waits for the end of the stream, and checks that no frame comes before it. It returns nil if the stream ended in order.
 func (tk *talker) over() error {
 	tk.t.Helper()
 	tk.nothingPassed()
@@ -318,7 +318,7 @@ func (tk *talker) over() error {
 	return tk.end
 }
 
-// refused hears an error frame that answers the frame corr, with a code and a word of the message.
+// refused checks that the next frame is an error in answer to the frame corr, with this code, and this word in its message.
 func (tk *talker) refused(corr, code, word string) *lessorv1.Error {
 	tk.t.Helper()
 	m := tk.next()
@@ -329,7 +329,7 @@ func (tk *talker) refused(corr, code, word string) *lessorv1.Error {
 	return e
 }
 
-// judge sends reports and returns their verdicts.
+// judge sends reports, and returns their verdicts.
 func (tk *talker) judge(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
 	tk.t.Helper()
 	corr := tk.say(&lessorv1.Reports{Reports: reports})
@@ -338,7 +338,7 @@ func (tk *talker) judge(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
 	return payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts()
 }
 
-// judgeWith is judge with a frame that acknowledges another.
+// judgeWith is like judge; the frame also acknowledges another one.
 func (tk *talker) judgeWith(acked *lessorv1.SessionResponse, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
 	tk.t.Helper()
 	f := tk.frame(&lessorv1.Reports{Reports: reports})
@@ -347,7 +347,7 @@ func (tk *talker) judgeWith(acked *lessorv1.SessionResponse, reports ...*lessorv
 	return payloadOf[*lessorv1.Verdicts](tk, tk.next()).GetVerdicts()
 }
 
-// beat sends a heartbeat that names leases and returns their verdicts.
+// beat sends a heartbeat that names leases, and returns their verdicts.
 func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
 	tk.t.Helper()
 	m := &lessorv1.WorkerHeartbeat{Healthy: true}
@@ -357,7 +357,7 @@ func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
 	return tk.beatOf(m).GetLeases()
 }
 
-// beatOf sends a heartbeat and returns when it has had its effect, of which its answer is only a part.
+// beatOf sends a heartbeat, and returns its answer once everything that it leads to has happened.
 func (tk *talker) beatOf(m *lessorv1.WorkerHeartbeat) *lessorv1.HeartbeatAck {
 	tk.t.Helper()
 	corr := tk.say(m)
@@ -389,7 +389,7 @@ func released(a *lessorv1.Assignment) *lessorv1.Report {
 	}}
 }
 
-// did wants one verdict, COMMITTED.
+// did checks that all verdicts are COMMITTED.
 func did(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
 	t.Helper()
 	for _, v := range verdicts {
@@ -399,7 +399,7 @@ func did(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
 	}
 }
 
-// payloadName is what a frame says; "ack" where it says nothing.
+// payloadName returns the name of a frame's payload; "ack" if it has none.
 func payloadName(m proto.Message) string {
 	r := m.ProtoReflect()
 	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload")); f != nil {
@@ -408,7 +408,7 @@ func payloadName(m proto.Message) string {
 	return "ack"
 }
 
-// submitAll makes n tasks of queue q in one batch.
+// submitAll submits n tasks of queue q in one batch.
 func (r *rig) submitAll(t *testing.T, n int) {
 	t.Helper()
 	req := &lessorv1.BatchSubmitTasksRequest{}
@@ -420,7 +420,7 @@ func (r *rig) submitAll(t *testing.T, n int) {
 	}
 }
 
-// worker is a session as operators see it; nil where there is none.
+// worker returns the session of a worker as ListWorkers shows it; nil if there is none.
 func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
 	t.Helper()
 	res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{})
@@ -435,7 +435,7 @@ func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
 	return nil
 }
 
-// counts wants a counter to stand at n.
+// counts checks the value of a metric.
 func (r *rig) counts(t *testing.T, counter string, n int) {
 	t.Helper()
 	if line := fmt.Sprintf("\n%s %d\n", counter, n); !strings.Contains(httpGet(t, r, "/metrics", http.StatusOK), line) {

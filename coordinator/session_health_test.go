@@ -39,8 +39,8 @@ func (tk *talker) beatWith(metrics map[string]float64) {
 	tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
-// W9: heartbeats are counted from the registration on: one missing is a warning, two cost new work, three the session. Other frames do
-// not help, and the leases live on until they run out.
+// W9: heartbeats are expected from the registration on. After one missed heartbeat the worker is shown as WARN, after two it gets no new work, after
+// three its session is reset. Other frames do not replace heartbeats. The leases live until they expire.
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -50,10 +50,10 @@ func TestMissedHeartbeats(t *testing.T) {
 		did(t, tk.judge(started(a)))
 		pass := func(d time.Duration) {
 			t.Helper()
-			time.Sleep(time.Millisecond) // no frame comes just when a heartbeat is due: it could be behind it
+			time.Sleep(time.Millisecond) // so that no frame comes at the very moment when a heartbeat is due
 			for range int(d / time.Second) {
 				time.Sleep(time.Second / 2)
-				tk.say(&lessorv1.Error{}) // not at the moment of a miss, which would wait for it to be read
+				tk.say(&lessorv1.Error{}) // not at the moment of a miss either
 				time.Sleep(time.Second / 2)
 			}
 		}
@@ -67,7 +67,7 @@ func TestMissedHeartbeats(t *testing.T) {
 		tk.quiet()
 		tk.beat()
 		tk.wantHealth(healthy)
-		tk.given(1) // it may have work again
+		tk.given(1) // the worker may get work again
 		pass(34 * time.Second)
 		tk.quiet()
 		time.Sleep(time.Second + time.Millisecond)
@@ -90,7 +90,7 @@ func TestMissedHeartbeats(t *testing.T) {
 	})
 }
 
-// W9: where it is the coordinator that does not come to read, no heartbeat is missed.
+// W9: a heartbeat that the coordinator was too busy to read does not count as missed.
 func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	t.Attr("rules", "W9")
 	st := memstore.New()
@@ -104,7 +104,7 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // waits behind the commit
+		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
 		time.Sleep(50 * time.Second)
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 		tk.quiet()
@@ -114,8 +114,8 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	})
 }
 
-// W9: memory and disk that are nearly full keep new work away until they are 5 points lower; the state stays. A heartbeat without
-// that gauge, or with one that is no number, changes nothing.
+// W9: a worker whose memory or disk is nearly full gets no new work until the value is 5 points lower. Its state does not change. A heartbeat without
+// this gauge, or with NaN, changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -144,7 +144,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	}
 }
 
-// W9: a worker whose slots have all been in use for a minute is shown as saturated, and works on.
+// W9: a worker whose slots were all in use for a minute is shown as SATURATED; it still gets work.
 func TestSaturatedWorkerIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -160,7 +160,7 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 		tk.beatWith(map[string]float64{"inflight": 1})
 		tk.wantHealth(healthy)
 		tk.say(&lessorv1.Capacity{MaxParallel: 1})
-		for range 7 { // the leases that a heartbeat names count, where it has no gauge
+		for range 7 { // without the gauge inflight, the leases that heartbeats name are counted
 			tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
 			time.Sleep(10 * time.Second)
 		}
@@ -168,7 +168,7 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 	})
 }
 
-// W9: interval and thresholds can be set, for all and for single tenants; accept tells the interval.
+// W9: the heartbeat interval and the thresholds can be configured, also for single tenants. accept has the interval.
 func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
 	cfg := Config{Sessions: session.Config{
@@ -192,7 +192,7 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	})
 }
 
-// W9: a worker that gets no new work is told why, in the answer to each heartbeat, and the log tells it once.
+// W9: a worker that gets no new work is told the reason in each heartbeat's answer. The log has it once for each change.
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -216,7 +216,7 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	})
 }
 
-// The gravest is shown, and every health has its gauge.
+// W9: if several reasons apply, the gravest health is shown. The metrics have a gauge for each health.
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// ListWorkers shows of each session who it is, where it stands, what it takes and holds, and how it does.
+// ListWorkers shows for each session its worker, state, registration, number of leases, and health.
 func TestListWorkersShowsSessions(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		connected := time.Now()
@@ -46,7 +46,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 	})
 }
 
-// The list is ordered by worker, can be asked for by queue, and comes in pages.
+// ListWorkers is ordered by worker, can be filtered by queue, and has pages.
 func TestListWorkersPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, name := range []string{"c", "a", "d", "b"} {

@@ -31,7 +31,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 	})
 }
 
-// Tenant and sender bind the stream, and a protocol that is not spoken cannot be spoken on: each ends the session.
+// A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session.
 func TestDenials(t *testing.T) {
 	greet := func(m *lessorv1.SessionRequest) { setPayload(m, hello("w")) }
 	for _, tt := range []struct {
@@ -74,7 +74,7 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// Later frames may leave tenant and sender out.
+// After the handshake, frames may leave out tenant and sender.
 func TestEnvelopeIsBound(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -85,7 +85,7 @@ func TestEnvelopeIsBound(t *testing.T) {
 	})
 }
 
-// A bad field changes nothing and names itself; the stream goes on, and the mended frame is taken.
+// A bad field in a handshake or register changes nothing and is named in the error. The stream goes on, and a corrected frame is accepted.
 func TestBadFieldsOfOpening(t *testing.T) {
 	long := text(257)
 	type change func(*lessorv1.Handshake, *lessorv1.Register)
@@ -151,7 +151,7 @@ func TestBadFieldsOfOpening(t *testing.T) {
 	}
 }
 
-// Frames without a usable name are refused, as answers could not refer to them; also before the handshake, of which they are none.
+// A frame without a valid id, or one that cannot be decoded, is refused. That is not counted as the handshake, which may still follow.
 func TestBadFrames(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened=%v", opened), func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// A frame over the message limit cannot be skipped: the stream ends, and says why.
+// A frame over the message limit ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip it.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -209,7 +209,7 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 	})
 }
 
-// An instance is a process: without a name of its own it is a new one each time, so that none displaces another.
+// Workers that send no instance_id get a new one for each stream, so that their streams do not displace each other.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var all []*talker

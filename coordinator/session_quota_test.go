@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5, W14: feedback for which there are no frames left is refused with the wait that helps; what a lease lives by is taken all the same.
+// X5, W14: feedback over the quota of frames is refused with a wait after which it is accepted. Heartbeats and reports are always accepted.
 func TestQuotaOfFrames(t *testing.T) {
 	t.Attr("rules", "X5 W14")
 	within(t, quota.Limits{Frames: quota.Rate{PerSecond: 1, Burst: 5}}, func(t *testing.T, r *rig) {
@@ -21,7 +21,7 @@ func TestQuotaOfFrames(t *testing.T) {
 				TaskId: work[0].GetTask().GetTaskId(), LeaseId: work[0].GetLeaseId(), Message: "half way",
 			}}})
 		}
-		for range 2 { // beside handshake, register and acknowledgement
+		for range 2 { // besides handshake, register and acknowledgement
 			say()
 		}
 		tk.quiet()
@@ -43,7 +43,7 @@ func TestQuotaOfFrames(t *testing.T) {
 	})
 }
 
-// X5: who says much that is wrong waits for it, and nobody else does.
+// X5: a worker that sends many bad frames or reports is slowed down; other workers are not.
 func TestWhatIsWrongCostsTime(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {

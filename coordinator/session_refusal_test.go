@@ -16,7 +16,8 @@ func (tk *talker) refuses(a *lessorv1.Assignment) {
 	tk.say(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
-// W14: a worker that refuses a task, as it runs another one of its concurrency key, gives it to others at once; it counts in no budget.
+// W14, T5: a worker refuses a task because it already runs one with the same concurrency key. The task goes to another worker at once, and the
+// refusal counts in no budget.
 func TestConcurrencyViolation(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -48,7 +49,8 @@ func TestConcurrencyViolation(t *testing.T) {
 	})
 }
 
-// A session that refuses without a reason is left alone for a while: it is not handed the same task as fast as it refuses.
+// W14: a session that refuses a task without running another one of its key gets no work for 5 s, so that it does not get the same task again at
+// once.
 func TestRefusalWithoutAReason(t *testing.T) {
 	t.Attr("rules", "W14")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -66,7 +68,7 @@ func TestRefusalWithoutAReason(t *testing.T) {
 	})
 }
 
-// W14: what is learned of a session by its refusal stays learned, whatever it says of its capacity later.
+// W14: after such a refusal, the session gets no second task of a concurrency key, even if it changes its capacity or registers again.
 func TestRefusalIsRemembered(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, say := range map[string]proto.Message{

@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// short is a verdict in a few words.
+// short describes a verdict in a few words.
 func short(v *lessorv1.ReportVerdict) string {
 	words := []string{
 		strings.TrimPrefix(v.GetKind().String(), "REPORT_KIND_"),
@@ -33,7 +33,7 @@ func short(v *lessorv1.ReportVerdict) string {
 	return strings.Join(words, " ")
 }
 
-// W3: one frame carries many reports. Items are independent, good or bad; the verdicts come one per report, in their order, with its ids.
+// W3: a frame may have many reports. They are judged independently of each other; the verdicts are in the order of the reports, with their ids.
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -84,7 +84,7 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	})
 }
 
-// S7: what a frame may carry; one that carries more is refused as a whole.
+// S7: the number of items in a frame is limited; a frame with more is refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -121,7 +121,7 @@ func TestFramesAreBounded(t *testing.T) {
 	})
 }
 
-// W4: a heartbeat renews the leases that it names, and no others; each gets its verdict.
+// W4: a heartbeat renews only the leases that it names; each gets a verdict.
 func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -145,7 +145,7 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	})
 }
 
-// V4: a report whose verdict was lost with the stream is sent again on the next one, and answered as it was.
+// V4: a report whose verdict was lost with its stream is repeated on the next one, and gets the same verdict, replayed.
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	t.Attr("rules", "V4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -160,7 +160,7 @@ func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	})
 }
 
-// A10: where a commit fails there is no verdict. Each item says so, in its frame and order, and then the coordinator ends.
+// A10: if a commit fails, its reports get errors instead of verdicts, at their places, and the coordinator stops.
 func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	})
 }
 
-// W3: of the answers to two frames, that to the first comes first, however many there are.
+// W3: answers come in the order of the frames that they answer.
 func TestAnswersKeepTheOrderOfFrames(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// accepted is a talker in a registered session, and what its handshake was answered with.
+// accepted opens and registers a session, and returns its talker and accept.
 func (r *rig) accepted(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*talker, *lessorv1.Accept) {
 	t.Helper()
 	tk := r.talk(t, name)
@@ -29,15 +29,15 @@ func (r *rig) accepted(t *testing.T, name string, slots uint32, change func(*les
 	return tk, a
 }
 
-// goOn resumes a session.
+// goOn changes a handshake so that it resumes a session, of which the frames up to seen have been received.
 func goOn(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
 	return func(h *lessorv1.Handshake) {
 		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
 	}
 }
 
-// W8: with its token a worker goes on where its stream broke: what it had not seen comes again, in order, under the same ids, and nothing
-// else; its own sequence goes on.
+// W8, W7: with its token a worker resumes its session. The frames that it has not received come again, in order and with the same ids, and no others.
+// The worker's own sequence goes on.
 func TestResume(t *testing.T) {
 	t.Attr("rules", "W8 W7")
 	for name, lose := range map[string]func(*talker){
@@ -59,7 +59,7 @@ func TestResume(t *testing.T) {
 				missed := old.next()
 				r.submitAll(t, 1)
 				dispatch := old.next()
-				synctest.Wait() // the verdict may come before its frame counts as taken
+				synctest.Wait() // the verdict may come before its frame is counted
 				lose(old)
 
 				tk, b := r.accepted(t, "w", 3, goOn(a, seen.GetSeq()))
@@ -77,7 +77,7 @@ func TestResume(t *testing.T) {
 					t.Errorf("the dispatch came as %v", m)
 				}
 				tk.ack(m)
-				tk.acked(tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))) // taken on the other stream
+				tk.acked(tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))) // it was received on the other stream
 				did(t, tk.judge(completed(work[1], ""), completed(again[0], "")))
 				if name == "a half open line" {
 					wantText(t, "the reset of the old stream", hear[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
@@ -93,8 +93,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// W8: a verdict that is on its way while the stream is taken over goes to the new stream. The old one ends then, also where it had ended before and
-// waited for that verdict.
+// W8: a verdict that is due when a new stream takes over is sent on the new stream. The old stream then ends, even if it was half-closed and waited
+// for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*talker){
@@ -132,8 +132,8 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 	}
 }
 
-// W8: what waits for a worker waits for a minute. After that, and after a restart of the coordinator, the sequences begin anew, and what was never
-// acknowledged is handed over again at once.
+// W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, both sequences begin anew, and leases that were
+// not acknowledged are dispatched again at once.
 func TestResumeAfterAWhile(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, restart := range []bool{false, true} {
@@ -170,7 +170,7 @@ func TestResumeAfterAWhile(t *testing.T) {
 	}
 }
 
-// W8: without a token too, a lease that was never acknowledged is handed over again at once: a blink costs no 5 s.
+// W8, W5: a worker that comes back without a token also gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
 func TestBlinkWithoutAToken(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -189,8 +189,8 @@ func TestBlinkWithoutAToken(t *testing.T) {
 	})
 }
 
-// W9: a goodbye gives the leases of a resumed session back at once, also before it has registered. One of a session without a token has none to give: those
-// of its instance are another stream's.
+// W9, W8: a goodbye of a resumed session gives its leases back at once, even before register. A session that was opened without a token has no leases
+// to give back: those of its instance belong to another stream.
 func TestGoodbyeBeforeRegister(t *testing.T) {
 	t.Attr("rules", "W9 W8")
 	for name, tt := range map[string]struct{ open, resumes, restart bool }{
@@ -240,7 +240,8 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 	}
 }
 
-// W8: a token is good for its session of its worker, and for a while. Any other ends the stream; the worker begins anew without one.
+// W8, W14: a session token is valid for one session of one instance, for a limited time. Any other ends the stream with UNAUTHENTICATED; the worker
+// can then open a new session without one.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "W8 W14")
 	for name, change := range map[string]func(t *testing.T, h *lessorv1.Handshake){
@@ -280,8 +281,8 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// W8: the newest token that its worker has received wins. One that was issued, but whose accept may have been lost, does not make the one before it
-// worthless.
+// W8: if a resume was accepted but the worker never received the new token, the one before is still valid. Once the new token was used, the old one
+// is not.
 func TestNewestTokenWins(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -308,11 +309,11 @@ func TestNewestTokenWins(t *testing.T) {
 				t.Errorf("ended with %v", err)
 			}
 		}
-		tk.beat() // nobody has disturbed the newest
+		tk.beat() // the newest stream goes on
 	})
 }
 
-// W8: a handshake that is refused replaces nobody.
+// W8: a handshake that is refused replaces no other instance.
 func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -333,7 +334,7 @@ func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	})
 }
 
-// W8: neither does a session that another one of the same instance came after.
+// W8: a session that was displaced by a newer session of the same instance cannot be resumed.
 func TestTokenOfADisplacedSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -349,7 +350,7 @@ func TestTokenOfADisplacedSession(t *testing.T) {
 	})
 }
 
-// W8: an instance that is named as replaced loses its stream and its leases at once, in no budget counted.
+// W8: an instance that a handshake names as replaced loses its stream and its leases at once; this counts in no budget.
 func TestReplacedInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
@@ -379,7 +380,7 @@ func TestReplacedInstance(t *testing.T) {
 	}
 }
 
-// W8: what is handed over again after a restart is not what the worker reports meanwhile: after its verdict nobody may begin it once more.
+// W8, K1: after a restart, a worker reports its tasks while they are being dispatched again. After their verdicts they must not be dispatched.
 func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
 	t.Attr("rules", "W8 K1")
 	synctest.Test(t, func(t *testing.T) {
@@ -390,7 +391,7 @@ func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
 		old, a := r.accepted(t, "w", tasks, nil)
 		r.submitAll(t, tasks)
 		var work []*lessorv1.Assignment
-		for len(work) < tasks { // and it acknowledges none
+		for len(work) < tasks { // none is acknowledged
 			work = append(work, payloadOf[*lessorv1.Dispatch](old, old.next()).GetAssignments()...)
 		}
 		synctest.Wait()
@@ -402,7 +403,7 @@ func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
 		tk.say(h)
 		hear[*lessorv1.Accept](tk)
 		synctest.Wait()
-		release := hold(st) // so that both frames have their effect before either is answered
+		release := hold(st) // so that both frames are handled before either is answered
 		go func() {
 			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
 				t.Error(err)

@@ -13,21 +13,21 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// numbered is a frame with a seq.
+// numbered returns a frame with a seq.
 func (tk *talker) numbered(seq uint64, payload proto.Message) *lessorv1.SessionRequest {
 	m := tk.frame(payload)
 	m.Seq = seq
 	return m
 }
 
-// slots is what the coordinator believes that the worker has.
+// slots returns how many slots the worker has for the coordinator.
 func (tk *talker) slots() uint32 {
 	tk.t.Helper()
 	synctest.Wait()
 	return tk.r.worker(tk.t, tk.name).GetCapabilities().GetConcurrency().GetMaxParallel()
 }
 
-// acked hears a frame that says nothing but an acknowledgement.
+// acked checks that the next frame only acknowledges the frame id.
 func (tk *talker) acked(id string) {
 	tk.t.Helper()
 	m := tk.next()
@@ -36,7 +36,8 @@ func (tk *talker) acked(id string) {
 	}
 }
 
-// W7: frames in order are taken; one that comes again changes nothing and is acknowledged again; one that comes too early is dropped.
+// W7: frames in order are handled. A repeated frame changes nothing and is acknowledged again. A frame that comes too early is dropped, and the gap
+// is reported.
 func TestSequenceOfTheWorker(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -49,19 +50,19 @@ func TestSequenceOfTheWorker(t *testing.T) {
 		if n := tk.slots(); n != 3 {
 			t.Fatalf("%d slots after two frames in order, want 3", n)
 		}
-		tk.quiet() // nothing asked for an ack
+		tk.quiet() // no frame asked for an ack
 		tk.acked(tk.send(first))
 		if n := tk.slots(); n != 3 {
 			t.Errorf("a repeat made it %d slots", n)
 		}
 		early := tk.numbered(4, &lessorv1.Capacity{MaxParallel: 5})
 		tk.gap(tk.send(early), 3)
-		tk.send(tk.numbered(5, &lessorv1.Capacity{MaxParallel: 6})) // told once
-		tk.beat()                                                   // what has no seq waits for nobody
+		tk.send(tk.numbered(5, &lessorv1.Capacity{MaxParallel: 6})) // the gap is reported only once
+		tk.beat()                                                   // frames without a seq do not wait for it
 		if n := tk.slots(); n != 3 {
 			t.Errorf("early frames made it %d slots", n)
 		}
-		tk.gap(tk.send(early), 3) // what was sent again did not close the gap
+		tk.gap(tk.send(early), 3) // the repeated frame did not close the gap
 		tk.send(third)
 		tk.send(early)
 		if n := tk.slots(); n != 5 {
@@ -73,7 +74,7 @@ func TestSequenceOfTheWorker(t *testing.T) {
 	})
 }
 
-// gap hears that a frame is missing before the one of an id.
+// gap checks that the next frame reports a gap before the frame corr.
 func (tk *talker) gap(corr string, expected uint64) {
 	tk.t.Helper()
 	m := tk.next()
@@ -83,7 +84,7 @@ func (tk *talker) gap(corr string, expected uint64) {
 	}
 }
 
-// W7: a frame that is refused has had its turn; so has one that cannot be read, if its envelope can.
+// W7: a refused frame counts in the sequence, and so does one whose payload cannot be decoded.
 func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -124,7 +125,7 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 			t.Errorf("%d slots after a frame of another corr, want 2", n)
 		}
 		beat := tk.frame(&lessorv1.WorkerHeartbeat{Healthy: true})
-		for range 2 { // the newest one counts, however often it comes
+		for range 2 { // a repeat does not fill the memory of frames
 			tk.send(beat)
 			hear[*lessorv1.HeartbeatAck](tk)
 		}
@@ -139,7 +140,7 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 	})
 }
 
-// W6: the handshake too is taken once: its repeat is no second one.
+// W6: a repeated handshake is acknowledged and does not count as a second one.
 func TestRepeatedHandshake(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -152,7 +153,7 @@ func TestRepeatedHandshake(t *testing.T) {
 	})
 }
 
-// W6: what the coordinator has taken in order is acknowledged with the next frame that it sends anyway.
+// W6: the coordinator acknowledges the worker's frames in the next frame that it sends anyway.
 func TestAcksRide(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -170,7 +171,7 @@ func TestAcksRide(t *testing.T) {
 	})
 }
 
-// W7: the worker may ask for what it has missed: all from a seq on comes again, in order, with the same ids.
+// W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, except for leases that have ended.
 func TestGapOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -202,7 +203,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 	})
 }
 
-// W7: what is not there any more cannot be sent again; the worker has to connect anew.
+// W7: if the frames that a worker asks for are not kept any more, or never existed, the session is reset.
 func TestGapThatCanNotBeClosed(t *testing.T) {
 	t.Attr("rules", "W7")
 	for name, expected := range map[string]func(last uint64) uint64{
@@ -228,7 +229,7 @@ func TestGapThatCanNotBeClosed(t *testing.T) {
 	}
 }
 
-// W7: an acknowledgement that overtakes the question shows that the frame has come since; nothing is missing.
+// W7: if the worker has acknowledged the frame that it then reports as missing, it has come meanwhile, and nothing is sent again.
 func TestGapThatClosedMeanwhile(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -237,7 +238,7 @@ func TestGapThatClosedMeanwhile(t *testing.T) {
 		last := tk.next()
 		tk.ack(last)
 		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
-		tk.quiet() // a reset would wait for the answer below
+		tk.quiet() // a reset would be sent only after the answer below
 		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
 		if next := tk.next(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
 			t.Errorf("heard %v, want the answer to the heartbeat", next)
@@ -245,7 +246,8 @@ func TestGapThatClosedMeanwhile(t *testing.T) {
 	})
 }
 
-// W6: what asks for an acknowledgement is sent again while none comes: 6 times, at growing intervals, and not to whom repeats would be noise.
+// W6: a frame that asks for an acknowledgement is sent again up to 6 times, at growing intervals, until it is acknowledged; but only to a worker that
+// numbers its frames.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -288,7 +290,7 @@ func TestResends(t *testing.T) {
 	})
 }
 
-// W6: so is what went out before the worker showed that it acknowledges.
+// W6: frames that were sent before the worker sent its first numbered frame are sent again from then on.
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -307,7 +309,7 @@ func TestResendsBeginLate(t *testing.T) {
 	})
 }
 
-// W6: an acknowledgement stands for all frames before it, and ends their resends.
+// W6, W5: an acknowledgement covers all frames before it, and ends their resends.
 func TestAckEndsResends(t *testing.T) {
 	t.Attr("rules", "W6 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -317,7 +319,7 @@ func TestAckEndsResends(t *testing.T) {
 		payloadOf[*lessorv1.Dispatch](tk, tk.next())
 		r.submitAll(t, 1)
 		tk.ack(tk.next())
-		time.Sleep(30 * time.Second) // of which each lease would have survived 5 s
+		time.Sleep(30 * time.Second) // without an ack, each lease would have ended after 5 s
 		tk.quiet()
 		if n := r.worker(t, "w").GetLeases(); n != 2 {
 			t.Errorf("%d leases live, want both", n)
@@ -325,7 +327,7 @@ func TestAckEndsResends(t *testing.T) {
 	})
 }
 
-// An acknowledgement of what was never sent means nothing.
+// W6: acknowledgements of frames that were never sent do nothing.
 func TestStrangeAcks(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -16,14 +16,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W11: a worker that sends and never reads is heard until its answers fill their room; then only its own stream stands still, and in the
-// end it is over. Each of these would fill the memory of a coordinator without bounds.
+// W11: a worker that sends frames but never reads is served until the buffers for its answers are full. Then only its own stream stands still, and it
+// is ended after a time. Without these bounds each kind of frame would fill the coordinator's memory.
 func TestWorkerThatNeverReads(t *testing.T) {
 	t.Attr("rules", "W11")
 	big := strings.Repeat("x", 100<<10)
 	for name, tt := range map[string]struct {
 		payload proto.Message
-		most    int64 // frames that are taken before the stream stands still, about
+		most    int64 // about how many frames are read before the stream stands still
 	}{
 		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 20_000},
 		"reports with large words": {&lessorv1.Reports{Reports: []*lessorv1.Report{
@@ -54,10 +54,10 @@ func TestWorkerThatNeverReads(t *testing.T) {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
-				if taken := sent.Load(); taken > tt.most { // later some more are read, and dropped, while the stream ends
+				if taken := sent.Load(); taken > tt.most { // after that some more are read and dropped while the stream ends
 					t.Errorf("%d frames were taken from a worker that reads nothing", taken)
 				}
-				time.Sleep(defaultSend / 6) // heartbeats take their time to fill what takes them
+				time.Sleep(defaultSend / 6) // heartbeats are answered at a limited rate, and so fill the buffers later
 				synctest.Wait()
 				if w := r.worker(t, "slow"); w != nil {
 					t.Errorf("still listed after %v: %v", time.Since(began), w)
@@ -74,7 +74,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 	}
 }
 
-// W11: a worker that reads slowly, but reads, keeps its session, however much waits for it.
+// W11: a worker that reads slowly keeps its session, however much waits to be sent to it.
 func TestWorkerThatReadsSlowly(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -106,14 +106,14 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 	})
 }
 
-// W11: whoever has not read its work gets no more of it, whatever it says meanwhile.
+// W11: a worker that does not read its tasks gets no more, whatever it sends.
 func TestNoWorkForWhoReadsNone(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		slow := r.mute(t, "slow")
 		slow.say(hello("slow"))
 		slow.say(registration(8))
-		for range 8 { // more than the windows hold
+		for range 8 { // more than the flow-control windows hold
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		for range 4 {
@@ -133,7 +133,7 @@ func TestNoWorkForWhoReadsNone(t *testing.T) {
 	})
 }
 
-// W11: whoever lets much wait unread gets no more work, whatever its slots; others get it, and so does the slow one as soon as it reads.
+// W11: a worker for which too much waits gets no more tasks, even if it has free slots. Others get them, and so does this worker as soon as it reads.
 func TestFullQueueGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -142,7 +142,7 @@ func TestFullQueueGetsNoWork(t *testing.T) {
 		slow.say(registration(100))
 		synctest.Wait()
 		const tasks = 20
-		for range tasks { // of 1 MiB, and 4 MiB may wait
+		for range tasks { // 1 MiB each; 4 MiB may wait
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		synctest.Wait()
@@ -165,7 +165,7 @@ func TestFullQueueGetsNoWork(t *testing.T) {
 	})
 }
 
-// clogged is a worker that reads its accept and nothing after it, with four tasks on their way to it, of which the last waits at the coordinator.
+// clogged returns a worker that has read only its accept. Four tasks are on their way to it; the last one waits in the coordinator.
 func (r *rig) clogged(t *testing.T) (slow *talker, accept *lessorv1.SessionResponse) {
 	t.Helper()
 	slow = r.mute(t, "slow")
@@ -176,22 +176,22 @@ func (r *rig) clogged(t *testing.T) (slow *talker, accept *lessorv1.SessionRespo
 	}
 	slow.say(registration(4))
 	synctest.Wait()
-	for range 4 { // the windows hold none of the last
+	for range 4 { // the windows have no room for the last one
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
 		synctest.Wait()
 	}
 	return slow, accept
 }
 
-// W11 W8: work that waits to be sent until its lease has ended is not handed over: not where the worker reads again, nor on its next stream. Who got it
-// would run it beside the next attempt.
+// W11, W8: a task that waited to be sent until its lease had ended is not sent any more, neither when the worker reads again nor when it resumes: the
+// worker would run it beside the next attempt.
 func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 	t.Attr("rules", "W11 W8")
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 				slow, first := r.clogged(t)
-				time.Sleep(20 * time.Second) // by then nobody holds any of them
+				time.Sleep(20 * time.Second) // all four were taken back by then
 				read := time.Now()
 				hear := slow.stream.Recv
 				if resumes {
@@ -219,7 +219,7 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 	}
 }
 
-// W8 W10: work that waits for the next stream while an operator takes it back is not handed over there.
+// W8, W10: a task that waits for the next stream of its session is not sent if an operator has taken it back meanwhile.
 func TestWorkThatWasTakenBackIsNotHandedOver(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {

@@ -14,20 +14,20 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// States of a session in the order in which a worker goes through them, and the frame that leads to each from the one before.
+// The states of a session in order, and the frame that leads to each.
 var states = []struct {
 	name  string
 	enter proto.Message
 }{
-	{"NONE", nil}, // the stream is open, nothing was said
+	{"NONE", nil}, // the stream is open, and no frame was sent
 	{"HANDSHAKING", hello("w")},
 	{"REGISTERED", registration(1)},
 	{"HEARTBEATING", &lessorv1.WorkerHeartbeat{Healthy: true}},
 	{"DRAINING", &lessorv1.Drain{}},
 }
 
-// W1: every frame in every state. A cell has the code or payload that answers the frame, and the state after it; "-" is no answer, "end"
-// the end of the stream. Where it is E.CMD.UNKNOWN, nothing has changed.
+// W1: every kind of frame in every state. A cell has the code or payload of the answer ("-" for no answer, "end" for the end of the stream), and the
+// state after it. If the answer is E.CMD.UNKNOWN, nothing must have changed.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const unknown = refusal.CodeUnknown
@@ -89,7 +89,7 @@ func (r *rig) inState(t *testing.T, state int) *talker {
 	return tk
 }
 
-// answered is the code or payload that answers a frame; what asks for nothing has "-" for an answer.
+// answered returns the code or payload of the answer to a frame; "-" if there is none.
 func (tk *talker) answered(corr string) string {
 	tk.t.Helper()
 	synctest.Wait()
@@ -115,7 +115,7 @@ func stateOf(w *lessorv1.Worker) string {
 	return strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")
 }
 
-// sameWorker compares all but when it was last heard.
+// sameWorker compares two listings of a worker, without last_seen_at.
 func sameWorker(a, b *lessorv1.Worker) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -124,8 +124,8 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 	return proto.Equal(a, b)
 }
 
-// A frame that only acknowledges, or only asks for an acknowledgement, needs no payload; one whose payload this version does not know
-// says so by its unknown field.
+// A frame may have no payload if it acknowledges or asks for an acknowledgement. A frame whose payload this version does not know is refused; it is
+// recognized by its unknown field.
 func TestFramesWithoutAPayload(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -148,7 +148,7 @@ func TestFramesWithoutAPayload(t *testing.T) {
 	})
 }
 
-// An ack that is asked for comes with the answer, whatever the frame says, also when it is refused or the last one.
+// An acknowledgement that is asked for comes exactly once, in the answer or alone, also for a refused frame or the last one.
 func TestAckIsGivenWhereAsked(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -176,7 +176,7 @@ func TestAckIsGivenWhereAsked(t *testing.T) {
 	})
 }
 
-// W3: the envelope of what the coordinator says: its sequence rises by one, ids are its own.
+// W3: the coordinator's frames have a seq that rises by one, ids of their own, tenant, sender and time.
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {

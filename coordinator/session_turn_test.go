@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// writers is how many goroutines write to streams.
+// writers returns how many goroutines write to streams.
 func writers(t *testing.T) int {
 	t.Helper()
 	var b bytes.Buffer
@@ -18,7 +18,7 @@ func writers(t *testing.T) int {
 	return strings.Count(b.String(), "(*Session).write(")
 }
 
-// W11: an idle stream has no writer, whose stack would be a tenth of what the session takes; one that is not read has one.
+// W11: an idle stream has no goroutine that writes, because its stack would be a tenth of the memory of a session. A stream that is not read has one.
 func TestIdleStreamHasNoWriter(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -33,7 +33,7 @@ func TestIdleStreamHasNoWriter(t *testing.T) {
 		slow := r.mute(t, "slow")
 		slow.say(hello("slow"))
 		for range 3000 {
-			slow.say(hello("slow")) // refused, each with an answer
+			slow.say(hello("slow")) // each is refused with an answer
 		}
 		synctest.Wait()
 		if n := writers(t); n != 1 {

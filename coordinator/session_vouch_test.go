@@ -24,8 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// W2, X1: what a handshake says of the credential must be what came with the call, and lets nobody in; where no credentials are asked for it is not
-// looked at.
+// W2, X1: the credential in a handshake does not let anybody in. It must be the same as that of the call; without credentials it is ignored.
 func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
@@ -68,8 +67,8 @@ func TestHandshakeAuth(t *testing.T) {
 	})
 }
 
-// W2, X1: beside a client certificate, the handshake may say so, and repeat the token that came with the call, if one did. A certificate that is revoked
-// lets nobody in, whatever the token beside it.
+// W2, X1, X3: a worker with a client certificate may say so in the handshake, and may repeat the token that came with the call, if one did. If the
+// certificate is revoked, a token beside it does not help.
 func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	t.Attr("rules", "W2 X1 X3")
 	type says = lessorv1.HandshakeAuth
@@ -120,11 +119,11 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	})
 }
 
-// withCertificates is a coordinator that asks for credentials, and a client with a worker's certificate.
+// withCertificates runs a test against a coordinator that requires credentials, with a client that has a worker's certificate.
 func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate)) {
 	t.Helper()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) { // in whose time they are good
+	synctest.Test(t, func(t *testing.T) { // certificates are valid in the time of the bubble
 		authority, err := certs.NewAuthority(dir)
 		name, err2 := auth.Name(auth.Request{Tenant: gate.DefaultTenant, Role: auth.Worker, Subject: "w"})
 		if err := errors.Join(err, err2); err != nil {

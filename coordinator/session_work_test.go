@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W4: work goes out at once, up to the slots; the slot of a committed report is filled again, after its verdict.
+// W4: tasks are dispatched at once, up to the number of slots. When a report is committed, its slot is filled again, after the verdict.
 func TestDispatchFillsTheSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -38,7 +38,7 @@ func TestDispatchFillsTheSlots(t *testing.T) {
 	})
 }
 
-// An assignment has all that the worker needs (S2).
+// S2: an assignment has everything that the worker needs.
 func TestAssignmentIsComplete(t *testing.T) {
 	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -53,7 +53,7 @@ func TestAssignmentIsComplete(t *testing.T) {
 	})
 }
 
-// Capacity changes the slots at any time. Fewer than are in use revoke nothing, and none stops new work.
+// capacity changes the number of slots at any time. If it is lower than the number of leases in use, none is revoked; 0 stops new work.
 func TestCapacityChangesTheSlots(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
@@ -72,7 +72,7 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		}
 		did(t, tk.judge(completed(work[0], "")))
 		tk.quiet()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // as many as run
+		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // as many as are in use
 		tk.quiet()
 		did(t, tk.judge(completed(work[1], "")))
 		tk.given(1)
@@ -87,7 +87,7 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 	})
 }
 
-// A worker that is not well gets no new work; what runs is its own.
+// A worker that says that it is not healthy gets no new tasks; those that it has go on.
 func TestUnhealthyWorkerGetsNothing(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 2)
@@ -107,7 +107,7 @@ func TestUnhealthyWorkerGetsNothing(t *testing.T) {
 	})
 }
 
-// A worker gets the types that it names; none means every type.
+// A worker gets only the types that it names; all types, if it names none. A later register replaces the earlier one (W2).
 func TestTypesAreMatched(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.talk(t, "w")
@@ -115,20 +115,20 @@ func TestTypesAreMatched(t *testing.T) {
 		m := registration(10)
 		m.Capabilities.Types = []string{"a", "b"}
 		tk.say(m)
-		synctest.Wait() // then they come in the order in which they are submitted
+		synctest.Wait() // so that the tasks come in the order in which they are submitted
 		for _, typ := range []string{"", "a", "b", "c"} {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Type = typ })
 		}
 		got := tk.given(2)
 		wantText(t, "the types", got[0].GetTask().GetSpec().GetType()+got[1].GetTask().GetSpec().GetType(), "ab")
 		tk.quiet()
-		tk.say(registration(10)) // W2: a later register replaces what was said
+		tk.say(registration(10)) // W2: replaces the types
 		tk.given(2)
 		tk.quiet()
 	})
 }
 
-// W10: a worker that drains gets no new work, what it runs finishes, and its verdicts come; then it says goodbye.
+// W10: a worker that drains gets no new work, whatever it sends; its tasks go on and get their verdicts, until it says goodbye.
 func TestDrainFromTheWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -145,7 +145,7 @@ func TestDrainFromTheWorker(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		did(t, tk.judge(completed(work[0], "")))
 		tk.quiet()
-		// The last verdict comes even where goodbye follows its report at once.
+		// The last verdict comes even if the goodbye follows the report at once.
 		last := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[1], "")}})
 		tk.say(&lessorv1.Goodbye{})
 		m := tk.next()
@@ -160,7 +160,7 @@ func TestDrainFromTheWorker(t *testing.T) {
 	})
 }
 
-// W9: a goodbye gives all leases back at once, in no budget counted.
+// W9: a goodbye gives all leases back at once; this counts in no budget.
 func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -184,7 +184,7 @@ func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	})
 }
 
-// W8: a lost stream revokes nothing. The same instance finds its leases, and the slots that they take, on its new stream.
+// W8: a lost stream revokes nothing: on its new stream the instance has its leases, and they fill its slots.
 func TestLostStreamRevokesNothing(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*talker){
@@ -196,7 +196,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 				tk := r.work(t, "w", 2)
 				r.submitAll(t, 3)
 				work := tk.given(2)
-				synctest.Wait() // until they are acknowledged
+				synctest.Wait() // until the dispatch is acknowledged
 				lose(tk)
 				for range tk.heard {
 					t.Error("heard more than the end")
@@ -224,7 +224,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 	}
 }
 
-// A lease follows the stream that speaks for it, by heartbeat or report, and takes a slot there.
+// W8: a lease moves to the stream that sends a heartbeat or a Start for it, and fills a slot there.
 func TestLeaseFollowsTheStream(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, speak := range map[string]func(*talker, *lessorv1.Assignment){
@@ -251,7 +251,7 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 	}
 }
 
-// Live leases survive a restart of the coordinator (A9), and so does their hold on the slots of the instance.
+// A9: live leases survive a restart of the coordinator, and still fill the slots of their instance.
 func TestSlotsSurviveARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestSlotsSurviveARestart(t *testing.T) {
 	})
 }
 
-// W8: a newer stream of the same instance takes over, leases and all; the older one is told so and ends.
+// W8: a newer stream of the same instance takes over the leases; the older one is reset.
 func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -298,7 +298,7 @@ func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 	})
 }
 
-// The frames of a dispatch stay far below the message limit, whatever the tasks are like (S7).
+// S7: dispatch frames stay far below the message limit, however large the tasks are.
 func TestDispatchFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	serve(t, nil, func(t *testing.T, r *rig) {

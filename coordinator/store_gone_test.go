@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A store whose file was moved away is told once in the log, and by /readyz for as long as it lasts; calls are answered all the same.
+// If the store's file was moved away, the log says so once; /readyz and the metrics say so as long as it lasts. Calls still work.
 func TestAStoreThatIsGoneIsTold(t *testing.T) {
 	var gone atomic.Bool
 	serveWith(t, nil, Config{StoreGone: gone.Load}, func(t *testing.T, r *rig) {

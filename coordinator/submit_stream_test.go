@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// S1: frames of independent specs are answered in order; a bad spec has its error beside the others' results; repeats are told (T1).
+// S1, T1: each frame is answered in order, with a result for each spec. A bad spec gets an error and does not affect the others; a repeated one gets
+// the existing task.
 func TestSubmitStream(t *testing.T) {
 	t.Attr("rules", "S1 T1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -61,7 +62,7 @@ func wantMixed(t *testing.T, got []*lessorv1.SubmitResult) {
 	}
 }
 
-// S7: a frame that is bad as a whole ends the stream with the path of the field, after the answers to those before it.
+// S7, S4: a frame that is bad as a whole ends the stream with INVALID_ARGUMENT, after the answers to the frames before it.
 func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 	t.Attr("rules", "S7 S4")
 	for name, frame := range map[string]*lessorv1.SubmitStreamRequest{
@@ -89,7 +90,7 @@ func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 	}
 }
 
-// A6: what a frame's answer tells is durable; a producer that sends ahead without reading is held up, and everybody else is not.
+// A6: a producer that sends frames without reading the answers is held up by the window, and other callers are not. All answered tasks are there.
 func TestSubmitStreamWindow(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
@@ -112,7 +113,7 @@ func TestSubmitStreamWindow(t *testing.T) {
 			}
 			sent <- stream.CloseSend()
 		}()
-		r.submit(t, nil) // is answered all the same
+		r.submit(t, nil) // not held up
 		for i := range frames {
 			res, err := stream.Recv()
 			if err != nil || res.GetRequestId() != strconv.Itoa(i) {
@@ -129,7 +130,7 @@ func TestSubmitStreamWindow(t *testing.T) {
 	})
 }
 
-// A stop ends the stream with a status that says so.
+// A stop ends the stream with UNAVAILABLE.
 func TestStopEndsTheSubmitStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		stream, err := r.tasks.SubmitStream(t.Context())

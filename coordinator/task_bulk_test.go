@@ -11,7 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// T9: cancel, retry and delete by filter: what is selected and can be changed is, and is counted; the rest is left alone.
+// T9: cancel, retry and delete by a filter change the selected tasks that can be changed, count them, and count the other selected ones as skipped.
 func TestBulkVerbs(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -50,7 +50,7 @@ func TestBulkVerbs(t *testing.T) {
 	})
 }
 
-// T9: a call does a bounded part; the next one goes on with its token, which belongs to that verb and filter.
+// T9, S4: one call changes a bounded number of tasks; the next one goes on with its page token, which is valid only for the same verb and filter.
 func TestBulkVerbsGoOnWithAToken(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -87,7 +87,7 @@ func TestBulkVerbsGoOnWithAToken(t *testing.T) {
 	})
 }
 
-// T9: a deadline that has passed is refused, rather than every task skipped.
+// T9, S4: a deadline in the past is refused, instead of skipping every task.
 func TestBulkRetryNeedsADeadlineAhead(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -98,7 +98,7 @@ func TestBulkRetryNeedsADeadlineAhead(t *testing.T) {
 	})
 }
 
-// A filter that selects everything is taken for a mistake, unless that is said.
+// T9, S4: a filter without a condition is refused as a probable mistake, unless all is set.
 func TestBulkVerbsNeedACondition(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {

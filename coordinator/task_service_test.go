@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A task from its submit to its result, by unary calls alone.
+// V4, V5, V12: a task from submit to result, by unary calls.
 func TestTaskLifeByUnaryCalls(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -46,7 +46,7 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		if err != nil || beat.GetTaskState() != lessorv1.TaskState_TASK_STATE_RUNNING {
 			t.Fatalf("heartbeat: %v (%v)", beat, err)
 		}
-		time.Sleep(time.Millisecond) // progress is passed on behind the answer
+		time.Sleep(time.Millisecond) // progress is passed on after the answer
 		if got := r.get(t, task.GetTaskId()); got.GetProgress().GetFraction() != 0.5 || string(got.GetCheckpoint()) != "half" ||
 			got.GetLease().GetFencingToken() != a.GetFencingToken() {
 			t.Errorf("running task is %v", got)
@@ -79,7 +79,8 @@ func eventTypes(history []*lessorv1.HistoryEvent) string {
 	return strings.Join(names, " ")
 }
 
-// T1: the same key and spec return the first task; another spec is refused, with the path of the spec at fault.
+// T1: a repeated submit with the same key and spec returns the first task. With another spec it is refused with the path of the spec, and a batch
+// that has one makes no task.
 func TestSubmitIsIdempotent(t *testing.T) {
 	t.Attr("rules", "T1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -109,7 +110,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// S4: bad input is INVALID_ARGUMENT with the field's path, and changes nothing.
+// S4: bad input is INVALID_ARGUMENT with the path of the field, and changes nothing.
 func TestBadRequests(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -169,7 +170,7 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// wantBadField wants INVALID_ARGUMENT of that field.
+// wantBadField checks that err is INVALID_ARGUMENT with this field.
 func wantBadField(t *testing.T, err error, field string) {
 	t.Helper()
 	st := status.Convert(err)
@@ -179,7 +180,7 @@ func wantBadField(t *testing.T, err error, field string) {
 	}
 }
 
-// S4: a random id and one of the wrong form are NOT_FOUND alike.
+// S4: unknown ids and ids of a wrong form are NOT_FOUND alike.
 func TestUnknownTasksAreNotFound(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -204,7 +205,7 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 	})
 }
 
-// T9: in a wrong state the answer is FAILED_PRECONDITION and names the state.
+// T9: a command in the wrong state is FAILED_PRECONDITION, and names the state.
 func TestWrongStatesAreNamed(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -228,13 +229,13 @@ func TestWrongStatesAreNamed(t *testing.T) {
 	})
 }
 
-// T7, T9: what an operator does to a task, and that the history says so.
+// T7, T9: cancel (also repeated), retry with a new deadline, and forced delete of a task, with the history that they leave.
 func TestCancelRetryDelete(t *testing.T) {
 	t.Attr("rules", "T7 T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		id := r.submit(t, nil).GetTaskId()
-		for range 2 { // again: the same answer
+		for range 2 { // the second time the answer is the same
 			c, err := r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "not needed"})
 			if err != nil || c.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED || c.GetTask().GetCancelReason() != "not needed" {
 				t.Errorf("cancel: %v (%v)", c, err)
@@ -259,7 +260,7 @@ func TestCancelRetryDelete(t *testing.T) {
 	})
 }
 
-// The trace context of the submit reaches the worker; a malformed one is ignored.
+// The traceparent of a submit reaches the worker; a malformed one is ignored.
 func TestTraceparentReachesTheWorker(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -275,7 +276,7 @@ func TestTraceparentReachesTheWorker(t *testing.T) {
 	})
 }
 
-// submitMany makes tasks in batches; task i has label n=i%2.
+// submitMany submits tasks in batches; task i has the label n=i%2.
 func submitMany(ctx context.Context, t *testing.T, r *rig, total int) {
 	t.Helper()
 	for done := 0; done < total; done += 1000 {
@@ -289,7 +290,7 @@ func submitMany(ctx context.Context, t *testing.T, r *rig, total int) {
 	}
 }
 
-// Pages hold every task that matches once, oldest first, and their tokens are good for this list alone.
+// The pages of a list have every matching task once, oldest first. A page token is valid only for the same filter.
 func TestListTasksInPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitMany(t.Context(), t, r, 250)
@@ -321,8 +322,7 @@ func TestListTasksInPages(t *testing.T) {
 	})
 }
 
-// A call looks at a bounded number of tasks: a page may be empty and still have a successor.
-// Lists show why a task failed.
+// Lists show the error of a failed task.
 func TestListTasksShowsErrors(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -340,6 +340,7 @@ func TestListTasksShowsErrors(t *testing.T) {
 	})
 }
 
+// One call looks at a bounded number of tasks, so a page may be empty and still have a token for the next one.
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitMany(t.Context(), t, r, maxScan)

@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// X2, V2: another tenant's task is one that does not exist, for reads, commands, reports and lists alike.
+// X2, V2: a task of another tenant does not exist for reads, commands, reports, lists and bulk commands.
 func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	t.Attr("rules", "V2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -35,7 +35,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 				t.Errorf("%s: %v, want NOT_FOUND", name, err)
 			}
 		}
-		for _, leaseID := range []string{granted.LeaseID, "x"} { // V2: whatever the lease id
+		for _, leaseID := range []string{granted.LeaseID, "x"} { // V2: with its true lease id and with another one
 			res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID})
 			if err != nil || res.GetReason() != lessorv1.Reason_REASON_UNKNOWN_TASK || res.GetTaskState() != 0 {
 				t.Errorf("complete: %v (%v), want UNKNOWN_TASK and no word of its state", res, err)
@@ -54,7 +54,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	})
 }
 
-// strange grants a task of another tenant.
+// strange leases a task of another tenant.
 func (r *rig) strange(t *testing.T) engine.Granted {
 	t.Helper()
 	spec := &lease.Spec{Queue: "q", RunID: "run"}

@@ -16,20 +16,20 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// newer gives a message a field of a version that is yet to come.
+// newer adds an unknown field to a message, as a newer version would.
 func newer[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "of tomorrow"))
 	return m
 }
 
-// refusedUnknown reports whether err refuses a field of newer, in the message of the given path.
+// refusedUnknown reports whether err refuses the field of newer in the message at this path.
 func refusedUnknown(err error, path string) bool {
 	st := status.Convert(err)
 	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
 	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path && strings.Contains(v[0].GetDescription(), "field 999")
 }
 
-// S4: who asks for something with a field that the coordinator does not know is told so, in each call; a worker is heard.
+// S4: an unknown field is refused in each call of producers and operators, but accepted in the calls of workers.
 func TestUnknownFieldOfEachCall(t *testing.T) {
 	t.Attr("rules", "S4")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -53,7 +53,7 @@ func TestUnknownFieldOfEachCall(t *testing.T) {
 	})
 }
 
-// S4: no part of a spec is passed over: each may be what keeps a task from a worker that it must not run on.
+// S4: an unknown field is refused in every part of a spec, because it could be a condition that keeps the task from a worker.
 func TestUnknownFieldOfASpec(t *testing.T) {
 	t.Attr("rules", "S4")
 	spec := func() *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q"} }
@@ -103,7 +103,7 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 	})
 }
 
-// S4: a condition that the coordinator does not know spares no task; it is refused before one is deleted.
+// S4: an unknown field in a filter is refused before any task is deleted, because it could be a condition that spares tasks.
 func TestUnknownConditionOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -119,7 +119,7 @@ func TestUnknownConditionOfAFilter(t *testing.T) {
 	})
 }
 
-// V12: what a worker that is newer says beside its report costs nothing.
+// V12: unknown fields in a report of a newer worker are ignored.
 func TestUnknownFieldOfAReport(t *testing.T) {
 	t.Attr("rules", "V12")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -15,8 +15,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5: of answers that can be large only so many of a connection are made before the first of them was sent; a call that ends meanwhile takes no place,
-// and what is sent, fails, panics, or is small gives its place back.
+// X5: of answers that can be large, a connection may have only a limited number that are not sent yet; further calls wait. A call that ends while it
+// waits is not answered. Answers that were sent, failed calls, panics and small answers do not count.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			t.Errorf("on another connection: %v", err)
 		}
 		<-made
-		for range more { // each that is sent lets one go on
+		for range more { // each one that is sent lets the next call go on
 			b := <-made
 			b.Free()
 			synctest.Wait()
@@ -67,7 +67,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			if err := answer(conn, 1); err != nil {
 				t.Fatal(err)
 			}
-			<-made // small: nobody has to free it
+			<-made // small: it does not count
 			if _, err := inItsPlace(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
 				t.Fatal("no error")
 			}
@@ -79,7 +79,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// X5: a request for work takes no place while it waits, and gets nothing while answers of its connection are unread.
+// X5: a request for work does not count while it waits, and is granted nothing while the connection has too many unsent answers.
 func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	})
 }
 
-// X5: a request for work whose caller is gone by the time that there is some ends as that of any other who is gone.
+// X5: a request for work whose caller leaves while its answer waits for a place ends with CANCELLED.
 func TestLeaseOfACallerWhoIsGone(t *testing.T) {
 	t.Attr("rules", "X5")
 	conn := withPlaces{}.TagConn(t.Context(), nil)
@@ -142,7 +142,8 @@ func TestLeaseOfACallerWhoIsGone(t *testing.T) {
 	}
 }
 
-// What is sent is what proto writes, whatever its size, from the pool and not; and it takes no more than twice its size.
+// encode writes what proto.Marshal writes, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the
+// message, and the place of a large answer is given back once.
 func TestEncode(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 33 << 10, 100 << 10, 600 << 10, 3 << 20} {
 		m := &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, size)}}

@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// clockOnly is an engine that answers nothing but the time: bad requests never reach it.
+// clockOnly is an engine that only tells the time: malformed requests must not reach it.
 type clockOnly struct{ engine.Calls }
 
 func (clockOnly) Now() lease.Now { return lease.Now{Serving: 1, Wall: 1} }
@@ -28,10 +28,10 @@ func letIn(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.Unar
 	return next(ctx, req)
 }
 
-// mark stands for invalid UTF-8 while a request is written.
+// mark is replaced by invalid UTF-8 in an encoded request.
 const mark = "MARK"
 
-// call sends a request with every mark made invalid through the wrapped handler.
+// call sends a request through a handler of the service; each mark in it becomes invalid UTF-8.
 func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
 	t.Helper()
 	raw, err := proto.Marshal(req)
@@ -50,7 +50,7 @@ func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message
 	return nil, nil
 }
 
-// S4: invalid UTF-8 is the caller's fault, and the error names the field.
+// S4: invalid UTF-8 is INVALID_ARGUMENT with the path of the field.
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
 	desc := guarded(&lessorv1.TaskService_ServiceDesc, true, nil)
@@ -76,7 +76,7 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 	}
 }
 
-// V1: a report with a bad field is REJECTED, which ends the matter; an error would be repeated (K5).
+// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; an error would be repeated (K5).
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
 	desc := guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(&edge{engine: clockOnly{}, rejects: quota.NewRejects()}))
@@ -106,7 +106,7 @@ func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	}
 }
 
-// What is no protobuf at all is the caller's fault too.
+// A request that cannot be decoded is the caller's fault, too.
 func TestUnreadableRequest(t *testing.T) {
 	r := reading{into: &lessorv1.GetTaskRequest{}}
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {

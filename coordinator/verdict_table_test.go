@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// TestVerdicts plays the table of verdicts over the wire, by unary calls and on a stream: each row, and each reason that a verdict
-// can have, is reached by both.
+// TestVerdicts checks the table of verdicts, by unary calls and on a stream. Both together with every row must also reach every reason that a verdict
+// can have.
 func TestVerdicts(t *testing.T) {
 	for name, v := range map[string]voice{"unary": unary{}, "stream": streaming{}} {
 		t.Run(name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// noVerdicts are the reasons by which tasks and leases end, but that no worker is told as a verdict.
+// noVerdicts are the reasons for the end of tasks and leases that are never the reason of a verdict.
 var noVerdicts = []lessorv1.Reason{
 	lessorv1.Reason_REASON_UNSPECIFIED, lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT,
 	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_REPORTED, lessorv1.Reason_REASON_RESOURCE_GONE,
@@ -47,7 +47,7 @@ type verdictRow struct {
 	play        func(c *court)
 }
 
-// verdictRows are those about what is said: V1 to V6, V11 and V12.
+// verdictRows are the rows about the content of a report: V1 to V6, V11 and V12.
 var verdictRows = []verdictRow{
 	{"V1", "an id is missing or a field is bad", func(c *court) {
 		a := c.granted(nil)
@@ -114,7 +114,7 @@ var verdictRows = []verdictRow{
 	}},
 }
 
-// lost wants that all who speak for a lease are told to stop, and why.
+// lost checks that every call under the lease is CANCELLED with this reason, and that Start and Heartbeat have should_cancel.
 func (c *court) lost(a *lessorv1.Assignment, reason string) {
 	c.t.Helper()
 	c.says(started(a), "CANCELLED "+reason+" stop")
@@ -123,14 +123,14 @@ func (c *court) lost(a *lessorv1.Assignment, reason string) {
 	c.says(completed(a, "late"), "CANCELLED "+reason)
 }
 
-// lostRows are those about leases that are no longer live: V7 to V10.
+// lostRows are the rows about leases that are not live any more: V7 to V10.
 var lostRows = []verdictRow{
 	{"V7 A9", "of an older epoch", func(c *court) {
 		a := c.granted(nil)
 		c.restart(Config{Recovery: engine.InvalidateLeases})
 		c.lost(a, "COORDINATOR_RECOVERED")
 		b := c.lease(c.t)
-		c.lost(a, "COORDINATOR_RECOVERED") // and not SUPERSEDED
+		c.lost(a, "COORDINATOR_RECOVERED") // still this, not SUPERSEDED
 		c.says(completed(b, ""), "COMMITTED NONE")
 	}},
 	{"V8", "of a task that was deleted", func(c *court) {
@@ -144,7 +144,7 @@ var lostRows = []verdictRow{
 	{"V9", "of a task that another has", func(c *court) {
 		a := c.granted(nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout)
-		synctest.Wait() // else the request may come first at this instant
+		synctest.Wait() // otherwise the lease request could come before the expiry, at the same instant
 		b := c.lease(c.t)
 		c.lost(a, "SUPERSEDED")
 		if n := c.voice.report(c, completed(a, "late"))[0].GetCurrentAttempt(); n != 2 {
@@ -211,7 +211,7 @@ func failed(a *lessorv1.Assignment, message string) *lessorv1.Report {
 	}}}
 }
 
-// reportRows are those about what becomes of a report: V13, V14 and V16 to V19.
+// reportRows are the rows about what a report leads to: V13, V14 and V16 to V19.
 var reportRows = []verdictRow{
 	{"V13", "times and metrics make no other report, content does", func(c *court) {
 		a := c.granted(nil)
@@ -256,7 +256,7 @@ var reportRows = []verdictRow{
 			a := c.granted(nil)
 			c.race(completed(a, "x"), failed(a, "broken"), "COMMITTED NONE", "REJECTED DUPLICATE_REPORT")
 			if c.get(c.t, a.GetTask().GetTaskId()).GetState() == lessorv1.TaskState_TASK_STATE_SCHEDULED {
-				c.cancel(c.t, a) // it is in nobody's way
+				c.cancel(c.t, a) // so that the next round's lease does not get this task
 			}
 		}
 	}},

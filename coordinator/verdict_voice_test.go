@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// court is a coordinator before which leases are claimed by one voice.
+// court is a coordinator that is called by one voice.
 type court struct {
 	*rig
 	t     *testing.T
@@ -22,14 +22,14 @@ type court struct {
 	heard map[lessorv1.Reason]bool
 }
 
-// voice is a way to speak to a coordinator.
+// voice is a way to call a coordinator: by unary calls or on a stream.
 type voice interface {
-	// report says reports at once and returns their verdicts in order.
+	// report sends reports at the same time, and returns their verdicts in the order of the reports.
 	report(c *court, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict
 	beat(c *court, claim *lessorv1.HeartbeatRequest) *lessorv1.HeartbeatResponse
 }
 
-// inCourt plays a case in a bubble of fake time.
+// inCourt runs a case in a bubble of fake time.
 func inCourt(t *testing.T, v voice, heard map[lessorv1.Reason]bool, play func(c *court)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func inCourt(t *testing.T, v voice, heard map[lessorv1.Reason]bool, play func(c 
 	})
 }
 
-// restart ends the coordinator, and starts it with other settings.
+// restart stops the coordinator, and starts it again with other settings.
 func (c *court) restart(cfg Config) {
 	c.t.Helper()
 	c.close(c.t)
@@ -48,14 +48,14 @@ func (c *court) restart(cfg Config) {
 	c.rig = newRigWith(c.t, c.st, cfg)
 }
 
-// granted is a new task in the hands of a worker without a stream.
+// granted submits a task, and leases it by a unary call.
 func (c *court) granted(change func(*lessorv1.TaskSpec)) *lessorv1.Assignment {
 	c.t.Helper()
 	c.submit(c.t, change)
 	return c.lease(c.t)
 }
 
-// says wants the answer to a report, in the words of sentence.
+// says sends a report, and checks the verdict; see sentence.
 func (c *court) says(report *lessorv1.Report, want string) *lessorv1.ReportVerdict {
 	c.t.Helper()
 	v := c.voice.report(c, report)[0]
@@ -63,13 +63,13 @@ func (c *court) says(report *lessorv1.Report, want string) *lessorv1.ReportVerdi
 	return v
 }
 
-// beats wants the answer to a heartbeat.
+// beats sends a heartbeat, and checks the verdict.
 func (c *court) beats(a *lessorv1.Assignment, want string) {
 	c.t.Helper()
 	wantText(c.t, "the verdict on a heartbeat", c.sentence(c.voice.beat(c, renewal(a)), true), want)
 }
 
-// race says two reports of which none comes first, and wants the two answers in any order.
+// race sends two reports at the same time, and checks the two verdicts in any order.
 func (c *court) race(a, b *lessorv1.Report, want ...string) {
 	c.t.Helper()
 	var got []string
@@ -80,7 +80,7 @@ func (c *court) race(a, b *lessorv1.Report, want ...string) {
 	wantText(c.t, "the verdicts", strings.Join(got, ", "), strings.Join(want, ", "))
 }
 
-// wantState reads the task of a lease, when all that is due has happened.
+// wantState checks the state of a lease's task after all due timers, and returns the task.
 func (c *court) wantState(a *lessorv1.Assignment, want string) *lessorv1.Task {
 	c.t.Helper()
 	synctest.Wait()
@@ -95,8 +95,8 @@ type verdict interface {
 	GetShouldCancel() bool
 }
 
-// sentence tells a verdict, of a Start or Heartbeat with the word "stop" where the worker should. (Not each answer to another report can
-// carry it.)
+// sentence describes a verdict, with the word "stop" if a Start or Heartbeat has should_cancel. (Answers to other reports do not all have that
+// field.)
 func (c *court) sentence(v verdict, steers bool) string {
 	c.heard[v.GetReason()] = true
 	words := strings.TrimPrefix(v.GetVerdict().String(), "VERDICT_") + " " + strings.TrimPrefix(v.GetReason().String(), "REASON_")
@@ -109,7 +109,7 @@ func (c *court) sentence(v verdict, steers bool) string {
 	return words
 }
 
-// unary speaks by one call for each report.
+// unary makes a unary call for each report.
 type unary struct{}
 
 func (unary) report(c *court, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
@@ -129,7 +129,7 @@ func (unary) report(c *court, reports ...*lessorv1.Report) []*lessorv1.ReportVer
 	return verdicts
 }
 
-// callOf makes the unary call of a report and returns its answer in the form that it has on a stream.
+// callOf makes the unary call for a report, and returns its answer as a ReportVerdict.
 func callOf(c *court, r *lessorv1.Report) (*lessorv1.ReportVerdict, error) {
 	ctx := c.t.Context()
 	switch {
@@ -169,7 +169,7 @@ func (unary) beat(c *court, claim *lessorv1.HeartbeatRequest) *lessorv1.Heartbea
 	return v
 }
 
-// streaming speaks by frames, each time on a new stream, which is given no work.
+// streaming sends frames, each time on a new stream that gets no work.
 type streaming struct{}
 
 func (streaming) report(c *court, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {

@@ -18,10 +18,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// shortLife is the life of the tokens that end.
+// shortLife is the lifetime of tokens that expire during a test.
 const shortLife = 30 * time.Second
 
-// ends are the ways in which a credential comes to its end.
+// ends has the ways in which a credential ends.
 var ends = map[auth.Problem]func(r *rig, id string) error{
 	auth.Revoked: func(r *rig, id string) error {
 		_, err := r.gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
@@ -38,8 +38,8 @@ var ends = map[auth.Problem]func(r *rig, id string) error{
 	},
 }
 
-// X3: a stream whose credential is revoked, expires, or loses its key ends within a second with the reason, a slow reader included, and
-// what its worker says later is not committed; a stream of another credential goes on.
+// X3: when a credential is revoked, expires, or loses its key, its session and its waiting call end within a second with that reason, and a report
+// after that is not committed. A stream with another credential goes on.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range ends {
@@ -97,7 +97,7 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 	}
 }
 
-// X3: a worker that reads nothing holds up nobody.
+// X3, W11: the session of a worker that reads nothing ends with its credential, too.
 func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 W11")
 	cfg := noHeartbeats
@@ -136,7 +136,7 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	})
 }
 
-// X3: a watch whose reader reads nothing ends with its credential, and gives its place back.
+// X3: a watch whose reader reads nothing ends with its credential, and its handler returns.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -155,7 +155,7 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // what fits on the way is there
+		synctest.Wait() // until the buffers are full
 		if err := ends[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
 
-// X3: watches and streams of producers end, too.
+// X3: watches and submit streams end with their credential, and tasks that are sent after that are not made.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -218,7 +218,7 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	})
 }
 
-// X1: keys rotate while calls and streams are under way, and not one of them fails.
+// X1: no call or stream fails while keys are rotated.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Attr("rules", "X1")
 	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -257,14 +257,14 @@ func TestRotationUnderLoad(t *testing.T) {
 	})
 }
 
-// bearing is the rig with a token for its sessions.
+// bearing returns the rig with this token for its sessions.
 func (r *rig) bearing(token string) *rig {
 	mine := *r
 	mine.token = token
 	return &mine
 }
 
-// wantUncommitted fails where a task has an outcome.
+// wantUncommitted checks that a task is still LEASED.
 func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
 	operator, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)

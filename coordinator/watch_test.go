@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// watchAll returns the events of a watch until its end; a watch that ends in order has no error.
+// watchAll returns the events of a watch until its end; an orderly end is no error.
 func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all []*lessorv1.WatchTaskResponse, err error) {
 	stream, err := r.tasks.WatchTask(ctx, req)
 	for err == nil {
@@ -34,7 +34,7 @@ func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all 
 	return all, err
 }
 
-// told is one word per event: the type of a durable one, else what it is.
+// told describes each event by one word: durable events by their type, others by what they are.
 func told(events []*lessorv1.WatchTaskResponse) string {
 	var words []string
 	for _, e := range events {
@@ -54,7 +54,7 @@ func told(events []*lessorv1.WatchTaskResponse) string {
 	return strings.Join(words, " ")
 }
 
-// background watches until the end, or until cancelled.
+// background watches until the watch ends or stop is called.
 func background(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []*lessorv1.WatchTaskResponse, 1)
@@ -72,7 +72,7 @@ func background(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func
 
 const life = "SUBMITTED GRANTED STARTED progress COMPLETED"
 
-// runTask takes the waiting task through its life, with one word of progress.
+// runTask takes the waiting task from its lease to COMPLETED, with one progress.
 func runTask(t *testing.T, r *rig) {
 	t.Helper()
 	a := r.lease(t)
@@ -83,11 +83,11 @@ func runTask(t *testing.T, r *rig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Millisecond) // progress is passed on behind the answer
+	time.Sleep(time.Millisecond) // progress is passed on after the answer
 	r.complete(t, a, "")
 }
 
-// S5: a watch tells past and future, and ends with the task.
+// S5: a watch has past and future events, and ends with the task. A later watch has the durable events.
 func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -112,7 +112,7 @@ func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 	})
 }
 
-// wantRising checks that sequences rise, and sub-sequences between them.
+// wantRising checks that the sequences rise, and between them the sub-sequences.
 func wantRising(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	t.Helper()
 	var seq, sub uint64
@@ -124,7 +124,7 @@ func wantRising(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	}
 }
 
-// S5: from any event on, a watch resumes with the next one.
+// S5: a watch can resume after every event, with the next one.
 func TestWatchResumesAfterASequence(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -143,7 +143,7 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 	})
 }
 
-// S5: a watch that would wait for a sequence that nothing has had, and so for ever, is refused.
+// S5, S4: after_sequence above the newest event is refused, because such a watch would wait for ever.
 func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
 	t.Attr("rules", "S5 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -185,7 +185,7 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 	})
 }
 
-// S5: the watch of a run tells of all its tasks, of no others, and resumes without a gap.
+// S5: the watch of a run has the events of all its tasks and of no others, and resumes without a gap.
 func TestWatchRun(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -232,7 +232,7 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 	})
 }
 
-// T10: what fell off the front of a history is told as missed, once.
+// T10: events that were dropped from a history are reported as missed, once.
 func TestUntoldTellsWhatIsMissing(t *testing.T) {
 	t.Attr("rules", "T10")
 	task := &lease.Task{
@@ -259,8 +259,8 @@ func TestUntoldTellsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Within one commit the news come task by task, with sequences between each other's. Nothing is told twice, and no event tells a
-// sequence after which another of its commit would be lost to whoever resumes there.
+// Changes of one commit are told task by task, and their sequences may interleave. No event is told twice, and no event has a sequence for a resume
+// that would skip another event of the commit.
 func TestRunNewsOfOneCommitInterleave(t *testing.T) {
 	var got []string
 	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, teller: &teller{send: func(m *lessorv1.WatchTaskResponse) error {
@@ -285,7 +285,7 @@ func TestRunNewsOfOneCommitInterleave(t *testing.T) {
 	}
 }
 
-// A look at a long run takes its first events, in order, and says that there are more.
+// firstEvents returns the first events of a long run, in order.
 func TestFirstEventsAreInOrder(t *testing.T) {
 	var events []durableEvent
 	for i := range uint64(3 * watchStep) {
@@ -298,7 +298,8 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 	}
 }
 
-// S5: a reader that stood still is told what it missed, blocks nobody meanwhile, and still gets every durable event and the end.
+// S5: a reader that stands still blocks nobody. When it reads again, it is told how many volatile events it missed, and gets every durable event and
+// the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -313,7 +314,7 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 		beat := &lessorv1.HeartbeatRequest{
 			TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)},
 		}
-		for range 400 { // nobody reads: windows fill, then the news
+		for range 400 { // nobody reads, so the windows and then the queue of news fill up
 			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +337,7 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	})
 }
 
-// S5: a reader of a run that stood still gets every durable event once, also those that it had been told before it fell behind.
+// S5: a reader of a run that stood still gets every durable event once, even those that it had got before.
 func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -352,7 +353,7 @@ func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
 		r.start(t, a)
 		synctest.Wait()
 		beat := &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)}}
-		for range 400 { // nobody reads: windows fill, then the news
+		for range 400 { // nobody reads, so the windows and then the queue of news fill up
 			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func (r *rig) kick(t *testing.T, req *lessorv1.KickWorkerRequest) []*lessorv1.Wo
 	return res.GetWorkers()
 }
 
-// W10: a worker that an operator drains is told so, gets no new work, and the verdict on what it finishes.
+// W10: a worker that an operator drains is told so and gets no new work; its tasks go on and get their verdicts. An undo ends the drain.
 func TestOperatorDrainsAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -50,7 +50,7 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 		if d.GetReason() != "new kernel" || !d.GetDeadline().AsTime().Equal(deadline.AsTime()) {
 			t.Errorf("told %v", d)
 		}
-		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // again: nothing new
+		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // a repeated drain is not sent again
 		r.submitAll(t, 1)
 		tk.quiet()
 		did(t, tk.judge(started(a), completed(a, "")))
@@ -67,7 +67,7 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 	})
 }
 
-// W10: a drain holds for the process. It outlasts its streams for an hour, and another process of the same worker gets work.
+// W10: a drain is for one worker process. It is remembered for an hour after its stream has ended; another process of the same worker gets work.
 func TestDrainOutlastsAReconnect(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -102,7 +102,7 @@ func TestDrainOutlastsAReconnect(t *testing.T) {
 	})
 }
 
-// W10: a kick ends the session with a word on when to come back; what the worker holds is its own until it runs out.
+// W10: a kick ends the session, and says when to come back. The worker keeps its leases until they expire.
 func TestOperatorKicksAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -133,7 +133,7 @@ func TestOperatorKicksAWorker(t *testing.T) {
 	})
 }
 
-// W10: with requeue its leases are taken back at once, and what it says of them counts no more.
+// W10: a kick with requeue takes the leases back at once; reports under them do not count any more.
 func TestKickGivesLeasesToOthers(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -160,7 +160,7 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 	})
 }
 
-// GetWorker shows all sessions of a worker, with what they hold.
+// GetWorker shows the sessions of a worker with the tasks that they hold.
 func TestGetWorkerShowsItsTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 3)
@@ -179,7 +179,7 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 	})
 }
 
-// A worker that is not there is NOT_FOUND, for every call; what cannot be asked is refused by the name of the field.
+// DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected, and refuse bad fields by name without any effect.
 func TestWorkerCallsRefuse(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.work(t, "w", 1)

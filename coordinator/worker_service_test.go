@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Lease waits for the first task, and no longer than asked.
+// Lease waits for the first task, but no longer than wait.
 func TestLeaseWaits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(30 * time.Second)}
@@ -29,7 +29,7 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// A wait beyond the limit is cut to it.
+// A wait above the limit is reduced to the limit.
 func TestLeaseWaitIsCut(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		began := time.Now()
@@ -42,7 +42,7 @@ func TestLeaseWaitIsCut(t *testing.T) {
 	})
 }
 
-// S2: a repeated request_id returns the same live assignments.
+// S2: a repeated request_id gets the same live assignments.
 func TestLeaseIsRepeatable(t *testing.T) {
 	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -60,7 +60,7 @@ func TestLeaseIsRepeatable(t *testing.T) {
 	})
 }
 
-// T10: the next attempt gets the last checkpoint, and the fencing token rises.
+// T10, A2: the next attempt gets the last checkpoint and a higher fencing token.
 func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 	t.Attr("rules", "T10 A2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -81,14 +81,14 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 	})
 }
 
-// T5: a task whose workers fall silent three times is FAILED and quarantined; one that failed otherwise is not.
+// T5: a task whose leases expired three times is FAILED and quarantined; one that was never started is only FAILED.
 func TestPoisonTaskIsQuarantined(t *testing.T) {
 	t.Attr("rules", "T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		for range lease.DefaultMaxLosses {
 			r.start(t, r.lease(t))
-			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // and the backoff of the second one
+			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // and the backoff after the second loss
 		}
 		task := r.get(t, id)
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 3 || task.GetFailures() != 0 {
@@ -102,7 +102,7 @@ func TestPoisonTaskIsQuarantined(t *testing.T) {
 	})
 }
 
-// Section 3: whatever is wrong with a report, the answer is a verdict.
+// A bad report always gets a verdict, not an error.
 func TestReportsGetVerdicts(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
@@ -134,7 +134,7 @@ func TestReportsGetVerdicts(t *testing.T) {
 	})
 }
 
-// T7: a cancel reaches the worker with its next heartbeat; a Fail ends it.
+// T7: a unary worker hears of a cancel with its next heartbeat; its Fail then makes the task CANCELLED.
 func TestCancelReachesTheWorker(t *testing.T) {
 	t.Attr("rules", "T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -166,7 +166,7 @@ func TestCancelReachesTheWorker(t *testing.T) {
 	})
 }
 
-// S3: the gauges of a result stay with the task, and are not mixed with those of a failed attempt.
+// S3: a task has the metrics of its result, not mixed with those of an earlier failed attempt.
 func TestTaskHasTheGaugesOfItsResult(t *testing.T) {
 	t.Attr("rules", "S3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -192,7 +192,8 @@ func TestTaskHasTheGaugesOfItsResult(t *testing.T) {
 	})
 }
 
-// The answer fits into a message of the default size, whatever the tasks carry: a caller that cannot read it would lose its leases.
+// The response to Lease fits into a message of gRPC's default size, however large the tasks are: a caller that could not read it would lose its
+// leases.
 func TestLeaseFitsIntoAMessage(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for range 6 {
@@ -209,7 +210,7 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 	})
 }
 
-// Whoever is told that a heartbeat was taken can read the progress that it told.
+// After the answer to a heartbeat, GetTask shows the progress in it.
 func TestProgressIsThereWhenItIsAnswered(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)

@@ -16,14 +16,14 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// desk is an engine that does nothing but write.
+// desk is an engine that can only write.
 type desk struct {
 	*testing.T
 	*memstore.Store
 
 	mu     sync.Mutex
 	number lease.Instant
-	steps  []int // changes of each Keep
+	steps  []int // number of changes in each Keep
 	down   bool
 }
 
@@ -57,7 +57,7 @@ func (d *desk) keep(put func(*store.Batch)) error {
 	return d.Commit(context.Background(), &b)
 }
 
-// entries lists the audit of a tenant.
+// entries returns the audit of a tenant.
 func (d *desk) entries(tenant string) (all []records.Audit) {
 	d.Helper()
 	err := d.View(func(r store.Reader) error {
@@ -85,7 +85,8 @@ func refusal(subject, action string) records.Audit {
 	return records.Audit{Tenant: "acme", Subject: subject, Action: action, Outcome: "E.AUTH.FORBIDDEN", Object: "t1", Detail: "reason:\"x\""}
 }
 
-// X4: the first refusal of a kind has an entry at once, those after it one for each minute, which counts them; a new minute begins anew.
+// X4: the first refusal of a kind gets an entry at once; those after it get one entry with their number at the end of the minute. Then the next
+// minute begins.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	t.Attr("rules", "X4")
 	trails(t, func(d *desk, trail *Trail) {
@@ -93,7 +94,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		for minute := range 3 {
 			for i := range 1000 {
 				a := refusal("eve", "PurgeQueue")
-				a.Object = fmt.Sprint(i) // of what it is about, the first one is told
+				a.Object = fmt.Sprint(i) // only the first object is recorded
 				trail.Refuse(a)
 			}
 			if all := d.entries("acme"); len(all) != 2*minute+1 || all[2*minute].Times != 1 || all[2*minute].Object != "0" {
@@ -117,7 +118,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	})
 }
 
-// X4: however many kinds of refusals a tenant has, its entries are few, and their counts make the sum; another tenant has room of its own.
+// X4: however many kinds of refusals a tenant has, it gets few entries, and their counts add up. Another tenant is not affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Attr("rules", "X4")
 	trails(t, func(d *desk, trail *Trail) {
@@ -145,7 +146,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// X4: a refusal that cannot be written at once is in the sum.
+// X4: a refusal that cannot be written at once is counted, and written later.
 func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	t.Attr("rules", "X4")
 	trails(t, func(d *desk, trail *Trail) {
@@ -162,7 +163,7 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	})
 }
 
-// X4: entries are kept for their retention, and then removed in bounded steps, at a start and while it runs.
+// X4: entries are deleted after their retention, in bounded steps.
 func TestRetention(t *testing.T) {
 	t.Attr("rules", "X4")
 	trails(t, func(d *desk, trail *Trail) {

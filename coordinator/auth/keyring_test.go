@@ -17,7 +17,7 @@ import (
 
 var noon = time.Unix(1_800_000_000, 0)
 
-// desk is a keyring over a store that can be opened again.
+// desk is a keyring with its store, over which another keyring can be opened.
 type desk struct {
 	*testing.T
 	*auth.Keyring
@@ -40,7 +40,7 @@ func open(t *testing.T, st store.Store, audience string) *desk {
 	return d
 }
 
-// issue makes a token that is good for an hour.
+// issue makes a token that is valid for an hour.
 func (d *desk) issue(tenant string) (token, id string) {
 	d.Helper()
 	token, t, err := d.Create(d.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
@@ -50,7 +50,7 @@ func (d *desk) issue(tenant string) (token, id string) {
 	return token, t.ID
 }
 
-// want checks what Verify says of a token; an empty problem means that it is good.
+// want checks the result of Verify; an empty problem means that the token is good.
 func (d *desk) want(what, token string, at time.Time, problem auth.Problem) {
 	d.Helper()
 	_, err := d.Verify(token, at)
@@ -65,7 +65,7 @@ func (d *desk) want(what, token string, at time.Time, problem auth.Problem) {
 	}
 }
 
-// X1: a token says who its holder is, and is good until its end.
+// X1: Verify returns who holds a token, until the token expires.
 func TestTokenSpeaksForItsHolder(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -79,7 +79,7 @@ func TestTokenSpeaksForItsHolder(t *testing.T) {
 	d.want("at its end", token, noon.Add(time.Hour), auth.Expired)
 }
 
-// X1: what is not a good token is refused, each for its own reason.
+// X1: bad tokens are refused, each with its own problem.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -111,7 +111,7 @@ func TestBadTokens(t *testing.T) {
 	open(t, d.st, "staging").want("another audience", token, noon, auth.BadAudience)
 }
 
-// X1: no token with a changed byte is good.
+// X1: a token with one changed character is not good, and its payload contains no secret.
 func TestChangedTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -130,7 +130,7 @@ func TestChangedTokens(t *testing.T) {
 	}
 }
 
-// X1, X3: a revoked token is good no more, at once and after a start, and another tenant cannot revoke it.
+// X1, X2, X3: a revoked token is not good any more, at once and after a restart. Another tenant cannot revoke it, and other tokens stay good.
 func TestRevoke(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3")
 	d := open(t, memstore.New(), "")
@@ -143,7 +143,7 @@ func TestRevoke(t *testing.T) {
 	}
 	d.want("after others tried", token, noon, "")
 	before := d.changes
-	for range 2 { // repeating it changes nothing
+	for range 2 { // the second time nothing changes
 		if got, err := d.Revoke(t.Context(), "acme", id, "ann", noon); err != nil || got.RevokedBy != "ann" || got.RevokedAt != lease.WallOf(noon) {
 			t.Fatalf("revoke: %+v, %v", got, err)
 		}
@@ -160,7 +160,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// X1: a rotation lets older tokens live on, or ends them when it is told to; another tenant's stay as they are.
+// X1, X2: after a rotation older tokens stay good, or end when their key is retired. Tokens of other tenants are not affected.
 func TestRotate(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	d := open(t, memstore.New(), "")
@@ -184,7 +184,7 @@ func TestRotate(t *testing.T) {
 	if until, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err != nil || !until.Equal(noon.Add(time.Minute)) {
 		t.Errorf("good until %v (%v), want the end of its key", until, err)
 	}
-	rotate(nil) // does not lengthen it
+	rotate(nil) // does not extend it
 	d.want("after another rotation", old, noon.Add(time.Minute), auth.UnknownKey)
 	last, _ := d.issue("acme")
 	none := time.Duration(0)
@@ -198,7 +198,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// A tenant has so many keys at most. The refusal says what to do, and with it there is room again.
+// The number of keys of a tenant has a limit. The refusal names the limit and the way out, retire_after, and a rotation with it succeeds.
 func TestKeyLimit(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	var err error
@@ -217,7 +217,7 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// X1: a token that the store does not know is not good: after a restore, nobody could revoke it.
+// X1: a token that the store does not have is not good: after a restore from a backup, nobody could revoke it.
 func TestUnknownTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -239,7 +239,7 @@ func TestUnknownTokens(t *testing.T) {
 	open(t, restored, "").want("issued after the backup", token, noon, auth.Unknown)
 }
 
-// Nothing holds that was not made durable.
+// X1, X3: a change that could not be stored has no effect.
 func TestFailedChangesDoNotHold(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	d := open(t, memstore.New(), "")
@@ -262,7 +262,7 @@ func TestFailedChangesDoNotHold(t *testing.T) {
 	}
 }
 
-// What cannot be in a token is refused by the name of its field.
+// Requests that cannot become a token are refused with the name of the field.
 func TestBadRequests(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	for field, r := range map[string]auth.Request{
@@ -281,7 +281,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// Tokens that ended long ago are forgotten when the next one is made.
+// Tokens that expired long ago are deleted when the next one is made.
 func TestOldTokensAreForgotten(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	d.issue("acme")

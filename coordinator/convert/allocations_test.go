@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// What is made of an item of a frame only gets less: a frame has hundreds, and each is made once for every attempt.
+// How often an item of a frame is allocated. The bounds may only go down: a frame may have hundreds of items, and there is one for every attempt.
 func TestAllocationsOfItems(t *testing.T) {
 	const items = 100
 	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
@@ -29,14 +29,14 @@ func TestAllocationsOfItems(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		make func()
-		most float64 // for an item
+		most float64 // for each item
 	}{
-		{"report", func() { // nothing of its own
+		{"report", func() { // none
 			if r := ParseReports(said, lease.DefaultLimits()); len(r) != items || r[items-1].Result == nil {
 				t.Fatal(r)
 			}
 		}, 0},
-		{"assignment", func() { // its id, which the task's begins, and a token
+		{"assignment", func() { // the id (the task's id is part of it) and a token
 			if err := st.View(func(r store.Reader) error {
 				m, err := a.Assignments(r, now, all)
 				if len(m) != items {
@@ -48,7 +48,7 @@ func TestAllocationsOfItems(t *testing.T) {
 			}
 		}, 2},
 	} {
-		const frame = 20 // what is not made for each item
+		const frame = 20 // allocations for the frame as a whole
 		if n := testing.AllocsPerRun(20, tt.make); n > tt.most*items+frame {
 			t.Errorf("%v allocations for %d items (%s), at most %v were expected", n, items, tt.what, tt.most*items+frame)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// BenchmarkAssignment makes what a worker gets of a grant, the payload in memory or on disk. One operation is one task.
+// BenchmarkAssignment makes the assignment for a grant, with the payload in memory or on disk. One operation is one task.
 func BenchmarkAssignment(b *testing.B) {
 	st, err := boltstore.Open(b.TempDir(), boltstore.Options{})
 	if err != nil {
@@ -26,7 +26,7 @@ func BenchmarkAssignment(b *testing.B) {
 	for name, g := range map[string]*engine.Granted{"memory": kept, "disk": onDisk} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			at := new(Times) // that of a frame
+			at := new(Times) // one for each frame
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
 					if _, err := a.assignment(r, at, g, new(assigned)); err != nil {
@@ -42,7 +42,7 @@ func BenchmarkAssignment(b *testing.B) {
 	}
 }
 
-// granted stores a task of 256 bytes that has just been granted.
+// granted stores a task with a payload of 256 bytes, as it is right after its grant.
 func granted(b testing.TB, st store.Store) *engine.Granted {
 	b.Helper()
 	spec := &lease.Spec{Queue: "q", Payload: make([]byte, 256)}

@@ -12,7 +12,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// fullSpec has every field set.
+// fullSpec has all fields set that there were in the first version.
 func fullSpec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: "q", Type: "t", Payload: []byte("payload"), RunId: "run", TaskKey: "key", AssetId: "asset",
@@ -29,8 +29,7 @@ func fullSpec() *lessorv1.TaskSpec {
 	}
 }
 
-// T1: the digest is stored, so that it must be the same in every version of the software for ever. If this test fails, the code is
-// wrong, not the values.
+// T1: digests are stored, so they must be the same in every version. If this test fails, the code is wrong, not the values.
 func TestDigestIsStable(t *testing.T) {
 	t.Attr("rules", "T1")
 	for _, tt := range []struct {
@@ -50,7 +49,7 @@ func TestDigestIsStable(t *testing.T) {
 	}
 }
 
-// placed is what a spec asks of its worker.
+// placed is a spec with requirements, resources and an affinity.
 func placed() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: "q",
@@ -69,7 +68,7 @@ func placed() *lessorv1.TaskSpec {
 	}
 }
 
-// T1: what a task asks of its worker is part of what a key stands for; where it stands in a trace is not.
+// T1, W12: placement is part of the digest; trace metadata is not.
 func TestDigestLeavesTheTraceOut(t *testing.T) {
 	t.Attr("rules", "T1 W12")
 	want := DigestOf(placed())
@@ -99,7 +98,7 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 	}
 }
 
-// T1: equal for equal content, whatever the order on the wire; different as soon as one field differs.
+// T1: equal specs have equal digests, in whatever order a map is encoded; a change of any field changes the digest.
 func TestDigestTellsSpecsApart(t *testing.T) {
 	t.Attr("rules", "T1")
 	want := DigestOf(fullSpec())

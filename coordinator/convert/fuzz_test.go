@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A spec is refused by its field, or what is made of it is complete: filled in again it does not change.
+// A spec is either refused with the name of a field, or converted completely: a second Fill does not change it.
 func FuzzSpec(f *testing.F) {
 	for _, m := range []*lessorv1.TaskSpec{
 		{Queue: "q"},
@@ -46,7 +46,7 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// A filter selects what it says, field by field.
+// A filter selects a task exactly if all its fields fit.
 func FuzzFilter(f *testing.F) {
 	for _, m := range []*lessorv1.TaskFilter{
 		{},
@@ -92,7 +92,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// Where a request cannot be read since a string is no UTF-8, its field is named; that is so for every kind of request.
+// If a request cannot be decoded because a string is not valid UTF-8, the error names the field of that string.
 func FuzzInvalidUTF8(f *testing.F) {
 	raw, _ := proto.Marshal(&lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"k": "v"}}})
 	f.Add(raw)

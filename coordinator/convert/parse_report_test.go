@@ -21,7 +21,7 @@ func gauges(n int) map[string]float64 {
 	return m
 }
 
-// V1: a bad field of a report is no error of the call; it goes along and is judged in its turn.
+// V1: a bad field in a report is no error of the conversion: it is noted in the report, which is then judged.
 func TestReportsCarryTheirFaults(t *testing.T) {
 	t.Attr("rules", "V1")
 	in := &Intake{limits: lease.DefaultLimits()}
@@ -81,7 +81,7 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 	}
 }
 
-// V13: what the digest covers arrives whole.
+// V13: everything that the digest of a report covers is converted.
 func TestReportContentArrives(t *testing.T) {
 	t.Attr("rules", "V13")
 	no := false

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// specCase changes a good spec. field is the path in the error, empty where the spec stays good; problem is a part of its words.
+// specCase changes a good spec. field is the path that the error must have, empty if the spec stays good; problem is a part of its text.
 type specCase struct {
 	name           string
 	change         func(*lessorv1.TaskSpec)
@@ -56,7 +57,7 @@ func set(field func(*lessorv1.TaskSpec) **durationpb.Duration, d *durationpb.Dur
 	return func(s *lessorv1.TaskSpec) { *field(s) = d }
 }
 
-// specSpans are the durations of a spec with their ranges.
+// specSpans are the durations of a spec, with their ranges.
 var specSpans = []struct {
 	name      string
 	field     func(*lessorv1.TaskSpec) **durationpb.Duration
@@ -125,7 +126,7 @@ func categories(list ...lessorv1.ErrorCategory) func(*lessorv1.TaskSpec) {
 	return func(s *lessorv1.TaskSpec) { s.RetryPolicy.NonRetryableCategories = list }
 }
 
-// S4, S7: bad input names the field's path, the value's problem and the limit.
+// S4, S7: the error for bad input has the path of the field, the problem, and the limit.
 func TestSpecIsChecked(t *testing.T) {
 	t.Attr("rules", "S4 S7")
 	for _, cases := range [][]specCase{specSizes, spanCases(), specTimes, specPolicies} {
@@ -152,7 +153,7 @@ func wantField(t *testing.T, name string, err error, field, problem, prefix stri
 	}
 }
 
-// T1: a batch lies in one workspace; the path names the spec at fault.
+// T1: all tasks of a batch must be in one workspace. The path names the spec with the error.
 func TestBatchLiesInOneWorkspace(t *testing.T) {
 	t.Attr("rules", "T1")
 	path := func(i int) string { return fmt.Sprintf("tasks[%d]", i) }
@@ -167,7 +168,7 @@ func TestBatchLiesInOneWorkspace(t *testing.T) {
 	wantField(t, "bad spec", err, "tasks[2].queue", "must not be empty", "")
 }
 
-// A timestamp that was sent is never mistaken for an absent one: a deadline at the start of 1970 has passed.
+// A timestamp of 0 is not the same as none: a deadline at the beginning of 1970 has passed.
 func TestEpochIsNotAbsence(t *testing.T) {
 	s, err := ParseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
 	if err != nil || s.Deadline == 0 {
@@ -175,16 +176,24 @@ func TestEpochIsNotAbsence(t *testing.T) {
 	}
 }
 
-// Every field of a spec comes back as it went in.
+// Every field of a spec comes back from package lease as it was sent.
 func TestSpecSurvivesConversion(t *testing.T) {
 	sent := fullSpec()
+	proto.Merge(sent, placed())
+	sent.ConcurrencyKey, sent.ConcurrencyLimit, sent.FairnessKey = "c", 3, "f"
+	sent.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a", "b"}, ChainIndex: proto.Uint32(1)}
+	for fields, i := sent.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
+		if !sent.ProtoReflect().Has(fields.Get(i)) {
+			t.Errorf("%s is not set, so that nothing checks that it comes back", fields.Get(i).Name())
+		}
+	}
 	s, err := ParseSpec(sent, lease.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	back := specProto("w", s)
 	back.Payload = s.Payload
-	if DigestOf(back) != DigestOf(sent) {
+	if !proto.Equal(back, sent) {
 		t.Errorf("sent %v\n got %v", sent, back)
 	}
 }

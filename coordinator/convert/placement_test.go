@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What a response with many assignments may hold is counted by their sizes, of which this is a part: it is not below what the wire has.
+// PlacementSize, by which the size of a response is limited, is not smaller than what the placement takes on the wire.
 func TestPlacementSizeIsEnough(t *testing.T) {
 	for name, m := range map[string]*lessorv1.TaskSpec{
 		"none": {},

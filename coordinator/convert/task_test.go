@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The conversions between lease and the wire are casts; this is what allows it.
+// Enums are converted between lease and proto by casts, so their values must have the same numbers.
 func TestEnumsAreThoseOfTheWire(t *testing.T) {
 	for _, tt := range []struct {
 		wire   protoreflect.EnumDescriptor
@@ -40,7 +40,7 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 	}
 }
 
-// findingName names the codes of findings, which have no String of their own.
+// findingName returns the names of finding codes, which have no String method.
 func findingName(n int) string {
 	return map[lease.FindingCode]string{
 		0: "UNSPECIFIED", lease.FoundLeased: "LEASED", lease.FoundUnacknowledged: "UNACKNOWLEDGED", lease.FoundCancelling: "CANCELLING",
@@ -54,7 +54,7 @@ func findingName(n int) string {
 	}[lease.FindingCode(n)]
 }
 
-// eventName names the event types, which have no String of their own.
+// eventName returns the names of event types, which have no String method.
 func eventName(n int) string {
 	return map[lease.EventType]string{
 		0: "UNSPECIFIED", lease.EventSubmitted: "SUBMITTED", lease.EventGranted: "GRANTED", lease.EventAcknowledged: "ACKNOWLEDGED",
@@ -65,7 +65,7 @@ func eventName(n int) string {
 	}[lease.EventType(n)]
 }
 
-// T10: a task shows its newest 100 events, those of its live lease included, and counts the others.
+// T10: a task shows its newest 100 events, including those of its live lease, and the number of the others.
 func TestHistoryHasAHundredEvents(t *testing.T) {
 	t.Attr("rules", "T10")
 	for _, tt := range []struct {
@@ -88,7 +88,7 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 	}
 }
 
-// Times of the serving clock are told by the wall clock of the moment at which the answer leaves.
+// A8: a time of the serving clock is converted to the wall clock of the moment of the answer.
 func TestExpiryIsToldOnBothClocks(t *testing.T) {
 	t.Attr("rules", "A8")
 	now := lease.Now{Serving: 1_000, Wall: 5_000}

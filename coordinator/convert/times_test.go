@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Each time says what protobuf's own conversion says, whether it was said before or not, and the others as well after it.
+// Times converts as package timestamppb does, whether it has the value cached or not. Cached values are not changed by later conversions.
 func TestTimes(t *testing.T) {
 	at := &Times{Now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
 	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}

@@ -17,7 +17,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2: every call that is served has a rule, and no rule is for a call that is not there.
+// X2: every served call has a rule, and every rule is for a served call. Operators may make every call that needs a credential.
 func TestEveryCallHasARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	var methods []string
@@ -51,7 +51,7 @@ func TestEveryCallHasARule(t *testing.T) {
 	}
 }
 
-// X2: docs/security.md shows the rules as they are.
+// X2: docs/security.md shows these rules.
 func TestTheManualShowsTheRules(t *testing.T) {
 	t.Attr("rules", "X2")
 	manual, err := os.ReadFile("../../docs/security.md")

@@ -17,14 +17,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// attemptBurst is how many failed attempts of an address are answered at once, and longestAttempt the longest wait for an answer (package porch).
+// attemptBurst is how many failed attempts of one address are answered without delay, and longestAttempt the longest delay (package porch).
 const (
 	attemptBurst   = 1000
 	longestAttempt = 2 * time.Second
 )
 
-// X5: failed attempts of an address are answered at their pace, and those that would wait too long are refused with the time after which one is heard;
-// a good credential, also from that address, and other addresses do not wait.
+// X5: failed attempts of one address are answered at a limited rate. Those that would have to wait too long are refused at once, with a wait. Good
+// credentials, also from that address, and other addresses are not delayed.
 func TestFailedAttemptsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestFailedAttemptsArePaced(t *testing.T) {
 			_, _, err := door.admit(ctx, lessorv1.AdminService_GetStatus_FullMethodName)
 			return err
 		}
-		const evil, held = "2001:db8::1", 200 // 100 a second, for two seconds
+		const evil, held = "2001:db8::1", 200 // 100 each second, for two seconds
 		begin := time.Now()
 		for range attemptBurst {
 			if code := status.Code(try(evil, "guess")); code != codes.Unauthenticated {
@@ -67,7 +67,7 @@ func TestFailedAttemptsArePaced(t *testing.T) {
 				t.Errorf("%s: %v after %v", ip, err, time.Since(begin))
 			}
 		}
-		st := status.Convert(try("2001:db8::ffff", "guess")) // the same network
+		st := status.Convert(try("2001:db8::ffff", "guess")) // another address of the same network
 		if info, ok := st.Details()[0].(*errdetails.ErrorInfo); !ok || info.GetMetadata()["code"] != refusal.CodeQuotaAttempts || info.GetReason() != "QUOTA_ATTEMPTS" {
 			t.Errorf("%v, want %s", st.Details(), refusal.CodeQuotaAttempts)
 		}

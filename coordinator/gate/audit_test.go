@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// X4: docs/security.md names the calls that are audited.
+// X4: docs/security.md names the audited calls.
 func TestTheManualShowsWhatIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	manual, err := os.ReadFile("../../docs/security.md")

@@ -20,7 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// certified is a connection whose client has shown a certificate, verified before, that is good for an hour.
+// certified returns the state of a connection whose client has a verified certificate with these names, valid for an hour.
 func certified(t *testing.T, names ...string) *tls.ConnectionState {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,7 +46,7 @@ func certified(t *testing.T, names ...string) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 }
 
-// doorOf is an authenticator over a store of its own, with an operator's token of acme.
+// doorOf returns an authenticator with its own store, and a token of an operator of acme.
 func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	t.Helper()
 	st := memstore.New()
@@ -66,7 +66,8 @@ func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	return &authenticator{keyring: keyring, rules: rules, attempts: porch.NewAttempts()}, token
 }
 
-// X1: a certificate speaks for whom its one name says, in the documented form and in no other; a token beside it speaks first, and stays in its tenant.
+// X1: a certificate identifies its holder by exactly one name of the documented form. A token beside it takes precedence, if it is of the same
+// tenant.
 func TestCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
 	optional, token := doorOf(t, Auth{})
@@ -120,8 +121,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// X3: a certificate ends with its time, or when it is revoked by the tenant that it speaks for, and by no other. Then it lets nobody in, with a token
-// beside it neither.
+// X3, X2: a certificate is good until it expires, or until its own tenant revokes it; another tenant cannot. After that it lets nobody in, even with
+// a good token beside it.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
 	door, token := doorOf(t, Auth{RequireCertificate: true})

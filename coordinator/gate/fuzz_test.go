@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// The header of a credential has one reading: what is taken is the whole of what follows the word.
+// An authorization header is accepted in one form: the scheme, one space, and the token. Two headers are refused.
 func FuzzBearer(f *testing.F) {
 	f.Add("Bearer lsr_a.b.c")
 	f.Add("bearer  x")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A panic of a stream's handler goes on, with its stack, to where panics are caught.
+// A panic in the handler of a stream reaches the place where panics are caught, with its stack.
 func TestPanicOfAStream(t *testing.T) {
 	defer func() {
 		if p, ok := recover().(string); !ok || !strings.Contains(p, "dropped") || !strings.Contains(p, "TestPanicOfAStream") {

@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 )
 
-// Every route has one rule, and no rule is for a route that is not there.
+// X2, H1: every HTTP route has one rule, and every rule is for a route. Callbacks are only for the holder of the task token.
 func TestEveryRouteHasARule(t *testing.T) {
 	t.Attr("rules", "X2 H1")
 	if routes, ruled := httpapi.Routes(), slices.Sorted(maps.Keys(routeAccess)); !slices.Equal(routes, ruled) {
@@ -29,7 +29,7 @@ func TestEveryRouteHasARule(t *testing.T) {
 	}
 }
 
-// docs/security.md shows the rules of the routes as they are.
+// X2: docs/security.md shows these rules.
 func TestTheManualShowsTheRoutes(t *testing.T) {
 	t.Attr("rules", "X2")
 	manual, err := os.ReadFile("../../docs/security.md")

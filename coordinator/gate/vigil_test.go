@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// X3: a call ends with its credential also where the wall clock jumps, or the machine was asleep, so that its timer would come too late; one whose
-// credential is still good then goes on, and ends with it.
+// X3: a call ends with its credential, even if the wall clock jumps ahead or the machine was asleep, so that a timer would fire too late. A call
+// whose credential is still good after the jump goes on, and ends with it.
 func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 			if !wall().Before(who.Until) {
 				return who.Until, &auth.Error{Problem: auth.Expired}
 			}
-			return time.Now().Add(who.Until.Sub(wall())), nil // time.Until knows the true time alone
+			return time.Now().Add(who.Until.Sub(wall())), nil // not time.Until, which uses the true clock
 		})
 		defer v.start(wall)()
 		begin := time.Now()

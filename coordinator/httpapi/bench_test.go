@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// committing answers every call at once: what is measured is this package alone.
+// committing answers every call at once, so that only this package is measured.
 type committing struct{ grpc.ClientConnInterface }
 
 func (committing) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
@@ -35,14 +35,14 @@ func (committing) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.C
 	return nil
 }
 
-// anyone lets everybody in as the holder of one task.
+// anyone lets every caller in as the holder of one task.
 type anyone struct{ holder Holder }
 
 func (a anyone) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
 	return WithHolder(ctx, a.holder), func() {}, nil
 }
 
-// BenchmarkCallback is what a callback costs beside the call that it becomes: its route, its JSON in and out. The network is not in it.
+// BenchmarkCallback measures what a callback costs besides its call and the network: routing, and JSON in and out.
 func BenchmarkCallback(b *testing.B) {
 	h := Holder{LeaseID: "lease"}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1

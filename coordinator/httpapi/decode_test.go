@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is wrong is named, item by item, with what is wanted instead.
+// The message of a refusal names the item that is wrong, and says what is wanted.
 func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"queue": 5}`:         `queue: is a number; it must be a string`,
@@ -41,8 +41,8 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// A body that is taken has one meaning: what it says is what package json reads, and no reader finds more in it. Nothing panics, and what is
-// refused has a code and words, and a field wherever package json would refuse one.
+// A body that is accepted has one meaning: it has the values that encoding/json reads, and no others. Nothing panics. A refusal has a code and a
+// message, and names a field wherever encoding/json alone would refuse a value.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"attempt": 1, "outcome": "SUCCEEDED", "output": {"a": [1, null, "x"]}, "metrics": {"cpuTimeMs": 1e3}}`,
@@ -65,8 +65,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What a body costs follows from its length, not from how deep its values lie: who sends 4 MiB must not get back ten thousand times as much work. The
-// memory stands for it, as it does not depend on the machine.
+// X5: the work for a body depends on its length, not on how deep its values are nested: otherwise 4 MiB could cause ten thousand times as much work.
+// The test compares allocated memory, which is the same on every machine.
 func TestDeepBodiesCostNoMore(t *testing.T) {
 	t.Attr("rules", "X5")
 	cost := func(depth int) uint64 {
@@ -85,7 +85,7 @@ func TestDeepBodiesCostNoMore(t *testing.T) {
 	}
 }
 
-// checkRead compares what was read with what is there, name by name.
+// checkRead compares the members of the body with what was read.
 func checkRead(t *testing.T, body []byte, into any, s strictness) {
 	t.Helper()
 	var there map[string]json.RawMessage

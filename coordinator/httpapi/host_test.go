@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// X1: where nobody is asked for credentials, a request over the loopback that names another host, as that of a page does whose name was made to mean the
-// loopback, is refused before all else. With credentials the name does not matter.
+// X1: without credentials, a request over the loopback with the name of another host is refused: it may come from a web page whose name was made to
+// resolve to the loopback (DNS rebinding). With credentials any host is accepted.
 func TestRequestsOfAnotherHost(t *testing.T) {
 	t.Attr("rules", "X1")
 	h := Holder{LeaseID: "lease"}

@@ -19,14 +19,14 @@ var update = flag.Bool("update", false, "write openapi.json anew")
 // operation describes a route for openapi.json.
 type operation struct {
 	summary  string
-	token    string // scheme of its credential; empty: none is needed
-	request  any    // struct of its body; nil: none
+	token    string // scheme of the credential; empty: none is needed
+	request  any    // struct of the body; nil: no body
 	optional bool   // the body may be left out
 	answers  map[int]any
-	header   string // that it heeds
+	header   string // a header that it uses
 }
 
-// Answers that routes have in common, by who asks.
+// Responses that several routes have in common.
 var (
 	unheard  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
 	verdicts = map[int]any{409: problemBody{}, 410: problemBody{}}
@@ -80,7 +80,7 @@ var operations = map[string]operation{
 	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
-// mustSend are the fields of requests that cannot be left out.
+// mustSend has the required fields of requests.
 var mustSend = map[string][]string{
 	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
 	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"},
@@ -88,10 +88,10 @@ var mustSend = map[string][]string{
 
 type object = map[string]any
 
-// schemas collects the components of the document.
+// schemas collects the schemas of the document.
 type schemas map[string]object
 
-// of is the schema of a type.
+// of returns the schema of a type.
 func (s schemas) of(t reflect.Type) object {
 	switch t {
 	case reflect.TypeFor[instant]():
@@ -209,7 +209,7 @@ func (s schemas) operation(path string, o operation) object {
 	switch o.token {
 	case "":
 		out["security"] = []object{}
-	case "credential": // a coordinator without credentials lets everyone in
+	case "credential": // without credentials everybody is let in
 		out["security"] = []object{{o.token: []string{}}, {}}
 	default:
 		out["security"] = []object{{o.token: []string{}}}
@@ -232,7 +232,7 @@ func (s schemas) responses(all map[int]any) object {
 		response := object{"description": words[status]}
 		switch body := body.(type) {
 		case nil:
-		case []any: // of events
+		case []any: // a stream of events
 			response["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
 			for _, data := range body {
 				s.of(reflect.TypeOf(data))
@@ -245,7 +245,7 @@ func (s schemas) responses(all map[int]any) object {
 	return out
 }
 
-// openapi.json describes the routes and structs as they are. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
+// H2: openapi.json describes the routes and structs of the code. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
 func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 	t.Attr("rules", "H2")
 	want, err := json.MarshalIndent(describe(), "", "  ")
@@ -264,7 +264,7 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 	}
 }
 
-// Every route of the mux is described, and no other.
+// H2: exactly the routes of the mux are described.
 func TestOpenAPIHasEveryRoute(t *testing.T) {
 	t.Attr("rules", "H2")
 	routes := slices.Sorted(maps.Keys((&api{}).routes()))

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// A caller who has used up a limit is told 429, a caller of a coordinator that lacks something 503; both are told when to come back.
+// H2: a used-up limit of the caller is answered with 429, a lack of the coordinator with 503. Both say when to try again.
 func TestLimits(t *testing.T) {
 	t.Attr("rules", "H2")
 	for code, want := range map[string]int{
@@ -39,18 +39,19 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// clocked is an answer whose reader is waited for until a time.
+// clocked records the write deadline of a response.
 type clocked struct {
 	*httptest.ResponseRecorder
 	until time.Time
-	at    time.Time // that held when the answer was written
+	at    time.Time // the deadline when the header was written
 }
 
 func (c *clocked) SetWriteDeadline(t time.Time) error { c.until = t; return nil }
 func (*clocked) SetReadDeadline(time.Time) error      { return nil }
 func (c *clocked) WriteHeader(code int)               { c.at = c.until; c.ResponseRecorder.WriteHeader(code) }
 
-// X5: a caller that has waited for work, and then does not read it, is not waited for without end, whether it got work or was refused.
+// X5: after a request that waited for work, the response has the usual write deadline, whether it has tasks or an error, so that a client that does
+// not read it is cut off.
 func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +68,7 @@ func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// late calls take a minute; failing ones fail.
+// late calls take a minute; failing calls fail.
 type (
 	late    struct{ grpc.ClientConnInterface }
 	failing struct{ grpc.ClientConnInterface }
@@ -82,7 +83,7 @@ func (failing) Invoke(context.Context, string, any, any, ...grpc.CallOption) err
 	return status.Error(codes.Unavailable, "gone")
 }
 
-// X5: what anybody can ask for, before it is known who asks, leaves no line in the log, nor does what a quota refuses.
+// X5: requests that anybody can make before authentication leave nothing in the log at the usual level, nor do refusals by a quota.
 func TestWhatAnybodyAsksForIsNotLogged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var said bytes.Buffer

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The table of H2, for every reason that a verdict can have.
+// H2: the HTTP status for every reason that a verdict can have.
 func TestEveryReasonHasItsStatus(t *testing.T) {
 	t.Attr("rules", "H2")
 	want := map[lease.Reason]kind{
@@ -49,7 +49,7 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	}
 }
 
-// A progress that was told in percent is shown as it was told.
+// H2: progress that was sent in percent is shown as the same number.
 func TestProgressIsShownAsItWasTold(t *testing.T) {
 	t.Attr("rules", "H2")
 	for _, told := range []float64{0, 0.1, 7, 14.5, 28.999, 29, 33.3, 55, 57, 58, 99.99, 100} {
@@ -66,7 +66,7 @@ func TestProgressIsShownAsItWasTold(t *testing.T) {
 	}
 }
 
-// Names of fields are those of the JSON, also where the protos call them otherwise.
+// H2, S4: errors name fields as JSON does, even if the protos have other names.
 func TestFieldsHaveTheirNames(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	for path, want := range map[string]string{

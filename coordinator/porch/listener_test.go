@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// comingFrom is a connection from an address; the other end shows what becomes of it.
+// comingFrom returns a connection that seems to come from ip, and its other end.
 func comingFrom(t *testing.T, ip string) (conn, other net.Conn) {
 	t.Helper()
 	conn, other = net.Pipe()
@@ -29,7 +29,7 @@ type from struct {
 
 func (c from) RemoteAddr() net.Addr { return c.addr }
 
-// line is a listener to which connections come in the order of the channel.
+// line is a listener that accepts the connections of the channel, in order.
 type line chan net.Conn
 
 func (l line) Accept() (net.Conn, error) {
@@ -41,13 +41,13 @@ func (l line) Accept() (net.Conn, error) {
 func (line) Close() error   { return nil }
 func (line) Addr() net.Addr { return nil }
 
-// X5: no more connections are open than may be, in all and of one address; one that is closed, twice too, makes room for one.
+// X5: the number of open connections is limited, in all and for each address. A closed connection makes room for one, even if it is closed twice.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	d := NewDoorkeeper(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
 	for _, step := range []struct {
 		from []string // in the order in which they come
-		in   int      // which of them gets in
+		in   int      // the index of the one that is accepted
 	}{
 		{[]string{"192.0.2.1"}, 0},
 		{[]string{"192.0.2.1"}, 0},
@@ -93,7 +93,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// slowHandshake is one that takes its time.
+// slowHandshake waits until end is closed.
 type slowHandshake struct {
 	credentials.TransportCredentials
 	end chan struct{}
@@ -104,7 +104,7 @@ func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	return conn, nil, nil
 }
 
-// brokenHandshake fails as it is told.
+// brokenHandshake fails with err.
 type brokenHandshake struct {
 	credentials.TransportCredentials
 	err error
@@ -114,8 +114,8 @@ func (b brokenHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthIn
 	return nil, nil, b.err
 }
 
-// X1: the log tells whose handshake failed and why, since the caller often sees no more than a connection that ends. Who only looks whether
-// somebody listens leaves nothing in it.
+// X1: the log says whose handshake failed and why, because the caller may see only a connection that ends. A connection that is closed without a
+// byte, as by a port check, is not logged.
 func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
@@ -129,7 +129,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	}
 }
 
-// X5: of one address only so many handshakes are under way; those of others are not held up.
+// X5: the number of handshakes under way is limited for each address; those of other addresses are not affected.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// lentPool counts the buffers that are out.
+// lentPool counts the buffers that are in use.
 type lentPool struct{ out int }
 
 func (p *lentPool) Get(size int) *[]byte {
@@ -26,7 +26,7 @@ func (p *lentPool) Get(size int) *[]byte {
 
 func (p *lentPool) Put(*[]byte) { p.out-- }
 
-// A connection borrows a buffer for what there is to read, and none while there is nothing, nor for an end or an error.
+// A connection takes a buffer only when there is something to read; not while it waits, nor for its end or an error.
 func TestConnectionsBorrowBuffers(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		r := newBorrower(t)
@@ -63,7 +63,7 @@ func TestConnectionsBorrowBuffers(t *testing.T) {
 	})
 }
 
-// borrower is a connection as gRPC sees it, over TCP.
+// borrower is a TCP connection as gRPC sees it.
 type borrower struct {
 	t     *testing.T
 	conn  net.Conn
@@ -90,7 +90,7 @@ func newBorrower(t *testing.T) *borrower {
 	return r
 }
 
-// read wants some bytes in a buffer that is given back, or an error and no buffer.
+// read checks that a read returns these bytes in a buffer, or an error and no buffer.
 func (r *borrower) read(want string, wantErr error) {
 	r.t.Helper()
 	ready, ok := r.conn.(interface {

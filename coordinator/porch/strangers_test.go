@@ -2,7 +2,8 @@ package porch
 
 import "testing"
 
-// X5: the porch has room for so many of an address and in all, and for others when one has left, twice too.
+// X5: the number of calls without a good credential is limited, for each address and in all. A call that leaves makes room for one, even if it leaves
+// twice.
 func TestPorch(t *testing.T) {
 	t.Attr("rules", "X5")
 	p := newPorch(3, 2)

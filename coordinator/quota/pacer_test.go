@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// X5: turns of one key come one after the other and no further away than is bearable; other keys have their own.
+// X5: each turn of a key is at the rate after the one before; a turn that is too far away is refused. Other keys are not affected.
 func TestPacer(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestPacer(t *testing.T) {
 	})
 }
 
-// X5: memory is bounded, and who comes when it is full is paced all the same.
+// X5: the number of keys in memory is bounded. A key that comes when memory is full is paced, too.
 func TestPacerForgets(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestPacerForgets(t *testing.T) {
 	})
 }
 
-// X5: who waits for a turn waits no longer than its call lasts.
+// X5: a pause ends with the context of its call.
 func TestPauseEndsWithItsCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {

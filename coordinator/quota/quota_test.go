@@ -13,10 +13,10 @@ import (
 
 var ann = Caller{Tenant: "acme", Credential: "ann"}
 
-// quiet makes a book that tells nobody of refusals.
+// quiet makes a book that reports its refusals to nobody.
 func quiet(cfg Config) *Book { return New(cfg, func(Caller, *Error, bool) {}) }
 
-// refusedBy is the refusal that err is; nil: none.
+// refusedBy returns the refusal in err; nil if there is none.
 func refusedBy(t *testing.T, err error) *Error {
 	t.Helper()
 	var e *Error
@@ -26,7 +26,7 @@ func refusedBy(t *testing.T, err error) *Error {
 	return e
 }
 
-// X5: a rate lets its burst through at once and no more, tells exactly when the next one is allowed, and by then it is.
+// X5: a rate lets its burst through at once. Each refusal has the exact time after which one more is allowed.
 func TestRate(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, r := range []Rate{{PerSecond: 10, Burst: 4}, {PerSecond: 3}, {PerSecond: 0.5}, {PerSecond: 1.0 / 60, Burst: 2}} {
@@ -57,7 +57,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// X5: over any time no more gets through than the rate and one burst allow, whoever asks for how much, and no less for who keeps asking.
+// X5: over any time, no more gets through than the rate, one burst and the largest single request allow, and for a caller that keeps asking not much
+// less than the rate.
 func TestRateOverTime(t *testing.T) {
 	t.Attr("rules", "X5")
 	for seed := range uint64(5) {
@@ -83,7 +84,7 @@ func TestRateOverTime(t *testing.T) {
 	}
 }
 
-// X5: more than the burst at once goes through when all is paid back, and is paid back before the next.
+// X5: more than the burst is allowed if nothing is owed; then the debt must be paid back before the next.
 func TestMoreThanTheBurst(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestMoreThanTheBurst(t *testing.T) {
 	})
 }
 
-// X5: what one of the two limits refuses is taken from neither, and other tenants and credentials have theirs.
+// X5: a tenant and its credentials have separate limits. What one of the two refuses is charged to neither. Other tenants are not affected.
 func TestTenantAndCredential(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestTenantAndCredential(t *testing.T) {
 		})
 		for _, step := range []struct {
 			who Caller
-			of  string // that refuses; empty: none
+			of  string // whose limit refuses; empty: none
 		}{
 			{ann, ""},
 			{ann, ""},
@@ -140,7 +141,7 @@ func TestTenantAndCredential(t *testing.T) {
 	})
 }
 
-// X5: a count is of what is under way, also where a leave comes twice; who must come in does, and counts.
+// X5: a count is of what is under way; leaving twice counts once. With must, entering is never refused, and counts.
 func TestCounts(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := quiet(Config{Tenant: Limits{Sessions: 2}, Credential: Limits{Sessions: 1}})
@@ -186,7 +187,7 @@ func TestCounts(t *testing.T) {
 
 func second(_ func(), err error) error { return err }
 
-// X5: the zero configuration has no rate, and counts that nobody comes near to by chance.
+// X5: the zero configuration has no rates and no limit of tasks, and high limits for counts.
 func TestDefaults(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := quiet(Config{})
@@ -207,7 +208,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// X5: accounts that say nothing are forgotten, those that do are not.
+// X5: accounts without debt and without anything under way are forgotten; others are not.
 func TestAccountsAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestAccountsAreForgotten(t *testing.T) {
 	})
 }
 
-// X5: each refusal is told, and is news once a minute.
+// X5: each refusal is reported, and marked as news once a minute.
 func TestRefusalsAreTold(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -259,7 +260,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	})
 }
 
-// X5: what is out of range is refused by name.
+// X5: values out of range are refused with the name of the limit.
 func TestValidate(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, c := range map[string]Config{

@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// S4: every error has its gRPC code, a reason, a code in the metadata, and RetryInfo where waiting helps.
+// S4: every error has a gRPC code, a reason, a code in its metadata, and RetryInfo if waiting helps.
 func TestErrorsBecomeStatuses(t *testing.T) {
 	t.Attr("rules", "S4")
 	id := lease.TaskID{Space: 1, Seq: 7}
@@ -75,7 +75,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}
 }
 
-// found returns the detail of a type, nil if there is none.
+// found returns the detail of type T, nil if there is none.
 func found[T any](st *status.Status) (none T) {
 	for _, d := range st.Details() {
 		if d, ok := d.(T); ok {
@@ -85,7 +85,7 @@ func found[T any](st *status.Status) (none T) {
 	return none
 }
 
-// Neither the cause of a store's failure nor an unknown error is told to callers.
+// The message of an internal error does not contain its cause.
 func TestInternalCausesStayInside(t *testing.T) {
 	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), &store.CommitError{Err: errors.New("/var/lib/secret")}, errors.New("/var/lib/secret")} {
 		if msg := status.Convert(Status(err)).Message(); msg != "the store failed" && msg != "internal error" {

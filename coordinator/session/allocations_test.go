@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What is made of a verdict only gets less: a frame has hundreds.
+// How often a verdict is allocated. The bound may only go down: a frame may have hundreds of verdicts.
 func TestAllocationsOfVerdicts(t *testing.T) {
 	const items = 100
 	tokens := convert.Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
@@ -27,7 +27,7 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		make func()
-		most float64 // for an item
+		most float64 // for each item
 	}{
 		{"verdict", func() { // a token
 			if m := verdicts(now); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
@@ -35,7 +35,7 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 			}
 		}, 1},
 	} {
-		const frame = 20 // what is not made for each item
+		const frame = 20 // allocations for the frame as a whole
 		if n := testing.AllocsPerRun(20, tt.make); n > tt.most*items+frame {
 			t.Errorf("%v allocations for %d items (%s), at most %v were expected", n, items, tt.what, tt.most*items+frame)
 		}

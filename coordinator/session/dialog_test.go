@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 )
 
-// W8: of two streams that resume a session at once the one that came later has it, whole, whichever is the first to take it over.
+// W8: if two streams resume a session at the same time, the later one gets all of it, whichever takes over first.
 func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, laterFirst := range []bool{false, true} {
@@ -18,7 +18,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		begun := all.begin(first, "a-1", nil, 0)
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
-		begun.stream = late // which was early for a moment
+		begun.stream = late // as if the earlier stream had had it for a moment
 		take := []func() bool{
 			func() bool { return all.takeOver(&a, early, first) },
 			func() bool { return all.takeOver(&b, late, early) },
@@ -41,7 +41,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	}
 }
 
-// W11: what is kept of lost streams is bounded, the oldest is forgotten first, and all of it after a while.
+// W8, W11: sessions of lost streams are kept within a bound; the oldest are forgotten first, and all of them after a time.
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {

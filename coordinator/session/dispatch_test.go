@@ -2,7 +2,7 @@ package session
 
 import "testing"
 
-// What is remembered of a dispatch goes with its ack, and is bounded where none comes.
+// What is remembered of unacknowledged dispatches is forgotten with the acknowledgement, and is bounded if none comes.
 func TestUnackedIsBounded(t *testing.T) {
 	refs := func(n int) []handed { return make([]handed, n) }
 	var u unacked

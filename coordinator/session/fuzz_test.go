@@ -19,7 +19,7 @@ import (
 // minusZero is a double.
 var minusZero = protowire.AppendFixed64(nil, math.Float64bits(math.Copysign(0, -1)))
 
-// A frame is read, and then says what its bytes say, or is refused in words that are UTF-8; never does it end its stream.
+// A frame is either decoded, and then has the content of its bytes, or refused with a message in UTF-8. It never ends its stream.
 func FuzzFrame(f *testing.F) {
 	for _, m := range []*lessorv1.SessionRequest{
 		{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}}},
@@ -51,7 +51,7 @@ func FuzzFrame(f *testing.F) {
 			return
 		}
 		if bytes.Contains(raw, minusZero) {
-			return // it is written as 0, see package wire
+			return // it is encoded as 0, see package wire
 		}
 		b, err := codec.Marshal(got.msg)
 		if err != nil {

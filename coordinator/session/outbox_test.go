@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// bubble runs a test with an outbox of a stream of which no writer takes anything.
+// bubble runs a test with the outbox of a stream whose frames no writer takes.
 func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +34,7 @@ func work(n int) []engine.Granted {
 	return all
 }
 
-// The reader waits for room, and no longer than its stream lasts.
+// The reader waits until there is room, or until its stream ends.
 func TestReaderWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(*outbox, *Session)
@@ -49,7 +49,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, o *outbox, ss *Session) {
-				if !o.reserve(2 * maxHeld) { // alone, whatever its size
+				if !o.reserve(2 * maxHeld) { // a single item of any size is accepted
 					t.Fatal("no room in an empty outbox")
 				}
 				o.release(maxHeld)
@@ -70,7 +70,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 	}
 }
 
-// After close, what is under way is still awaited, and nothing after it.
+// After close, items that have reserved room are still sent, and nothing after them.
 func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.reserve(1)
@@ -90,7 +90,7 @@ func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// A worker is behind while work waits for it, not while it is to be told to stop (W11).
+// W11: a worker is behind while a dispatch waits for it, not while a cancel does.
 func TestBehindIsWithItsWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
@@ -113,7 +113,7 @@ func TestBehindIsWithItsWork(t *testing.T) {
 	})
 }
 
-// Nothing gathers for a session that is over.
+// The outbox of an ended session takes nothing.
 func TestForgottenOutboxTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outbox, _ *Session) {
 		o.dispatch(work(1))
@@ -127,7 +127,7 @@ func TestForgottenOutboxTakesNothing(t *testing.T) {
 	})
 }
 
-// W7: what is retained is bounded by number and by bytes, and goes with its acknowledgement; there is no gap in it.
+// W7, W11: the frames that are kept for a resume are bounded in number and bytes, are dropped when they are acknowledged, and have no gap.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Attr("rules", "W7 W11")
 	var r retained

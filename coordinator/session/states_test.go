@@ -7,7 +7,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W1: a frame that only acknowledges is taken in every state and moves none; after a goodbye nothing is.
+// W1: a frame that only acknowledges is allowed in every state and changes none. A closed session allows no frame.
 func TestBareFramesMoveNothing(t *testing.T) {
 	t.Attr("rules", "W1")
 	for state := opening; state < closed; state++ {
@@ -20,7 +20,7 @@ func TestBareFramesMoveNothing(t *testing.T) {
 	}
 }
 
-// X2: every frame that a worker can send has a rule.
+// X2: every kind of frame that a worker can send has an access rule.
 func TestEveryFrameHasARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	payloads := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()

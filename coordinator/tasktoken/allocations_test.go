@@ -4,7 +4,7 @@ package tasktoken
 
 import "testing"
 
-// Every lease gets tokens: nothing is made for one but the token itself.
+// Every lease gets tokens, so issuing one must allocate only the token itself.
 func TestIssueAllocatesTheToken(t *testing.T) {
 	s, h := New([]byte("key"), DefaultTTL), testHolding()
 	if n := testing.AllocsPerRun(100, func() { s.Issue(now, h, now.Serving) }); n > 1 {

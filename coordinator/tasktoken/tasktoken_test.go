@@ -18,10 +18,10 @@ func testHolding() lease.Holding {
 	}
 }
 
-// at is now, later.
+// at returns now with another time of the serving clock.
 func at(i lease.Instant) lease.Now { return lease.Now{Serving: i, Wall: now.Wall} }
 
-// A token says of which tenant, workspace, run, task, attempt and epoch it is.
+// H1: a token has the tenant, workspace, run, task, attempt and epoch for which it was issued.
 func TestATokenSaysWhatItIsOf(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), DefaultTTL)
@@ -32,7 +32,7 @@ func TestATokenSaysWhatItIsOf(t *testing.T) {
 	}
 }
 
-// It is good for the ttl, and for ten minutes longer than its lease, whichever is more; then no more.
+// H1: a token is valid for the ttl, or until ten minutes after its lease if that is later, and then no more.
 func TestATokenEnds(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), time.Hour)
@@ -56,7 +56,7 @@ func TestATokenEnds(t *testing.T) {
 	}
 }
 
-// What was not issued here, or was touched, is no token.
+// H1: a token that was changed, or not issued with this key, is not valid.
 func TestAForgedTokenIsNone(t *testing.T) {
 	t.Attr("rules", "H1")
 	key := []byte("key")
@@ -83,7 +83,7 @@ func TestAForgedTokenIsNone(t *testing.T) {
 	}
 }
 
-// The key is not that of lease ids, which would sign whatever has their length.
+// H1: the key of task tokens is derived for this purpose. It is not the key of lease ids, which would also sign other texts of their length.
 func TestTheKeyIsDerivedForTokensAlone(t *testing.T) {
 	t.Attr("rules", "H1")
 	a := lease.NewAuthority(7, []byte("secret of the store"))
@@ -96,7 +96,7 @@ func TestTheKeyIsDerivedForTokensAlone(t *testing.T) {
 	}
 }
 
-// Ends of the range of a ttl.
+// H1: the smallest and the largest ttl are allowed, and nothing beyond.
 func TestTTLIsChecked(t *testing.T) {
 	t.Attr("rules", "H1")
 	for ttl, ok := range map[time.Duration]bool{0: false, MinTTL: true, MinTTL - 1: false, MaxTTL: true, MaxTTL + 1: false} {
@@ -106,7 +106,7 @@ func TestTTLIsChecked(t *testing.T) {
 	}
 }
 
-// Whatever the claims are, decode never panics and reads back only what appendClaims wrote.
+// decode never panics, and accepts only what appendClaims writes.
 func FuzzClaims(f *testing.F) {
 	f.Add(appendClaims(nil, &Claims{Holding: testHolding(), Expires: 5}))
 	f.Add([]byte{version})
@@ -121,7 +121,7 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// A text is taken for a token only if it is word for word what is issued for what it says.
+// A text is accepted as a token only if it is exactly what is issued for its claims.
 func FuzzOpen(f *testing.F) {
 	s := New([]byte("key"), DefaultTTL)
 	token, _ := s.Issue(now, testHolding(), now.Serving)
