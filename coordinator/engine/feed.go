@@ -11,6 +11,7 @@ type Fed struct {
 	feed    *Feed
 	id      lease.TaskID
 	attempt uint32
+	nonce   uint64          // of the lease: after a restore, the same attempt may have been granted anew
 	task    *lease.Task     // the version that was current
 	sum     *lease.Feedback // with what the attempt had said before, but for the output
 }
@@ -27,7 +28,7 @@ func (e *Engine) Recognize(tenant string, feeds []Feed) (news []Fed) {
 		id, ok := lease.ParseTaskID(f.TaskID)
 		ticket, known := e.rules.Authority.Open(tenant, f.LeaseID)
 		if ok && known && ticket.Task == id {
-			news = append(news, Fed{feed: f, id: id, attempt: ticket.Attempt})
+			news = append(news, Fed{feed: f, id: id, attempt: ticket.Attempt, nonce: ticket.Nonce})
 		}
 	}
 	return news
@@ -43,7 +44,7 @@ func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
 	err := e.inbox.put(tenant, op{
 		run: func() {
 			for _, n := range news {
-				if n.task = e.set.leased(n.id); holds(n.task, n.attempt) {
+				if n.task = e.set.leased(n.id); holds(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
 					e.batch.feeds = append(e.batch.feeds, n)
 				}
 			}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -41,6 +42,29 @@ func TestRestoreFromABackup(t *testing.T) {
 			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 			if kept := len(r.version(g.Task.ID).Discarded); kept > 0 && g.Task.ID != open.Task.ID {
 				r.Errorf("%v keeps %d results of a task of the lost future that had its id (V15)", g.Task.ID, kept)
+			}
+		}
+	})
+}
+
+// After a restore, a task that was granted since the backup is granted with the same number of attempts again: what the earlier holder says of
+// itself is not taken for the words of the new one.
+func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
+	t.Attr("rules", "A11")
+	run(t, func(r *rig) {
+		r.submit(work())
+		backup := r.backup()
+		lost := r.lease(1, 0)[0]
+		r.restore(backup)
+		g := r.lease(1, 0)[0]
+		if g.Task.ID != lost.Task.ID || g.Task.Attempt() != lost.Task.Attempt() {
+			r.Fatalf("attempt %d of %v, want %d of %v", g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
+		}
+		for _, by := range []Granted{lost, g} {
+			r.Feed(home.Tenant, feed(by, Feed{Stage: by.LeaseID}), func() {})
+			synctest.Wait()
+			if f := r.Volatile(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
+				r.Errorf("after the words of %s, those of the holder %s are %+v", by.LeaseID, g.LeaseID, f)
 			}
 		}
 	})
