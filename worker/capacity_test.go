@@ -157,8 +157,8 @@ func TestConcurrencyGrows(t *testing.T) {
 	})
 }
 
-// W14: a concurrency key that runs here is refused, also when its first task has lost its lease and not stopped; it never
-// runs twice. Without SingleFlight the coordinator alone counts.
+// W14: a worker with SingleFlight refuses a task while another task of the same concurrency key runs here, also if that one has lost its lease and
+// its handler has not stopped yet. Tasks of other keys start; once the handler has returned the key is free again.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W14 T11")
 	synctest.Test(t, func(t *testing.T) {
@@ -193,6 +193,34 @@ func TestSingleFlight(t *testing.T) {
 		s.started("t5")
 		f, _ = s.outcome()
 		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A worker without SingleFlight leaves the counting of concurrency keys to the coordinator: it starts each task that is dispatched, also two of the
+// same key at once.
+func TestConcurrencyKeyWithoutSingleFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 2}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		for _, id := range []string{"t1", "t2"} {
+			s.send(keyed(id, "k"))
+			s.started(id)
+		}
+		close(hold)
+		for n := 0; n < 2; {
+			f := s.reports()
+			n += count(f, outcome)
+			s.commit(f)
+		}
 		r.shutdown()
 	})
 }

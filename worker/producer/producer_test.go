@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,17 +130,43 @@ func fieldOf(st *status.Status) string {
 	return ""
 }
 
-// T1, A6: over restarts of the coordinator, specs with an idempotency key are made exactly once; those without are made or unknown, and never
-// said to be made when they are not.
+// cutting is a connection whose streams break at every tenth answer: the coordinator has made the tasks, and the client does not learn it.
+type cutting struct {
+	grpc.ClientConnInterface
+	answers atomic.Int32
+}
+
+func (c *cutting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	return &cuttingStream{s, c}, err
+}
+
+type cuttingStream struct {
+	grpc.ClientStream
+	c *cutting
+}
+
+func (s *cuttingStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if s.c.answers.Add(1)%10 == 0 {
+		return status.Error(codes.Unavailable, "the connection was cut")
+	}
+	return nil
+}
+
+// T1, A6: streams break before their answers come, and the coordinator restarts. A spec with an idempotency key is made exactly once, and its call
+// succeeds. A spec without a key is made at most once: its call gets the task or UNAVAILABLE. A task that a call has got is there afterwards.
 func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	t.Attr("rules", "A6 T1")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
-		p := producer.New(c.Conn())
+		p := producer.New(&cutting{ClientConnInterface: c.Conn()})
 		defer func() { _ = p.Close() }()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		made := map[string]string{}
+		told := map[string]string{} // the key of the call by the id of the task that it got
 		for i := range 400 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
@@ -151,10 +178,10 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 				switch {
 				case err == nil:
 					mu.Lock()
-					made[r.GetTaskId()] = strconv.Itoa(i)
+					told[r.GetTaskId()] = strconv.Itoa(i)
 					mu.Unlock()
 				case key != "" || status.Code(err) != codes.Unavailable:
-					t.Errorf("call %d: %v", i, err)
+					t.Errorf("call %d with idempotency key %q: Submit = %v, want success, or UNAVAILABLE without a key", i, key, err)
 				}
 			})
 		}
@@ -163,13 +190,27 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 			c.Restart()
 		}
 		wg.Wait()
-		for id, key := range made {
-			if got := c.Task(id).GetSpec().GetTaskKey(); got != key {
-				t.Errorf("task %s is of call %s, not %s", id, got, key)
+		res, err := lessorv1.NewTaskServiceClient(c.Conn()).ListTasks(t.Context(), &lessorv1.ListTasksRequest{PageSize: 1000})
+		if err != nil || res.GetNextPageToken() != "" {
+			t.Fatalf("ListTasks = %d tasks, next page %q, %v; want one page", len(res.GetTasks()), res.GetNextPageToken(), err)
+		}
+		made, keys := map[string]int{}, map[string]string{}
+		for _, task := range res.GetTasks() {
+			made[task.GetSpec().GetTaskKey()]++
+			keys[task.GetTaskId()] = task.GetSpec().GetTaskKey()
+		}
+		for i := range 400 {
+			if n := made[strconv.Itoa(i)]; n > 1 || i%2 == 0 && n == 0 {
+				t.Errorf("the spec of call %d was made %d times, want once, or never if it has no idempotency key", i, n)
 			}
 		}
-		if len(made) < 200 {
-			t.Errorf("%d tasks were made", len(made))
+		for id, key := range told {
+			if got := keys[id]; got != key {
+				t.Errorf("task %s, which call %s got, has the task key %q", id, key, got)
+			}
+		}
+		if len(told) < 200 || len(told) == 400 {
+			t.Errorf("%d calls succeeded, want the 200 with an idempotency key, and not all without one", len(told))
 		}
 	})
 }
