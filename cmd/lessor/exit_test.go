@@ -16,7 +16,9 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/store"
 )
 
@@ -64,6 +66,14 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 		"bad fields":     {withDetail(t, codes.InvalidArgument, "bad", bad), 2, "error: task.queue: must not be empty\nerror: task.payload: has 3 bytes; the limit is 2\n"},
 		"bad, no detail": {status.Error(codes.InvalidArgument, "bad"), 2, "error: bad\n"},
 		"overloaded":     {withDetail(t, codes.ResourceExhausted, "too many", wait), 3, "error: the coordinator is overloaded: too many\nhint: try again in 3s\n"},
+		"engine busy":    {refusal.Status(engine.ErrOverloaded), 3, "error: the coordinator is overloaded: too many commands are waiting\nhint: try again in 200ms\n"},
+		"store failed":   {refusal.Status(engine.ErrStore), 3, "error: the coordinator is unavailable: the store failed\nhint: try again in 1s\n"},
+		"backup busy":    {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
+		"disk full":      {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s\n"},
+		"limit of keys": {
+			refusal.Status(&auth.LimitError{What: "keys", Most: 8}), 3,
+			"error: the tenant has reached its limit of 8 keys\nhint: \"lessor token list\" shows the tokens, \"lessor key list\" the keys\n",
+		},
 		"serve failed": {
 			serveError(fmt.Errorf("%w: disk", engine.ErrStore)), 70,
 			"error: the store failed: disk\nhint: what was acknowledged is safe, the rest is unknown: look at the disk, then start again\n",

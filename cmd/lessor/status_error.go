@@ -34,13 +34,13 @@ func explainStatus(err error) *failure {
 	case codes.PermissionDenied:
 		return fail(exitFailed, "use a credential that allows it", "%s", s.Message())
 	case codes.Unavailable:
+		if reasonOf(s) != "" { // it has answered
+			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
+		}
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
-		if quotaUsedUp(s) {
-			return fail(exitUnavailable, waitHint(s, "try again later")+"; \"lessor status\" shows the quotas", "%s", s.Message())
-		}
-		return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is overloaded: %s", s.Message())
+		return fail(exitUnavailable, exhaustedHint(s), "%s", exhausted(s))
 	case codes.Aborted:
 		return fail(exitUnavailable, "try again", "%s", s.Message())
 	case codes.DeadlineExceeded:
@@ -82,9 +82,23 @@ func reasonOf(s *status.Status) string {
 	return ""
 }
 
-// quotaUsedUp reports whether a quota refused the call; else the coordinator is overloaded.
-func quotaUsedUp(s *status.Status) bool {
-	return strings.HasPrefix(reasonOf(s), "QUOTA_")
+// exhausted says what is used up. Without a reason of the coordinator the status is from gRPC or a proxy.
+func exhausted(s *status.Status) string {
+	switch reasonOf(s) {
+	case "", "COORDINATOR_OVERLOADED":
+		return "the coordinator is overloaded: " + s.Message()
+	}
+	return s.Message()
+}
+
+func exhaustedHint(s *status.Status) string {
+	switch reason := reasonOf(s); {
+	case strings.HasPrefix(reason, "QUOTA_"):
+		return waitHint(s, "try again later") + `; "lessor status" shows the quotas`
+	case reason == "AUTH_LIMIT":
+		return `"lessor token list" shows the tokens, "lessor key list" the keys`
+	}
+	return waitHint(s, "try again later")
 }
 
 // violations lists the bad fields, one on each line.
