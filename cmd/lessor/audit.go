@@ -9,7 +9,7 @@ import (
 
 // auditCmd is lessor audit.
 type auditCmd struct {
-	List auditListCmd `cmd:"" help:"List what was done in the tenant and by whom, and who was refused what."`
+	List auditListCmd `cmd:"" help:"List what was done in the tenant, by whom, and what was refused."`
 }
 
 // auditListCmd is lessor audit list.
@@ -25,7 +25,7 @@ type auditListCmd struct {
 
 // Help is shown below the flags.
 func (auditListCmd) Help() string {
-	return `The oldest come first. DETAIL begins with how many tasks were changed, or how often the same was refused.
+	return `The oldest entries come first. DETAIL begins with the number of tasks that were changed, or of refusals of the same kind.
 
 Examples:
   lessor audit list --since -1h

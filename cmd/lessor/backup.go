@@ -21,14 +21,14 @@ type backupCmd struct {
 	server `embed:""`
 
 	File  string `type:"bytes" arg:"" placeholder:"FILE" help:"Where to write the backup."`
-	Force bool   `help:"Replace FILE if it is there."`
+	Force bool   `help:"Replace FILE if it exists."`
 }
 
 // Help is shown below the flags.
 func (backupCmd) Help() string {
-	return `Takes a copy of the whole store of a coordinator while it serves: everything that was acknowledged before, and nothing in halves. The file gets its
-name when it is complete, on the disk, and was verified; until then it lies beside under FILE.partial-*. It holds the tasks of all tenants and the keys
-that sign leases and tokens: it is as secret as the store. lessor restore makes a store of it.
+	return `Copies the whole store of a running coordinator: every change that was acknowledged before the call, and no change only in part. The file gets its
+name when it is complete, flushed to the disk and verified; until then it is beside it as FILE.partial-*. It contains the tasks of all tenants and the
+keys that sign leases and tokens, so keep it as secret as the store. lessor restore makes a store from it.
 
 Examples:
   lessor backup /backups/lessor-$(date +%F).db
@@ -118,7 +118,7 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 // with the backup.
 func (t *taken) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
-		return fail(exitCannotStart, `take it with the coordinator's version of lessor, which "lessor status" tells`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
+		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
 	}
 	t.Format, t.Epoch, t.TakenAt = b.GetFormat(), b.GetEpoch(), b.GetTakenAt().AsTime()
 	return nil
@@ -128,7 +128,7 @@ func (t *taken) begin(b *lessorv1.BackupBegin) error {
 func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	got := sum.Sum(nil)
 	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
-		return fail(exitFailed, "repeat it", "%d bytes of the backup came, with another checksum than the %d that were sent", t.Bytes, said.GetBytes())
+		return fail(exitFailed, "run the command again", "the backup was damaged on the way: %d bytes arrived, %d were sent, or their checksum differs", t.Bytes, said.GetBytes())
 	}
 	t.SHA256 = hex.EncodeToString(got)
 	return nil
@@ -150,5 +150,5 @@ func (c backupCmd) check(file *unfinished, t *taken) (err error) {
 }
 
 func notKept(err error) error {
-	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups", "the backup was not kept: %v", err)
+	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups", "the backup does not verify and was deleted: %v", err)
 }

@@ -13,28 +13,28 @@ import (
 
 // benchCmd is lessor bench.
 type benchCmd struct {
-	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator that runs there, instead of own ones."`
+	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator at this address instead of starting one."`
 	Tenant    string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
 	Producers []int         `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
 	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
-	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 leaves that out."`
+	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
-	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in a repetition, 1ms to 1m."`
-	Dir       string        `type:"bytes" placeholder:"DIR" help:"Where temporary data is kept, on the disk to measure; the system's directory for it by default."`
-	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more, and keep CPU and heap profiles of the coordinator, and CPU profiles of the load, here."`
-	Plot      string        `type:"bytes" placeholder:"FILE" help:"Draw the shares of the limits into this file, as SVG."`
+	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
+	Dir       string        `type:"bytes" placeholder:"DIR" help:"Directory for temporary data, on the disk to measure; by default the system's temporary directory."`
+	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more and write CPU and heap profiles of the coordinator, and CPU profiles of the load, to this directory."`
+	Plot      string        `type:"bytes" placeholder:"FILE" help:"Write a chart of the shares of the limits to this file, as SVG."`
 
 	credentials `embed:""`
 }
 
 // Help is shown below the flags.
 func (benchCmd) Help() string {
-	return `Measures enqueue, drain, end to end, latency, memory and restart on coordinators of its own, which are child processes with temporary
-data, and in turn with them what the disk, the store and gRPC do alone. Each result is told as a share of the limit that it meets first. The
-load shares the machine with the coordinator. docs/benchmarks.md says more.
+	return `Measures enqueue, drain, end to end, latency, memory and restart on coordinators that it starts as child processes with temporary data and,
+in turn with them, the limits of the disk, the store and gRPC alone. Each result is shown as a share of the limit that it reaches first. The
+load runs on the same machine as the coordinator. See docs/benchmarks.md.
 
 Examples:
   lessor bench
@@ -52,7 +52,7 @@ func (c benchCmd) Run(a *app) error {
 		return fail(exitUsage, "see lessor bench --help", "%v", out)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return fail(exitUsage, "--dir and --profile name directories that can be written, --plot a file in one", "%v", err)
+		return fail(exitUsage, "--dir and --profile must name writable directories, --plot a file in a writable directory", "%v", err)
 	}
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 			return bench.Config{}, err
 		}
 		if c.Profile != "" {
-			return bench.Config{}, fail(exitUsage, "", "--profile: only coordinators of its own are profiled, not that of --addr")
+			return bench.Config{}, fail(exitUsage, "", "--profile: cannot be used with --addr; only coordinators that the command starts are profiled")
 		}
 	}
 	self, err := os.Executable()

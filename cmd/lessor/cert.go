@@ -12,21 +12,21 @@ import (
 
 // certCmd is lessor cert.
 type certCmd struct {
-	Dev certDevCmd `cmd:"" help:"Make an authority, a server's and clients' certificates for development."`
+	Dev certDevCmd `cmd:"" help:"Create an authority, and certificates for a server and clients, for development."`
 }
 
 // certDevCmd is lessor cert dev.
 type certDevCmd struct {
 	Host   []string `default:"localhost,127.0.0.1,::1" placeholder:"NAME" help:"Names and addresses of the server. Repeatable."`
 	Client []string `default:"default/operator/dev,default/worker/dev" placeholder:"TENANT/ROLE/NAME" help:"Who a client is. Repeatable."`
-	Dir    string   `arg:"" type:"bytes" help:"Directory for the files; made if it is not there."`
+	Dir    string   `arg:"" type:"bytes" help:"Directory for the files; created if it is missing."`
 }
 
 // Help is shown below the flags.
 func (certDevCmd) Help() string {
-	return `Writes ca.pem, server.pem and TENANT-ROLE-NAME.pem, and the key of each as ...-key.pem. They are good for a year. Nothing is overwritten. The
-authority's key lies there, too: in production, use one whose key is kept safe, and put the same name into its certificates, the URI
-lessor://TENANT/ROLE/NAME.
+	return `Writes ca.pem, server.pem and TENANT-ROLE-NAME.pem, and the key of each as ...-key.pem. They are valid for a year. No file is overwritten. The
+authority's key is also in the directory: in production, use an authority whose key is kept safe, and put the same name into its certificates,
+the URI lessor://TENANT/ROLE/NAME.
 
 Examples:
   lessor cert dev certs
@@ -74,7 +74,7 @@ func clientName(text string) (r auth.Request, err error) {
 		_, err = auth.Name(r)
 	}
 	if len(parts) != 3 || err != nil || filepath.Base(r.Subject) != r.Subject {
-		return r, fail(exitUsage, "TENANT/ROLE/NAME, for example acme/worker/gpu-1", "--client: %q says not who a client is", text)
+		return r, fail(exitUsage, "for example acme/worker/gpu-1", "--client: %q is not TENANT/ROLE/NAME", text)
 	}
 	return r, nil
 }

@@ -16,24 +16,24 @@ type cli struct {
 	Config config.File `type:"bytes" placeholder:"FILE" env:"LESSOR_CONFIG" help:"Read settings from this YAML file; see docs/configuration.md."`
 	JSON   bool        `name:"json" help:"Print JSON: one object per line for lists and streams."`
 
-	ShowVersion versionFlag `name:"version" help:"Show the version and do nothing else."`
+	ShowVersion versionFlag `name:"version" help:"Show the version and exit."`
 
 	Run     runCmd     `cmd:"" help:"Run a command for every input line, durably: xargs that survives a crash."`
 	Serve   serveCmd   `cmd:"" bare:"" help:"Run a coordinator."`
 	Submit  submitCmd  `cmd:"" help:"Submit a task."`
-	Task    taskCmd    `cmd:"" help:"Look at tasks and change them."`
-	Queue   queueCmd   `cmd:"" help:"Look at queues, and set, pause and purge them."`
-	Worker  workerCmd  `cmd:"" help:"Look at workers, or be one."`
-	Token   tokenCmd   `cmd:"" help:"Issue credentials and take them back."`
-	Key     keyCmd     `cmd:"" help:"Look at the keys that sign tokens, and rotate them."`
-	Audit   auditCmd   `cmd:"" help:"Look at what was done, and by whom."`
-	Cert    certCmd    `cmd:"" help:"Make certificates for development."`
-	Status  statusCmd  `cmd:"" help:"Show the coordinator itself."`
+	Task    taskCmd    `cmd:"" help:"Show and change tasks."`
+	Queue   queueCmd   `cmd:"" help:"Show, update, pause and purge queues."`
+	Worker  workerCmd  `cmd:"" help:"Show workers, change them, or run one."`
+	Token   tokenCmd   `cmd:"" help:"Issue and revoke credentials."`
+	Key     keyCmd     `cmd:"" help:"Show and rotate the keys that sign tokens."`
+	Audit   auditCmd   `cmd:"" help:"Show what was done, and by whom."`
+	Cert    certCmd    `cmd:"" help:"Create certificates for development."`
+	Status  statusCmd  `cmd:"" help:"Show the state of the coordinator."`
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
-	Backup  backupCmd  `cmd:"" help:"Take a copy of the store of a coordinator that serves."`
-	Restore restoreCmd `cmd:"" help:"Make a store of a backup."`
-	Compact compactCmd `cmd:"" help:"Give back the room that a store does not use any more."`
-	Verify  verifyCmd  `cmd:"" help:"Look through a store that is not served for anything that is wrong."`
+	Backup  backupCmd  `cmd:"" help:"Back up the store of a running coordinator."`
+	Restore restoreCmd `cmd:"" help:"Restore a store from a backup."`
+	Compact compactCmd `cmd:"" help:"Shrink the file of a store while no coordinator runs."`
+	Verify  verifyCmd  `cmd:"" help:"Check a store, while no coordinator runs, or a backup for damage."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 }
 
@@ -97,7 +97,7 @@ func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
 	_, ofAll := parent.(*kong.Application)
 	switch {
 	case flag.Tag.Has("shared"):
-		return &kong.Group{Key: "connection", Title: "Which coordinator, and who asks:"}
+		return &kong.Group{Key: "connection", Title: "Connection and credentials:"}
 	case ofAll:
 		return &kong.Group{Key: "all", Title: "Flags of every command:"}
 	}

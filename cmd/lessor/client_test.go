@@ -74,7 +74,7 @@ func TestBackupOfANewerStore(t *testing.T) {
 	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &taken{}))
 	format := store.Current().Format()
 	want := fmt.Sprintf("error: the store has format %d, but this version of Lessor reads only formats up to %d: use a newer version\n"+
-		"hint: take it with the coordinator's version of lessor, which \"lessor status\" tells\n", format+1, format)
+		"hint: use the coordinator's version of lessor; \"lessor status\" shows it\n", format+1, format)
 	if code != exitCannotStart || said.String() != want || file.Len() > 0 {
 		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &said, want)
 	}

@@ -10,13 +10,13 @@ import (
 
 // compactCmd is lessor compact.
 type compactCmd struct {
-	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Data directory of a coordinator that does not run."`
+	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Data directory of a coordinator that is not running."`
 }
 
 // Help is shown below the flags.
 func (compactCmd) Help() string {
-	return `Gives back the room that the file of a store does not use any more: writes a copy without it, verifies that, and puts it in the place of the store in one step. Until
-then the store is as it was. There must be room on the disk for both.
+	return `Shrinks the file of a store: writes a copy without the free space inside the file, verifies the copy, and replaces the store with it in one step.
+Until then the store is unchanged. The disk must have room for both files.
 
 Examples:
   lessor compact --data /var/lib/lessor`
@@ -43,7 +43,7 @@ func (c compactCmd) Run(a *app) (err error) {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return fail(exitCannotStart, "name the directory that lessor serve has for --data", "there is no store in %s", c.Data)
+		return fail(exitCannotStart, "name the --data directory of lessor serve", "there is no store in %s", c.Data)
 	}
 	if err != nil {
 		return storeError(c.Data, err)

@@ -17,12 +17,12 @@ import (
 
 // credentials are the flags that say who calls, and whom the caller trusts (X1).
 type credentials struct {
-	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Others on the machine see a command line: the environment and --token-file are better places."`
+	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Other users of the machine can see a command line: prefer the environment or --token-file."`
 	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes."`
-	InsecureToken bool   `shared:"" help:"Send the token off this machine although the connection has no TLS."`
-	TLS           bool   `shared:"" name:"tls" help:"Talk TLS, and trust the authorities of the system. --tls-ca, --tls-cert and --tls-key imply it."`
-	TLSCA         string `shared:"" name:"tls-ca" type:"bytes" placeholder:"FILE" help:"Trust these authorities instead."`
-	TLSCert       string `shared:"" name:"tls-cert" type:"bytes" placeholder:"FILE" help:"Client certificate to show."`
+	InsecureToken bool   `shared:"" help:"Send the token to another machine even without TLS."`
+	TLS           bool   `shared:"" name:"tls" help:"Use TLS and trust the authorities of the system. --tls-ca, --tls-cert and --tls-key imply it."`
+	TLSCA         string `shared:"" name:"tls-ca" type:"bytes" placeholder:"FILE" help:"Trust the authorities in this file instead."`
+	TLSCert       string `shared:"" name:"tls-cert" type:"bytes" placeholder:"FILE" help:"Client certificate."`
 	TLSKey        string `shared:"" name:"tls-key" type:"bytes" placeholder:"FILE" help:"Its key."`
 }
 
@@ -50,8 +50,8 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	}
 	token.PlainText = c.InsecureToken || onThisMachine(addr)
 	if !c.overTLS() && !token.PlainText {
-		return nil, fail(exitUsage, "use --tls or --tls-ca, or say --insecure-token where the network is trusted",
-			"the token would go to %s in clear", addr)
+		return nil, fail(exitUsage, "use --tls or --tls-ca, or --insecure-token if the network is trusted",
+			"the token would be sent to %s unencrypted", addr)
 	}
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
 }

@@ -43,7 +43,7 @@ func (c keyListCmd) Run(a *app) error {
 // keyRotateCmd is lessor key rotate.
 type keyRotateCmd struct {
 	server      `embed:""`
-	RetireAfter *time.Duration `placeholder:"DURATION" help:"How long older keys go on to verify at most; 0s ends their tokens at once. By default until the last of their tokens has expired."`
+	RetireAfter *time.Duration `placeholder:"DURATION" help:"How long tokens of older keys stay valid at most; 0s ends them at once. By default until the last of them has expired."`
 }
 
 // Help is shown below the flags.

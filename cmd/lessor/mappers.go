@@ -77,7 +77,7 @@ func missing(ctx *kong.DecodeContext) error {
 	case next.IsEOL():
 		return errors.New("a value is missing")
 	}
-	return fmt.Errorf("a value is missing; where %q is the value, say %s=%s", next, ctx.Value.ShortSummary(), next)
+	return fmt.Errorf("a value is missing; if %q is the value, write %s=%s", next, ctx.Value.ShortSummary(), next)
 }
 
 // text refuses what is not UTF-8, as the coordinator would.

@@ -11,9 +11,9 @@ import (
 type queueCmd struct {
 	List   queueListCmd   `cmd:"" help:"List the queues of a workspace."`
 	Get    queueGetCmd    `cmd:"" help:"Show one queue with its settings."`
-	Update queueUpdateCmd `cmd:"" help:"Set limits, weights and the retry policy of a queue."`
-	Pause  queuePauseCmd  `cmd:"" help:"Stop grants; what is leased goes on."`
-	Resume queueResumeCmd `cmd:"" help:"Go on with grants."`
+	Update queueUpdateCmd `cmd:"" help:"Set the limits, weights and retry policy of a queue."`
+	Pause  queuePauseCmd  `cmd:"" help:"Stop granting tasks; leased tasks go on."`
+	Resume queueResumeCmd `cmd:"" help:"Resume granting tasks."`
 	Purge  queuePurgeCmd  `cmd:"" help:"Delete the tasks that wait in a queue."`
 }
 

@@ -10,13 +10,13 @@ import (
 type queuePurgeCmd struct {
 	remote `embed:""`
 	Name   string `arg:"" help:"Queue to empty."`
-	Yes    bool   `help:"Yes, delete them."`
+	Yes    bool   `help:"Confirm the deletion."`
 }
 
 // Help is shown below the flags.
 func (queuePurgeCmd) Help() string {
-	return `Deletes the tasks that are SCHEDULED or READY. Those that a worker holds, and those that have ended, stay. Without --yes it
-says how many there are and deletes nothing.
+	return `Deletes the tasks that are SCHEDULED or READY. Those that a worker holds, and those that have ended, stay. Without --yes the
+command shows how many there are and deletes nothing.
 
 Example:
   lessor queue purge mail --yes`
@@ -39,5 +39,5 @@ func (c queuePurgeCmd) ask(a *app, cl *client) error {
 		return about(c.Name, err)
 	}
 	q := answer.GetQueue()
-	return fail(exitUsage, "--yes deletes them", "queue %q has %d ready and %d scheduled tasks", c.Name, q.GetReady(), q.GetScheduled())
+	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks", c.Name, q.GetReady(), q.GetScheduled())
 }

@@ -7,13 +7,13 @@ import (
 // queueUpdateCmd is lessor queue update.
 type queueUpdateCmd struct {
 	remote `embed:""`
-	Name   string `arg:"" help:"Queue to set; made where it is not there yet."`
+	Name   string `arg:"" help:"Queue to update; created if it does not exist."`
 
-	Pause       bool               `xor:"pause" help:"Stop grants; what is leased goes on."`
-	Resume      bool               `xor:"pause" help:"Go on with grants."`
-	MaxInflight *uint32            `placeholder:"N" help:"Live leases at once; 0 is no limit."`
+	Pause       bool               `xor:"pause" help:"Stop granting tasks; leased tasks go on."`
+	Resume      bool               `xor:"pause" help:"Resume granting tasks."`
+	MaxInflight *uint32            `placeholder:"N" help:"Most live leases at once; 0 is no limit."`
 	Rate        *rate              `placeholder:"RATE" help:"Limit on the rate of grants, such as 5/s, 300/m, 1000/h or 50/d; 0 is no limit."`
-	Burst       uint32             `type:"positive" placeholder:"N" help:"Grants at once, with --rate (as many as it allows in a second, at least 1)."`
+	Burst       uint32             `type:"positive" placeholder:"N" help:"With --rate: most grants at once (as many as the rate allows in a second, at least 1)."`
 	Weight      map[string]float64 `placeholder:"KEY=W" mapsep:"none" help:"Share of a fairness key in the turns, relative to the others (1); 0 forgets the key. Repeatable."`
 
 	retryFlags `embed:""`
@@ -22,8 +22,8 @@ type queueUpdateCmd struct {
 
 // Help is shown below the flags.
 func (queueUpdateCmd) Help() string {
-	return `What no flag names stays as it is. The retry policy is for tasks that are submitted from then on and do not set theirs; what it does not set,
-either, is the default, shown in parentheses.
+	return `Settings without a flag stay as they are. The retry policy is for tasks that are submitted from then on and have none of their own; what it does not
+set is the default, shown in parentheses.
 
 Examples:
   lessor queue update mail --max-inflight 10 --rate 300/m
@@ -54,11 +54,11 @@ func (c queueUpdateCmd) request() (*lessorv1.UpdateQueueRequest, error) {
 	setsPause := c.Pause || c.Resume
 	switch {
 	case c.Burst != 0 && (c.Rate == nil || *c.Rate == 0):
-		return nil, fail(exitUsage, hint, "--burst: means nothing without --rate")
+		return nil, fail(exitUsage, hint, "--burst: needs --rate")
 	case setsRetry && c.ResetRetry:
-		return nil, fail(exitUsage, hint, "--reset-retry: goes back to the default; it cannot be used with the flags of a retry policy")
+		return nil, fail(exitUsage, hint, "--reset-retry: cannot be used together with flags that set the retry policy")
 	case !setsRetry && !c.ResetRetry && !setsPause && c.MaxInflight == nil && c.Rate == nil && len(c.Weight) == 0:
-		return nil, fail(exitUsage, hint, "nothing to set")
+		return nil, fail(exitUsage, hint, "nothing to update: set at least one flag")
 	}
 	req := &lessorv1.UpdateQueueRequest{
 		WorkspaceId: c.Workspace, Name: c.Name, MaxInflight: c.MaxInflight, FairnessWeights: c.Weight,

@@ -16,14 +16,14 @@ import (
 // restoreCmd is lessor restore.
 type restoreCmd struct {
 	File string `type:"bytes" arg:"" placeholder:"FILE" help:"File that lessor backup wrote."`
-	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the new store: empty, or not there yet."`
+	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the new store; it must be empty or missing."`
 }
 
 // Help is shown below the flags.
 func (restoreCmd) Help() string {
-	return `Makes a store of a backup, to be served by lessor serve --data DIR. The backup is verified first. The store begins a new epoch: leases that were open in the
-backup end at the first start, which is not counted as a loss, and those that were granted after it are told COORDINATOR_RECOVERED. Stop the coordinator of
-the old store first: two that serve copies of one store grant the same tasks.
+	return `Makes a store from a backup, for lessor serve --data DIR. The backup is verified first. The store begins a new epoch: leases that were open in the
+backup end at the first start, which does not count as a loss, and holders of leases that were granted after the backup get COORDINATOR_RECOVERED. Stop
+the coordinator of the old store first: two coordinators with copies of one store would grant the same tasks.
 
 Examples:
   lessor restore /backups/lessor-2026-11-21.db --data /var/lib/lessor`
@@ -97,7 +97,7 @@ func soundOrFail(st store.Store) (v verdict, err error) {
 		return nil
 	})
 	if err == nil && first != nil {
-		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "there are findings, the first one is: %v", first)
+		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "the store has findings; the first one is: %v", first)
 	}
 	return v, err
 }

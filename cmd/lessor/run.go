@@ -18,14 +18,14 @@ import (
 
 // runCmd is lessor run.
 type runCmd struct {
-	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at once; by default one per CPU."`
-	Data        string        `type:"file" placeholder:"DIR" help:"Keep the run in this directory, so that it can be resumed."`
+	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at the same time; by default one per CPU."`
+	Data        string        `type:"file" placeholder:"DIR" help:"Keep the state of the run in this directory, so that it can be resumed."`
 	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
-	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and has failed."`
-	Force       bool          `help:"Where --data holds another run, throw that away and begin anew."`
+	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and counts as failed."`
+	Force       bool          `help:"If --data holds another run, discard that and start from the beginning."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
 	Tenant       string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
@@ -90,7 +90,7 @@ func (c runCmd) Run(a *app) (err error) {
 // check refuses what the coordinator would refuse later, when the data directory already holds the run.
 func (c runCmd) check() error {
 	if err := commandOf(c.Command).Check(); err != nil {
-		return fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
+		return fail(exitUsage, "write the command and its arguments after --", "%v", err)
 	}
 	if err := checkJobs(c.Jobs); err != nil {
 		return err
@@ -101,10 +101,10 @@ func (c runCmd) check() error {
 		}
 	}
 	if c.MaxAttempts > lease.MaxBudget {
-		return fail(exitUsage, "", "--max-attempts is %d; the most is %d", c.MaxAttempts, lease.MaxBudget)
+		return fail(exitUsage, "", "--max-attempts: is %d; the limit is %d", c.MaxAttempts, lease.MaxBudget)
 	}
 	if c.Timeout != 0 && (c.Timeout < lease.MinTimeout || c.Timeout > lease.MaxTimeout) {
-		return fail(exitUsage, "", "--timeout is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
+		return fail(exitUsage, "", "--timeout: is %v; the range is %v to %v", c.Timeout, lease.MinTimeout, lease.MaxTimeout)
 	}
 	return nil
 }
@@ -118,11 +118,11 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 	defer func() { _ = input.Close() }()
 	dir := c.Data
 	if dir != "" && boltstore.Holds(dir) {
-		return nil, fail(exitCannotStart, hintRunDir, "data directory %s is that of a coordinator", dir)
+		return nil, fail(exitCannotStart, hintRunDir, "data directory %s belongs to a coordinator", dir)
 	}
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lessor-run-"); err != nil {
-			return nil, fail(exitCannotStart, "name a directory with --data", "no temporary directory: %v", err)
+			return nil, fail(exitCannotStart, "name a directory with --data", "cannot create a temporary directory: %v", err)
 		}
 	}
 	job, err := runner.Open(a.ctx, dir, c.options(), input, c.Force)
@@ -157,7 +157,7 @@ func (c runCmd) options() runner.Options {
 	}
 }
 
-const hintRunDir = "name an empty directory, or one in which lessor run was before"
+const hintRunDir = "name an empty directory, or one of an earlier lessor run"
 
 // openError returns the words for a run that cannot begin.
 func openError(dir string, err error) error {
@@ -182,11 +182,11 @@ func openError(dir string, err error) error {
 	case errors.As(err, &foreign):
 		return fail(exitCannotStart, hintRunDir, "%v", foreign)
 	case errors.As(err, &changed):
-		return fail(exitFailed, "name another directory, or say --force to throw that run away", "%v", changed)
+		return fail(exitFailed, "name another directory, or use --force to discard that run", "%v", changed)
 	case errors.As(err, &inUse):
-		return fail(exitCannotStart, "it is the same run, or name another directory", "%v", inUse)
+		return fail(exitCannotStart, "wait for that process to end, or name another directory", "%v", inUse)
 	case errors.As(err, &tooLong):
-		return fail(exitUsage, "write the data to files and run over their names", "%v", tooLong)
+		return fail(exitUsage, "write the data to files and use the names of the files as lines", "%v", tooLong)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}
@@ -226,7 +226,7 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 func (c runCmd) stopped(err error) error {
 	f := *explain(err)
 	if f.hint == "" && c.Data != "" {
-		f.hint = "give the same command again to resume"
+		f.hint = "run the same command again to resume"
 	}
 	return &f
 }

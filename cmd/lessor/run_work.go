@@ -64,7 +64,7 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
 	defer cancel()
 	if err := run(ctx, cl.tasks); err != nil {
-		r.screen.Note("some tasks that nobody will run are left at %s: %s", r.Addr, explain(err).text)
+		r.screen.Note("cannot cancel the remaining tasks of the abandoned run at %s: %s", r.Addr, explain(err).text)
 	}
 }
 
@@ -129,7 +129,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 		Hooks:        worker.Hooks{OnNoNewWork: r.sayKept},
 	})
 	if err != nil {
-		return nil, fail(exitUsage, "the words behind -- are the command and its arguments", "%v", err)
+		return nil, fail(exitUsage, "write the command and its arguments after --", "%v", err)
 	}
 	w.Handle(runner.TaskType, handler)
 	return w, nil

@@ -23,14 +23,14 @@ import (
 
 // serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
 type serveCmd struct {
-	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; made if it is not there."`
-	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Where to serve gRPC."`
-	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Where to serve HTTP: the API in plain JSON, /metrics, /healthz and /readyz; empty is nowhere."`
-	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Room that is kept on the disk of the store, in MiB, or with a unit as 1GiB. While no more than that is left, no tasks are taken in; when next to nothing is left, verdicts, cancels and expiries go on in it. 0 keeps none."`
-	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ of the HTTP listener."`
-	Insecure bool         `help:"Listen off loopback although there is no TLS."`
+	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; created if it is missing."`
+	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Address on which to serve gRPC."`
+	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Address on which to serve HTTP: the API in plain JSON, /metrics, /healthz and /readyz; empty serves no HTTP."`
+	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Space to keep free on the disk of the store, in MiB, or with a unit as in 1GiB. With less free space, new tasks are refused; when the disk is almost full, this space is released for verdicts, cancels and expiries. 0 keeps none."`
+	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ on the HTTP listener."`
+	Insecure bool         `help:"Allow listening on other addresses than loopback without TLS and credentials."`
 	Access   accessFlags  `embed:""`
-	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What becomes of the leases from before the start: keep; invalidate, which ends them all; restored, for a store that comes from a backup: as invalidate, and leases that were granted after the backup end, too."`
+	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What to do with leases from before the start: keep keeps them; invalidate ends them all; restored is for a store from a backup and also ends leases that were granted after the backup."`
 	Log      logging      `embed:"" prefix:"log-"`
 	Limit    limits       `embed:"" prefix:"limit-"`
 	Session  sessionFlags `embed:"" prefix:"session-"`
@@ -39,13 +39,13 @@ type serveCmd struct {
 	Max      maxFlags     `embed:"" prefix:"max-"`
 	Backup   backupFlags  `embed:"" prefix:"backup-"`
 
-	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"Where workers that report over HTTP find this coordinator (http:// and the address of --http)."`
-	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is good, at most 2h (1h); always ten minutes longer than its lease."`
+	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which workers that report over HTTP reach this coordinator (http:// and the address of --http)."`
+	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is valid, at most 2h (1h); at least ten minutes longer than its lease."`
 }
 
 // Help is shown below the flags.
 func (serveCmd) Help() string {
-	return `Prints where it listens once it does. The first SIGINT, SIGTERM or SIGHUP stops it in order: calls under way are answered. The
+	return `Prints the addresses once it listens. The first SIGINT, SIGTERM or SIGHUP stops it gracefully: calls under way are answered. The
 second stops it at once, which loses nothing that was acknowledged. The log goes to standard error.
 
 Examples:
@@ -55,18 +55,18 @@ Examples:
 
 // backupFlags bound AdminService.Backup.
 type backupFlags struct {
-	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which have what is every tenant's."`
-	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while it lasts, the file of the store grows with what is written."`
-	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup may stand still."`
+	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which contain the data of all tenants."`
+	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while a backup runs, the file of the store grows with every change."`
+	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup may stall."`
 }
 
 // limits are the sizes that an operator may set (S7).
 type limits struct {
 	Payload    size `type:"positive" placeholder:"SIZE" help:"Largest payload (1MiB); in bytes, or as 512KiB, 1MiB or 2MB."`
-	Output     size `type:"positive" placeholder:"SIZE" help:"Largest output inside of a report (1MiB)."`
+	Output     size `type:"positive" placeholder:"SIZE" help:"Largest output inside a report (1MiB)."`
 	Checkpoint size `type:"positive" placeholder:"SIZE" help:"Largest checkpoint (64KiB)."`
 	Discarded  size `type:"positive" placeholder:"SIZE" help:"Largest discarded result that is kept (64KiB)."`
-	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks of a batch (1000)."`
+	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks in a batch (1000)."`
 }
 
 func (c serveCmd) Run(a *app) error {
@@ -159,19 +159,19 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fail(exitCannotStart, fmt.Sprintf("another coordinator? choose another address with --%s", flag), "%s is in use", addr)
+		return nil, fail(exitCannotStart, fmt.Sprintf("another coordinator may be running; choose another address with --%s", flag), "%s is in use", addr)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fail(exitCannotStart, "ports below 1024 belong to root", "not permitted to listen on %s", addr)
+		return nil, fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
 	case err != nil:
-		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, a host of this machine", flag), "cannot listen on %q: %v", addr, withoutOp(err))
+		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, withoutOp(err))
 	}
 	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.safe() {
 		_ = lis.Close()
 		risk := "everybody who reaches it could read and change every task"
 		if c.Access.asks() {
-			risk = "without TLS, tokens and tasks would go over the network in clear"
+			risk = "without TLS, tokens and tasks would go over the network unencrypted"
 		}
-		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or say --insecure where the network is trusted",
+		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or use --insecure if the network is trusted",
 			"%s is not a loopback address: %s", addr, risk)
 	}
 	return lis, nil
@@ -248,7 +248,7 @@ func storeFailed(err error) error {
 	if errors.As(err, new(*store.DamagedError)) {
 		return fail(exitStore, hintDamaged, "%v", err)
 	}
-	return fail(exitStore, "what was acknowledged is safe, the rest is unknown: look at the disk, then start again", "%v", err)
+	return fail(exitStore, "acknowledged changes are safe, others may be lost: check the disk, then start again", "%v", err)
 }
 
 // serveError returns the error with which serving ended, or nil if it was stopped.

@@ -10,11 +10,11 @@ import (
 
 // accessFlags say who may come in, and how (X1). Their environment variables have names of their own, because clients use the shorter ones.
 type accessFlags struct {
-	Auth       bool          `help:"Ask every caller for a token or a client certificate; lessor token create --data makes the first token."`
-	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must be for; coordinators whose stores are copies of each other need different ones."`
+	Auth       bool          `help:"Require a token or a client certificate from every caller; lessor token create --data issues the first token."`
+	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must have; coordinators whose stores are copies of each other need different ones."`
 	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
 	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
-	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Take client certificates of these authorities as credentials; implies --auth."`
+	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Accept client certificates of these authorities as credentials; implies --auth."`
 	ClientCert bool          `name:"tls-require-client-cert" env:"LESSOR_SERVE_TLS_REQUIRE_CLIENT_CERT" help:"Refuse callers without a client certificate, whatever token they have."`
 	Retention  time.Duration `name:"audit-retention" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
@@ -28,11 +28,11 @@ func (f accessFlags) asks() bool { return f.Auth || f.ClientCA != "" }
 func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
-		return fail(exitUsage, "", "--tls-cert and --tls-key go together")
+		return fail(exitUsage, "", "--tls-cert and --tls-key must be set together")
 	case f.ClientCA != "" && f.Cert == "":
-		return fail(exitUsage, "", "--tls-client-ca is set without --tls-cert and --tls-key")
+		return fail(exitUsage, "", "--tls-client-ca: needs --tls-cert and --tls-key")
 	case f.ClientCert && f.ClientCA == "":
-		return fail(exitUsage, "", "--tls-require-client-cert is set without --tls-client-ca")
+		return fail(exitUsage, "", "--tls-require-client-cert: needs --tls-client-ca")
 	}
 	cfg.AuditRetention = f.Retention
 	if f.asks() {

@@ -11,15 +11,15 @@ import (
 
 // quotaFlags say what tenants and their credentials may use (X5).
 type quotaFlags struct {
-	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"What each tenant may use: calls, submits or frames in time, such as calls=500/s, or 500/s:2000 with a burst of its own; sessions, streams, watches or tasks at once, such as tasks=100000; none. Repeatable."`
-	QuotaCredential map[string]string `placeholder:"LIMIT=VALUE" help:"What each credential of a tenant may use beside that; all but tasks. Repeatable."`
-	QuotaTenant     map[string]string `placeholder:"TENANT.LIMIT=VALUE" help:"The same for one tenant: acme.calls=50/s, or acme.credential.calls=5/s for each of its credentials. Repeatable."`
+	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each tenant: a rate of calls, submits or frames, such as calls=500/s, or calls=500/s:2000 with a burst; or a number of sessions, streams, watches or tasks at once, such as tasks=100000; or none. Repeatable."`
+	QuotaCredential map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each credential, which applies in addition; any limit but tasks. Repeatable."`
+	QuotaTenant     map[string]string `placeholder:"TENANT.LIMIT=VALUE" help:"Quota of one tenant: acme.calls=50/s, or acme.credential.calls=5/s for each of its credentials. Repeatable."`
 }
 
 // maxFlags bound the connections that may be open (X5).
 type maxFlags struct {
-	Connections          int `type:"positive" placeholder:"N" help:"Connections to both listeners at once (50000, or what the process may open less 500)."`
-	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Of these from one address (half of them)."`
+	Connections          int `type:"positive" placeholder:"N" help:"Most connections to both listeners at once (50000, or 500 less than the files that the process may open)."`
+	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Most connections from one address (half of --max-connections)."`
 }
 
 // keptBack is how many of the files that the process may open connections leave to the store and everything else.
@@ -47,7 +47,7 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 	for name, value := range f.QuotaTenant {
 		at := strings.LastIndexByte(name, '.')
 		if at < 1 {
-			return c, fail(exitUsage, "TENANT.calls, for example", "--quota-tenant: %q is not TENANT.LIMIT", name)
+			return c, fail(exitUsage, "for example acme.calls=50/s", "--quota-tenant: %q is not of the form TENANT.LIMIT", name)
 		}
 		of := c.Tenants
 		tenant, each := strings.CutSuffix(name[:at], credentialKey)

@@ -10,19 +10,19 @@ import (
 
 // sessionFlags say what the coordinator expects of workers on a stream.
 type sessionFlags struct {
-	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker is to send a heartbeat (10s)."`
+	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker must send a heartbeat (10s)."`
 	IdleTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a session may go without any frame (1m, or six heartbeat intervals)."`
-	SendTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a frame may wait to be read by the worker (30s)."`
-	ResourceWait      time.Duration `type:"positive" placeholder:"DURATION" help:"How long a task waits for a worker that holds its resources and is gone (1m)."`
+	SendTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a frame may wait until the worker reads it (30s)."`
+	ResourceWait      time.Duration `type:"positive" placeholder:"DURATION" help:"How long a task waits for a disconnected worker that holds its resources (1m)."`
 }
 
 // healthFlags say when a worker counts as not well (W9).
 type healthFlags struct {
-	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose memory is so full (90), until it is 5 points lower."`
-	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"No new work for workers whose disk is so full (95), until it is 5 points lower."`
+	Mem            float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its memory is this full, until it is 5 points lower (90)."`
+	Disk           float64           `type:"positive" placeholder:"PERCENT" help:"Give a worker no new work while its disk is this full, until it is 5 points lower (95)."`
 	Missed         int               `type:"positive" placeholder:"N" help:"Missed heartbeats after which a session is lost (3)."`
 	SaturatedAfter time.Duration     `type:"positive" placeholder:"DURATION" help:"Time with all slots in use after which a worker is shown as saturated (1m)."`
-	Tenant         map[string]string `placeholder:"TENANT.KEY=VALUE" help:"One of these for the workers of one tenant: acme.mem=80, with mem, disk, missed or saturated-after; repeatable."`
+	Tenant         map[string]string `placeholder:"TENANT.KEY=VALUE" help:"One of these thresholds for the workers of one tenant: acme.mem=80, with mem, disk, missed or saturated-after. Repeatable."`
 }
 
 func (s sessionFlags) with(h healthFlags) (session.Config, error) {
@@ -40,7 +40,7 @@ func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	for name, value := range h.Tenant {
 		at := strings.LastIndexByte(name, '.')
 		if at < 1 {
-			return nil, fail(exitUsage, "TENANT.mem, for example", "--health-tenant: %q is not TENANT.KEY", name)
+			return nil, fail(exitUsage, "for example acme.mem=80", "--health-tenant: %q is not of the form TENANT.KEY", name)
 		}
 		t := all[name[:at]]
 		if err := setThreshold(&t, name[at+1:], value); err != nil {

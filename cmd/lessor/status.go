@@ -29,7 +29,7 @@ func (c statusCmd) Run(a *app) error {
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
 		d.add("store", bytesText(s.GetStoreBytes()))
 		if s.GetDiskFull() {
-			d.add("disk", "nearly full: no tasks are taken in until there is room")
+			d.add("disk", "nearly full: new tasks are refused until there is room")
 		}
 		d.add("access", accessText(s.GetOpen()))
 		for _, q := range s.GetQuotas() {

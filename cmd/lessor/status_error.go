@@ -44,26 +44,26 @@ func explainStatus(err error) *failure {
 	case codes.Aborted:
 		return fail(exitUnavailable, "try again", "%s", s.Message())
 	case codes.DeadlineExceeded:
-		return fail(exitUnavailable, "the coordinator may have done it all the same; look before you repeat", "no answer in time")
+		return fail(exitUnavailable, "the coordinator may have done it anyway; check before you repeat the command", "no answer in time")
 	case codes.Internal, codes.Unknown, codes.DataLoss:
-		return fail(exitFailed, "its log may say more", "the coordinator failed: %s", s.Message())
+		return fail(exitFailed, "see the coordinator's log", "the coordinator failed: %s", s.Message())
 	case codes.Canceled:
-		return fail(exitFailed, "", "the call was given up")
+		return fail(exitFailed, "", "the call was cancelled")
 	case codes.Unimplemented:
 		return fail(exitFailed, `compare "lessor version" with "lessor status"`, "the coordinator does not know this call: %s", s.Message())
 	}
 	return fail(exitFailed, "", "%s", s.Message())
 }
 
-const hintCredential = `show a good one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
+const hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
 
 // missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {
 	switch reasonOf(s) {
 	case "TASK_NOT_FOUND":
-		return `"lessor task list" shows the tasks of a workspace; what has ended goes after its retention`
+		return `"lessor task list" shows the tasks of a workspace; ended tasks are deleted after their retention`
 	case "QUEUE_NOT_FOUND":
-		return `"lessor queue list" shows the queues of a workspace; a queue is there from its first task or update on`
+		return `"lessor queue list" shows the queues of a workspace; a queue exists from its first task or update on`
 	case "WORKER_NOT_FOUND":
 		return `"lessor worker list" shows who is connected`
 	case "AUTH_NOT_FOUND":
@@ -159,18 +159,18 @@ func dialProblem(message string) (problem, hint string) {
 	handshake = strings.TrimSuffix(handshake, `"`)
 	switch {
 	case strings.Contains(message, "name resolver error"):
-		return "its name has no address", running
+		return "the host name of --addr has no address", running
 	case strings.Contains(handshake, "does not look like a TLS handshake"):
-		return "it does not talk TLS", "leave out --tls, --tls-ca and --tls-cert, or start it with --tls-cert"
+		return "it does not use TLS", "leave out --tls, --tls-ca and --tls-cert, or start the coordinator with --tls-cert"
 	case strings.Contains(handshake, "x509: "):
-		return handshake, "--tls-ca names the authority of its certificate, which must be for the host of --addr"
+		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
 	case handshake != "":
 		return handshake, running
 	case strings.Contains(message, "remote error: tls: "):
 		_, alert, _ := strings.Cut(message, "remote error: ")
-		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in its --tls-client-ca"
+		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return "what listens there does not answer in gRPC", "does it want TLS? name its authority with --tls-ca; with --tls-cert, that authority must be in its --tls-client-ca"
+		return "the server at that address does not speak gRPC", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
 	}
 	return message, running
 }

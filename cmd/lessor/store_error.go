@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-const hintDamaged = "restore the data directory from a backup; keep the damaged one to have it looked at"
+const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
 
 // storeError returns the words for a store that cannot be opened.
 func storeError(dir string, err error) error {
@@ -26,23 +26,23 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &told):
 		return told
 	case errors.As(err, &half):
-		return fail(exitCannotStart, "give the command lessor restore again, which begins anew", "%v", half)
+		return fail(exitCannotStart, "run lessor restore again; it starts from the beginning", "%v", half)
 	case errors.As(err, &full):
-		return fail(exitCannotStart, "name an empty directory; an old store is better kept until the new one serves", "%v", full)
+		return fail(exitCannotStart, "name an empty directory; keep an old store until the new one serves", "%v", full)
 	case errors.As(err, &inUse):
 		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
 	case errors.As(err, &newer):
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &torn):
-		return fail(exitCannotStart, "a loss of power leaves it so: lessor serve takes that commit back, of which nobody was told; start it, then look again", "%v", err)
+		return fail(exitCannotStart, "a loss of power can cause this: lessor serve takes back that commit, which was not acknowledged; start it, then check again", "%v", err)
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(exitCannotStart, "name the directory that lessor serve has for --data, or a file that lessor backup wrote", "there is no store in %s", dir)
+		return fail(exitCannotStart, "name the --data directory of lessor serve, or a file that lessor backup wrote", "there is no store in %s", dir)
 	case errors.Is(err, syscall.ENOTDIR):
-		return fail(exitCannotStart, "name a directory; one that is missing is made", "data directory %s is not a directory, or lies below a file", dir)
+		return fail(exitCannotStart, "name a directory; it is created if it is missing", "data directory %s is not a directory, or lies below a file", dir)
 	case errors.Is(err, syscall.ENOSPC):
-		return fail(exitCannotStart, "make room on its disk", "no room on the disk of data directory %s", dir)
+		return fail(exitCannotStart, "free space on that disk", "no space left on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}

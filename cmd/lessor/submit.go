@@ -25,7 +25,7 @@ type submitCmd struct {
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
-	IdempotencyKey string            `placeholder:"KEY" help:"Submit the same task once only: a repeat returns the first."`
+	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
@@ -33,13 +33,13 @@ type submitCmd struct {
 
 	AttemptTimeout    time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt."`
 	StartTimeout      time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time to wait for a worker."`
-	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often the worker heartbeats (30s)."`
+	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often the worker sends a heartbeat (30s)."`
 	HeartbeatTimeout  time.Duration `type:"positive" placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
 	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
 	Retention         time.Duration `type:"positive" placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
-	ConcurrencyKey    string        `placeholder:"KEY" help:"Tasks of the workspace that share it are limited in how many are leased at a time."`
-	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"How many of them may be leased at a time (1); the smallest limit among those that hold the key counts."`
-	FairnessKey       string        `placeholder:"KEY" help:"Tasks with different keys take turns within the queue; see lessor queue update --weight."`
+	ConcurrencyKey    string        `placeholder:"KEY" help:"Concurrency key: only a limited number of tasks with the same key are leased at a time."`
+	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"With --concurrency-key: how many tasks may be leased at a time (1); the smallest limit among the leased ones counts."`
+	FairnessKey       string        `placeholder:"KEY" help:"Fairness key: tasks with different keys take turns within the queue; see lessor queue update --weight."`
 
 	retryFlags     `embed:""`
 	placementFlags `embed:""`
@@ -47,7 +47,7 @@ type submitCmd struct {
 
 // Help is shown below the flags.
 func (submitCmd) Help() string {
-	return `Prints the id of the task. What is left out takes the coordinator's default, shown in parentheses.
+	return `Prints the id of the task. Settings that are left out take the coordinator's default, shown in parentheses.
 
 Examples:
   lessor submit --queue mail --type welcome --payload '{"user": 7}'
@@ -71,7 +71,7 @@ func (c submitCmd) Run(a *app) error {
 			return printJSON(a.out, answer, taskLeftOut...)
 		}
 		if !answer.GetCreated() {
-			a.note("the idempotency key had made this task before")
+			a.note("the task was submitted before with this idempotency key; nothing new was created")
 		}
 		_, err = fmt.Fprintln(a.out, answer.GetTask().GetTaskId())
 		return err
@@ -136,7 +136,7 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 		return nil, fail(exitUsage, "", "payload: %v", err)
 	}
 	if len(data) > maxPayload {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than %s", name, bytesText(maxPayload))
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than the limit of %s", name, bytesText(maxPayload))
 	}
 	return data, nil
 }
@@ -145,7 +145,7 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 // looked at.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
-		return fail(exitUsage, largeHint, "task.payload: has %d bytes; a whole message may have %s", len(spec.GetPayload()), limit)
+		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s", len(spec.GetPayload()), limit)
 	}
 	if f := explainStatus(err); f != nil && f.code == exitUsage && strings.Contains(f.text, "task.payload: has ") {
 		f.hint = largeHint

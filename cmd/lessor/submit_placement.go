@@ -10,17 +10,17 @@ import (
 // placementFlags say which workers may take a task, and where it stands in a trace.
 type placementFlags struct {
 	RequireRuntime  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this runtime take the task. Repeatable."`
-	RequireFeature  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this feature. Repeatable."`
-	RequireLabel    map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Only workers with this label. Repeatable."`
-	RequireResource map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"Only workers with at least so much of it. Repeatable."`
-	ResourceRef     []string           `sep:"none" placeholder:"ID@WORKER" help:"Only the worker that holds this resource. Repeatable, for one worker."`
-	Affinity        string             `placeholder:"KEY" help:"Tasks that share it go to the worker that had the last of them, if it has room."`
-	Sticky          bool               `help:"With --affinity: wait for that worker."`
-	AffinityTTL     time.Duration      `name:"affinity-ttl" type:"positive" placeholder:"DURATION" help:"How long that holds after the last of them (10m)."`
+	RequireFeature  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this feature take the task. Repeatable."`
+	RequireLabel    map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Only workers with this label take the task. Repeatable."`
+	RequireResource map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"Only workers with at least this amount of the resource take the task. Repeatable."`
+	ResourceRef     []string           `sep:"none" placeholder:"ID@WORKER" help:"Only the worker that holds this resource takes the task. Repeatable, for the same worker."`
+	Affinity        string             `placeholder:"KEY" help:"Affinity key: tasks with the same key go to the worker that had the last of them, if it has a free slot."`
+	Sticky          bool               `help:"With --affinity: wait for that worker if it has no free slot."`
+	AffinityTTL     time.Duration      `name:"affinity-ttl" type:"positive" placeholder:"DURATION" help:"With --affinity: how long the binding lasts after the last task (10m)."`
 
 	HostNode   string   `placeholder:"ID" help:"Node that the task is mounted on: the key or id of its task, in the same run."`
-	ChainIndex *uint32  `placeholder:"N" help:"Its place among what is mounted there, from 0."`
-	Middleware []string `sep:"none" placeholder:"NAME" help:"What is mounted on this task, for people. Repeatable, outermost first."`
+	ChainIndex *uint32  `placeholder:"N" help:"Position among the tasks that are mounted on that node, from 0."`
+	Middleware []string `sep:"none" placeholder:"NAME" help:"Name of a middleware that is mounted on this task, for people. Repeatable, outermost first."`
 }
 
 // apply puts the flags into the spec.
@@ -57,9 +57,9 @@ func (p placementFlags) affinity() (*lessorv1.Affinity, error) {
 	switch {
 	case p.Affinity != "":
 	case p.Sticky:
-		return nil, fail(exitUsage, "", "--sticky: means nothing without --affinity")
+		return nil, fail(exitUsage, "", "--sticky: needs --affinity")
 	case p.AffinityTTL != 0:
-		return nil, fail(exitUsage, "", "--affinity-ttl: means nothing without --affinity")
+		return nil, fail(exitUsage, "", "--affinity-ttl: needs --affinity")
 	default:
 		return nil, nil
 	}

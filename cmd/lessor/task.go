@@ -11,11 +11,11 @@ import (
 // taskCmd is lessor task.
 type taskCmd struct {
 	Get     taskGetCmd     `cmd:"" help:"Show one task with its history."`
-	Explain taskExplainCmd `cmd:"" help:"Tell why a task is where it is, and what became of its last lease."`
+	Explain taskExplainCmd `cmd:"" help:"Explain why a task is in its state, and what happened to its last lease."`
 	List    taskListCmd    `cmd:"" help:"List tasks, oldest first."`
-	Cancel  taskCancelCmd  `cmd:"" help:"Ask tasks to end."`
+	Cancel  taskCancelCmd  `cmd:"" help:"Cancel tasks."`
 	Retry   taskRetryCmd   `cmd:"" help:"Open a new round for tasks that failed or were cancelled."`
-	Delete  taskDeleteCmd  `cmd:"" help:"Remove tasks."`
+	Delete  taskDeleteCmd  `cmd:"" help:"Delete tasks."`
 	Adopt   taskAdoptCmd   `cmd:"" help:"Make a result that came too late the outcome of its task."`
 	Watch   taskWatchCmd   `cmd:"" help:"Follow the events of a task or a run."`
 }

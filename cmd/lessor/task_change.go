@@ -49,13 +49,13 @@ func (c taskCancelCmd) Run(a *app) error {
 type taskRetryCmd struct {
 	remote        `embed:""`
 	taskSelection `embed:""`
-	Deadline      when `placeholder:"TIME" help:"New deadline: RFC 3339, or a span from now. Needed where the old one has passed."`
+	Deadline      when `placeholder:"TIME" help:"New deadline: RFC 3339, or a span from now. Required if the old one has passed."`
 }
 
 // Help is shown below the flags.
 func (taskRetryCmd) Help() string {
-	return `The budgets of attempts and losses begin anew; attempts are counted on. The new
-round waits for nothing: also a task that was cancelled before its run_at.
+	return `The budgets of attempts and losses start again at 0; the number of the attempt goes on. The task is READY
+at once, even if it was cancelled before its run_at.
 
 Tasks that are selected by a filter, and have neither FAILED nor been CANCELLED, are skipped.
 
@@ -86,8 +86,8 @@ func (c taskRetryCmd) Run(a *app) error {
 type taskDeleteCmd struct {
 	remote        `embed:""`
 	taskSelection `embed:""`
-	Force         bool `help:"Also while a worker holds the task: its lease is revoked."`
-	Yes           bool `help:"Yes, delete what the filter or --all selects."`
+	Force         bool `help:"Also delete tasks that a worker holds: their leases are revoked."`
+	Yes           bool `help:"Confirm the deletion of the tasks that the filter or --all selects."`
 }
 
 // Help is shown below the flags.
@@ -105,7 +105,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 		return err
 	}
 	if filter != nil && !c.Yes {
-		return fail(exitUsage, "--yes deletes them; lessor task list shows what a filter selects", "deleting by a filter or --all needs --yes")
+		return fail(exitUsage, "add --yes to delete them; lessor task list shows what a filter selects", "deleting by a filter or --all needs --yes")
 	}
 	return c.with(func(cl *client) error {
 		if filter != nil {

@@ -19,8 +19,8 @@ type taskExplainCmd struct {
 
 // Help is shown below the flags.
 func (taskExplainCmd) Help() string {
-	return `Tells in this order: why the task is where it is, and what would change it; what became of the lease that ended last; what
-was said under its leases and refused, with by how much it came too late.
+	return `Shows in this order: why the task is in its state, and what would change that; what happened to the lease that ended last; which
+reports under its leases were refused, and how late they came.
 
 Example:
   lessor task explain t0000200000000001`

@@ -15,9 +15,9 @@ import (
 type taskGetCmd struct {
 	server    `embed:""`
 	TaskID    string `arg:"" help:"Task to show."`
-	Output    bool   `xor:"part" help:"Write the output of the task alone, as it is."`
-	Payload   bool   `xor:"part" help:"Write the payload of the task alone, as it is."`
-	Discarded uint32 `xor:"part" type:"positive" placeholder:"ATTEMPT" help:"Write what this attempt reported too late alone, as it is."`
+	Output    bool   `xor:"part" help:"Write only the output of the task, unchanged."`
+	Payload   bool   `xor:"part" help:"Write only the payload of the task, unchanged."`
+	Discarded uint32 `xor:"part" type:"positive" placeholder:"ATTEMPT" help:"Write only the result that this attempt reported too late, unchanged."`
 }
 
 // Help is shown below the flags.

@@ -12,7 +12,7 @@ import (
 type taskListCmd struct {
 	remote     `embed:""`
 	taskFilter `embed:""`
-	Limit      uint `default:"100" placeholder:"N" help:"At most so many; 0 is all."`
+	Limit      uint `default:"100" placeholder:"N" help:"Most tasks to list; 0 lists all."`
 }
 
 // Help is shown below the flags.

@@ -17,11 +17,11 @@ func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) 
 	case len(s.TaskID) > 0 && (s.isSet() || s.All):
 		return nil, fail(exitUsage, "name tasks, or select them by their properties", "task ids cannot be used with a filter or --all")
 	case s.All && s.isSet():
-		return nil, fail(exitUsage, "leave --all out, or the conditions", "--all: means every task of the workspace, and so no condition")
+		return nil, fail(exitUsage, "leave out --all, or leave out the conditions", "--all: selects every task of the workspace and cannot be used with conditions")
 	case len(s.TaskID) > 0:
 		return nil, nil
 	case !s.All && !s.isSet():
-		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type, --host-node or --label, or with --all", "no tasks are named")
+		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type, --host-node or --label, or with --all", "no tasks are selected")
 	}
 	return s.filter(workspace)
 }

@@ -18,8 +18,8 @@ import (
 // tokenCmd is lessor token.
 type tokenCmd struct {
 	Create tokenCreateCmd `cmd:"" help:"Issue a token."`
-	List   tokenListCmd   `cmd:"" help:"List what is known of the tokens of the tenant."`
-	Revoke tokenRevokeCmd `cmd:"" help:"End tokens, or client certificates, for ever."`
+	List   tokenListCmd   `cmd:"" help:"List the tokens of the tenant."`
+	Revoke tokenRevokeCmd `cmd:"" help:"Revoke tokens or client certificates permanently."`
 }
 
 // tokenCreateCmd is lessor token create.
@@ -28,11 +28,11 @@ type tokenCreateCmd struct {
 
 	Role     string        `required:"" enum:"worker,producer,operator,viewer" placeholder:"ROLE" help:"What the holder may do: worker, producer, operator or viewer."`
 	Subject  string        `required:"" placeholder:"NAME" help:"Who the holder is, for histories and logs."`
-	TTL      time.Duration `name:"ttl" type:"positive" default:"24h" placeholder:"DURATION" help:"How long it is good; at most 8784h."`
-	Out      string        `type:"file" placeholder:"FILE" help:"Write the token to this file, for its owner alone, instead of printing it."`
-	Data     string        `type:"file" placeholder:"DIR" help:"Issue it by the store in this directory, of a coordinator that does not run: the first token, or one when all are lost."`
-	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant that the token is for. Otherwise it is the caller's."`
-	Audience string        `type:"nonempty" default:"lessor" placeholder:"NAME" help:"With --data: as in serve --auth-audience."`
+	TTL      time.Duration `name:"ttl" type:"positive" default:"24h" placeholder:"DURATION" help:"How long the token is valid; at most 8784h."`
+	Out      string        `type:"file" placeholder:"FILE" help:"Write the token to this file, readable only by its owner, instead of printing it."`
+	Data     string        `type:"file" placeholder:"DIR" help:"Issue the token directly in the store in this directory, while no coordinator runs: for the first token, or when all are lost."`
+	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant of the token. Otherwise it is the caller's."`
+	Audience string        `type:"nonempty" default:"lessor" placeholder:"NAME" help:"With --data: audience of the token, as in serve --auth-audience."`
 }
 
 // Help is shown below the flags.
@@ -160,7 +160,7 @@ type tokenRevokeCmd struct {
 
 // Help is shown below the flags.
 func (tokenRevokeCmd) Help() string {
-	return `When it returns, nobody is let in by them any more; streams that they opened end within a second.
+	return `When the command returns, they are no longer accepted; streams that they opened end within a second.
 
 Examples:
   lessor token revoke k3m9x0a7d2w8f5tc

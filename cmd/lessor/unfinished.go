@@ -33,11 +33,11 @@ func newFile(name string, force bool) (*unfinished, error) {
 }
 
 func existsError(name string) error {
-	return fail(exitFailed, "choose another name, or say --force to replace it", "%s is there already", name)
+	return fail(exitFailed, "choose another name, or use --force to replace it", "%s already exists", name)
 }
 
 func writeError(name string, err error) error {
-	return fail(exitCannotStart, "nothing was changed there; its directory must be there and writable, and have room", "cannot write %s: %v", name, err)
+	return fail(exitCannotStart, "nothing was changed; the directory of the file must exist, be writable and have free space", "cannot write %s: %v", name, err)
 }
 
 // Write adds to the file.

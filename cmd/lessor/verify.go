@@ -18,9 +18,9 @@ type verifyCmd struct {
 
 // Help is shown below the flags.
 func (verifyCmd) Help() string {
-	return `Reads all of a store that no coordinator serves, and changes nothing: the pages of the file, the checksums of all records and of the
-whole, and whether the records fit each other: tasks with leases, indexes, keys, results and counts, attempts and outcomes. Each thing that is wrong is
-printed as a finding. Exit code 0 means that there was none, 1 that there were some.
+	return `Reads a whole store that no coordinator serves, and changes nothing. It checks the pages of the file, the checksums of all records and of the
+whole, and whether the records match each other: tasks with leases, indexes, keys, results and counts, attempts and outcomes. Each problem is
+printed as a finding. Exit code 0 means that there is none, 1 that there are some.
 
 Examples:
   lessor verify /var/lib/lessor
@@ -81,7 +81,7 @@ func (c verifyCmd) Run(a *app) error {
 		return err
 	}
 	if v.Findings > 0 {
-		return &failure{code: exitFailed, hint: "keep the damaged store to have it looked at, and restore a backup that verifies"}
+		return &failure{code: exitFailed, hint: "keep the damaged store for analysis, and restore a backup that verifies"}
 	}
 	return nil
 }

@@ -21,14 +21,14 @@ type workerDrainCmd struct {
 	oneSession  `embed:""`
 	workerNames `embed:""`
 	Reason      string `xor:"undo-reason" placeholder:"TEXT" help:"Why; told to the worker."`
-	Deadline    when   `xor:"undo-deadline" placeholder:"TIME" help:"When it should have ended; told to the worker, nothing is done to it then. RFC 3339, or a span from now."`
-	Undo        bool   `xor:"undo-reason,undo-deadline" help:"Take a drain back: the coordinator gives work again."`
+	Deadline    when   `xor:"undo-deadline" placeholder:"TIME" help:"When the worker should have ended; it is only told to the worker and not enforced. RFC 3339, or a span from now."`
+	Undo        bool   `xor:"undo-reason,undo-deadline" help:"Take back a drain: the coordinator gives work again."`
 }
 
 // Help is shown below the flags.
 func (workerDrainCmd) Help() string {
 	return `The worker gets no new tasks and is told so; those that it runs finish, and are reported. Workers of the Go SDK, "worker run" among them,
-then end by themselves. A drain holds for the process: it outlasts a reconnect, not a restart of the coordinator.
+then end by themselves. A drain applies to the worker process: it survives a reconnect, but not a restart of the coordinator.
 
 Examples:
   lessor worker drain host-7 --reason "new kernel" --deadline 10m
@@ -53,13 +53,13 @@ type workerKickCmd struct {
 	workerNames `embed:""`
 	Reason      string        `placeholder:"TEXT" help:"Why; told to the worker."`
 	RetryAfter  time.Duration `type:"positive" placeholder:"DURATION" help:"How long the worker is asked to stay away (5s)."`
-	Requeue     bool          `help:"Take its leases back at once, for others."`
+	Requeue     bool          `help:"Revoke its leases at once, so that other workers get the tasks."`
 }
 
 // Help is shown below the flags.
 func (workerKickCmd) Help() string {
-	return `Its stream ends at once. Without --requeue the worker keeps its leases: it goes on with them when it is back, and they run out if it does
-not come. With --requeue they end, REVOKED, and their tasks are READY for others, while the worker may still be at them.
+	return `Its stream ends at once. Without --requeue the worker keeps its leases: it goes on with them when it reconnects, and they expire if it
+does not. With --requeue they end as REVOKED and their tasks are READY for others, although the worker may still be running them.
 
 To keep a worker from taking new tasks, drain it first.
 

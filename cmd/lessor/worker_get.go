@@ -24,7 +24,7 @@ type workerGetCmd struct {
 
 // Help is shown below the flags.
 func (workerGetCmd) Help() string {
-	return `A worker that has several streams is shown once for each.
+	return `A worker with several streams is shown once for each stream.
 
 Example:
   lessor worker get host-7 --json | jq '.workers[].task_ids'`

@@ -10,10 +10,10 @@ import (
 // workerCmd is lessor worker.
 type workerCmd struct {
 	List  workerListCmd  `cmd:"" help:"List the workers that are connected."`
-	Get   workerGetCmd   `cmd:"" help:"Show a worker, how it does, and what it holds."`
-	Drain workerDrainCmd `cmd:"" help:"Ask workers for an end in order: no new tasks, running ones finish."`
-	Kick  workerKickCmd  `cmd:"" help:"Throw workers out."`
-	Run   workerRunCmd   `cmd:"" help:"Be a worker that runs a command for every task."`
+	Get   workerGetCmd   `cmd:"" help:"Show a worker, its health, and what it holds."`
+	Drain workerDrainCmd `cmd:"" help:"Drain workers: no new tasks, running ones finish."`
+	Kick  workerKickCmd  `cmd:"" help:"Disconnect workers."`
+	Run   workerRunCmd   `cmd:"" help:"Run a worker that runs a command for every task."`
 }
 
 // workerListCmd is lessor worker list.

@@ -20,9 +20,9 @@ type workerRunCmd struct {
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
 	Tenant       string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
-	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the machine's."`
-	Spool        string        `type:"bytes" placeholder:"DIR" help:"Where outputs go that are over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported as such, in bytes or as 512KiB; no more than the coordinator's --limit-output."`
+	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine."`
+	Spool        string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
+	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB; at most the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
 	Capabilities capabilities  `embed:""`
 	Log          logging       `embed:"" prefix:"log-"`
@@ -131,7 +131,7 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 func checkJobs(n uint) error {
 	const most = 10_000
 	if n > most {
-		return fail(exitUsage, "", "--jobs is %d; the most is %d", n, most)
+		return fail(exitUsage, "", "--jobs: is %d; the limit is %d", n, most)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (c workerRunCmd) spool() (execworker.Spool, error) {
 	if state == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return execworker.Spool{}, fail(exitUsage, "name a directory with --spool", "no place for large outputs: %v", err)
+			return execworker.Spool{}, fail(exitUsage, "name a directory with --spool", "cannot find a directory for large outputs: %v", err)
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
