@@ -38,7 +38,7 @@ func TestFilesUsedUp(t *testing.T) {
 	if len(w.done) != 11 {
 		t.Errorf("%d of 11 tasks were completed by who was connected: %d submitted", len(w.done), len(w.ids))
 	}
-	for from := time.Now(); !strings.Contains(w.c.Process().Stderr(), "too many files are open"); time.Sleep(10 * time.Millisecond) {
+	for from := time.Now(); !strings.Contains(w.c.Process().Stderr(), "cannot accept a connection"); time.Sleep(10 * time.Millisecond) {
 		if time.Since(from) > harness.Patience {
 			t.Fatalf("the log does not tell of it:\n%s", w.c.Process().Stderr())
 		}

@@ -11,7 +11,7 @@ func (c *Coordinator) Verify() {
 	var findings bytes.Buffer
 	p := Start(c.t, Command{Args: []string{"verify", c.dir}, Stdout: &findings})
 	code := p.Wait()
-	torn := c.PowerCuts && strings.Contains(p.Stderr(), "lessor serve takes that commit back")
+	torn := c.PowerCuts && strings.Contains(p.Stderr(), "lessor serve takes back that commit")
 	if code != 0 && !torn {
 		c.t.Fatalf("lessor verify ended with exit code %d:\n%s%s", code, findings.String(), p.Stderr())
 	}

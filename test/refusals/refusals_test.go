@@ -37,7 +37,7 @@ func TestNewerStore(t *testing.T) {
 	file := filepath.Join(dir, "lessor.db")
 	raiseFormat(t, dir)
 	before := read(t, file)
-	refused(t, harness.Command{Args: serve(dir)}, `the store has format 9, this version of Lessor reads up to [0-9]:`)
+	refused(t, harness.Command{Args: serve(dir)}, `the store has format 9, but this version of Lessor reads only formats up to [0-9]:`)
 	if !bytes.Equal(before, read(t, file)) {
 		t.Error("the store was changed")
 	}
