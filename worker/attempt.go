@@ -284,7 +284,10 @@ func (w *Worker) stuck(a *attempt) {
 		return
 	}
 	a.stuck = true
-	w.mu.stuck++
+	if w.mu.stuck == nil {
+		w.mu.stuck = make(map[string]int)
+	}
+	w.mu.stuck[a.task.Type]++
 	w.kick()
 	w.noteLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }

@@ -28,7 +28,8 @@ func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	}
 	w.lock()
 	defer w.unlock()
-	w.mu.typeLimits = maps.Clone(limits)
+	w.mu.slots.typeLimits = maps.Clone(limits)
+	w.mu.slots.fill()
 	w.kick()
 	return nil
 }
@@ -39,9 +40,20 @@ type capacity struct {
 	typeLimits map[string]int
 }
 
-// capacityLocked is how much the worker takes now. Handlers without a lease keep their slots.
+// capacityLocked is how much the worker takes now. Handlers without a lease keep their slots, in all and of their type.
 func (w *Worker) capacityLocked() capacity {
-	return capacity{slots: max(w.mu.slots.limit-w.mu.stuck, 0), typeLimits: w.mu.typeLimits}
+	c := capacity{slots: w.mu.slots.limit, typeLimits: w.mu.slots.typeLimits}
+	if len(w.mu.stuck) == 0 {
+		return c
+	}
+	c.typeLimits = maps.Clone(c.typeLimits)
+	for typ, n := range w.mu.stuck {
+		c.slots = max(c.slots-n, 0)
+		if limit, limited := c.typeLimits[typ]; limited {
+			c.typeLimits[typ] = max(limit-n, 0)
+		}
+	}
+	return c
 }
 
 // equal reports whether there is nothing to tell.

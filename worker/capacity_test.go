@@ -157,6 +157,54 @@ func TestConcurrencyGrows(t *testing.T) {
 	})
 }
 
+// A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator takes it for gone: the next
+// task of the type waits for it a moment and is then given back, and meanwhile the worker declares a smaller limit. A task of another type starts.
+func TestStuckHandlerLessensTheLimitOfItsType(t *testing.T) {
+	t.Attr("rules", "W4")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := map[string]chan struct{}{"t1": make(chan struct{}), "t3": make(chan struct{})}
+		r := c.run(worker.Config{Concurrency: 4, PerTypeLimits: map[string]int{"work": 1}}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			if until := hold[task.ID]; until != nil {
+				<-until
+			}
+			return nil, nil
+		})
+		s := c.accept()
+		lose := func(id string) {
+			t.Helper()
+			s.dispatch(id)
+			s.started(id)
+			s.cancel(id, lessorv1.Reason_REASON_REVOKED, 0)
+			s.dispatch("after " + id)
+		}
+		check := func(slots, ofType uint32) {
+			t.Helper()
+			got := s.next("capacity", isCapacity).GetCapacity()
+			if got.GetMaxParallel() != slots || !maps.Equal(got.GetPerTypeLimits(), map[string]uint32{"work": ofType}) {
+				t.Errorf("capacity = %v, want %d, and %d of the type", got, slots, ofType)
+			}
+		}
+		begun := time.Now()
+		lose("t1")
+		check(3, 0)
+		f, report := s.outcome()
+		if report.GetRelease().GetTaskId() != "after t1" || time.Since(begun) >= 5*time.Second {
+			t.Errorf("after %v: %v, want the next task released", time.Since(begun), report)
+		}
+		s.commit(f)
+		close(hold["t1"])
+		check(4, 1)
+		lose("t3")
+		synctest.Wait() // the next task waits
+		close(hold["t3"])
+		s.started("after t3")
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
 // W14: a worker with SingleFlight refuses a task while another task of the same concurrency key runs here, also if that one has lost its lease and
 // its handler has not stopped yet. Tasks of other keys start; once the handler has returned the key is free again.
 func TestSingleFlight(t *testing.T) {

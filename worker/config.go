@@ -31,7 +31,7 @@ type Config struct {
 	Concurrency int
 
 	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type without a limit is
-	// limited by Concurrency alone. The coordinator enforces the limits. At most 1,000 types.
+	// limited by Concurrency alone. A handler that goes on without its lease counts until it returns. At most 1,000 types.
 	PerTypeLimits map[string]int
 	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere.
 	// A task that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).

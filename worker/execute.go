@@ -217,7 +217,9 @@ func (w *Worker) leave(a *attempt) {
 		a.stuckness.Stop()
 	}
 	if a.stuck {
-		w.mu.stuck--
+		if w.mu.stuck[a.task.Type]--; w.mu.stuck[a.task.Type] == 0 {
+			delete(w.mu.stuck, a.task.Type)
+		}
 		w.kick()
 	}
 	w.mu.handlers--

@@ -8,39 +8,60 @@ import (
 // slots are the places for handlers that run at once. They are guarded by Worker.mu.
 type slots struct {
 	limit, taken int
-	// waiting came first and get the next places first.
+	// ofType is how many of the places taken are of a type, and typeLimits how many may be; a type that is not there has no limit.
+	ofType, typeLimits map[string]int
+	// waiting came first and get the next places first, each as soon as there is room for its type.
 	waiting []*attempt
 }
 
 // take gives a a place, or lets it wait for its turn.
 func (s *slots) take(a *attempt) {
-	if s.taken < s.limit {
-		s.taken++
-		a.slotted = true
+	if s.room(a) {
+		s.place(a)
 		return
 	}
 	a.turn = make(chan struct{})
 	s.waiting = append(s.waiting, a)
 }
 
+// room reports whether there is a free place for a. The coordinator keeps to the limits, too, but knows nothing of a handler whose lease was lost.
+func (s *slots) room(a *attempt) bool {
+	limit, limited := s.typeLimits[a.task.Type]
+	return s.taken < s.limit && (!limited || s.ofType[a.task.Type] < limit)
+}
+
+func (s *slots) place(a *attempt) {
+	a.slotted = true
+	s.taken++
+	if s.ofType == nil {
+		s.ofType = make(map[string]int)
+	}
+	s.ofType[a.task.Type]++
+}
+
 // free takes a's place back, if it has one.
 func (s *slots) free(a *attempt) {
-	if a.slotted {
-		a.slotted = false
-		s.taken--
-		s.fill()
+	if !a.slotted {
+		return
 	}
+	a.slotted = false
+	s.taken--
+	if s.ofType[a.task.Type]--; s.ofType[a.task.Type] == 0 {
+		delete(s.ofType, a.task.Type)
+	}
+	s.fill()
 }
 
 // fill gives free places to those that wait.
 func (s *slots) fill() {
-	for s.taken < s.limit && len(s.waiting) > 0 {
-		a := s.waiting[0]
-		s.waiting = slices.Delete(s.waiting, 0, 1)
-		s.taken++
-		a.slotted = true
+	s.waiting = slices.DeleteFunc(s.waiting, func(a *attempt) bool {
+		if !s.room(a) {
+			return false
+		}
+		s.place(a)
 		close(a.turn)
-	}
+		return true
+	})
 }
 
 // forgo takes a out of those that wait.

@@ -82,14 +82,14 @@ type Worker struct {
 		// ready are the attempts that no goroutine has taken up yet; recruited: one is on its way to them.
 		ready     []*attempt
 		recruited bool
-		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease.
-		handlers, stuck int
-		slots           slots
-		typeLimits      map[string]int
-		flights         flights
-		outbox          outbox
-		resume          resumption
-		drain           drainState
+		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease, by the type of their tasks.
+		handlers int
+		stuck    map[string]int
+		slots    slots
+		flights  flights
+		outbox   outbox
+		resume   resumption
+		drain    drainState
 	}
 }
 
@@ -120,7 +120,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	}
 	w.mu.attempts = make(map[string]*attempt)
 	w.mu.tenant = cfg.Tenant
-	w.mu.slots.limit, w.mu.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
+	w.mu.slots.limit, w.mu.slots.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil
 }
 
