@@ -141,7 +141,7 @@ func (c runCmd) input(a *app) (io.ReadCloser, error) {
 	}
 	f, err := os.Open(c.Input)
 	if err != nil {
-		return nil, fail(exitUsage, "", "input: %v", err)
+		return nil, fail(exitUsage, "", "--input: %v", err)
 	}
 	return f, nil
 }

@@ -121,7 +121,7 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fail(exitUsage, "@ names a file; a text that begins with @ can come from standard input, @-", "payload: %v", err)
+		return nil, fail(exitUsage, "@ names a file; a text that begins with @ can come from standard input, @-", "--payload: %v", err)
 	}
 	defer func() { _ = f.Close() }()
 	return readPayload(f, name)
@@ -133,10 +133,10 @@ const largeHint = "store it elsewhere and submit its name, or raise --limit-payl
 func readPayload(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPayload+1))
 	if err != nil {
-		return nil, fail(exitUsage, "", "payload: %v", err)
+		return nil, fail(exitUsage, "", "--payload: %v", err)
 	}
 	if len(data) > maxPayload {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "payload: %s has more than the limit of %s", name, bytesText(maxPayload))
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, bytesText(maxPayload))
 	}
 	return data, nil
 }

@@ -44,11 +44,11 @@ func answers(ok map[int]any, more ...map[int]any) map[int]any {
 
 var operations = map[string]operation{
 	"POST /v1/tasks/{task_id}/started": {
-		summary: "Tells that execution begins, and renews the lease.", token: "taskToken", request: startedRequest{},
+		summary: "Reports that execution has begun, and renews the lease.", token: "taskToken", request: startedRequest{},
 		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
 	},
 	"POST /v1/tasks/{task_id}/heartbeat": {
-		summary: "Renews the lease, and learns of a cancel.", token: "taskToken", request: heartbeatRequest{},
+		summary: "Renews the lease; the answer tells whether the task is being cancelled.", token: "taskToken", request: heartbeatRequest{},
 		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
 	},
 	"POST /v1/tasks/{task_id}/completed": {
@@ -56,24 +56,24 @@ var operations = map[string]operation{
 		answers: answers(map[int]any{200: completedResponse{}}, unheard, verdicts),
 	},
 	"POST /v1/leases": {
-		summary: "Grants waiting tasks, waiting for the first up to waitMs.", token: "credential", request: leaseRequest{},
+		summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
 		answers: answers(map[int]any{200: leaseResponse{}}, limited, unheard),
 	},
 	"POST /v1/tasks": {
-		summary: "Makes a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
+		summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
 		answers: answers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, limited, unheard),
 	},
 	"GET /v1/tasks/{task_id}": {
-		summary: "Shows a task, whole.", token: "credential",
+		summary: "Returns a task with all its details.", token: "credential",
 		answers: answers(map[int]any{200: taskResponse{}}, limited, unheard, absent),
 	},
 	"POST /v1/tasks/{task_id}:cancel": {
-		summary: "Asks a task to end.", token: "credential", request: cancelRequest{}, optional: true,
+		summary: "Cancels a task.", token: "credential", request: cancelRequest{}, optional: true,
 		answers: answers(map[int]any{200: taskResponse{}, 409: problemBody{}}, limited, unheard, absent),
 	},
 	"GET /v1/tasks/{task_id}/events": {
-		summary: "Streams what has happened to a task and what happens, until it is final: server-sent events node.state, with a StateEvent, " +
-			"and node.result.delta, with a DeltaEvent. 204: it is final, and the reader has had everything.",
+		summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
+			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
 		answers: answers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, limited, unheard, absent),
 	},
@@ -176,14 +176,14 @@ func describe() object {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "Lessor", "version": "v1",
-			"description": "Workers and producers without gRPC. Callbacks pass over fields that they do not know; the other requests refuse them.",
+			"description": "Workers and producers without gRPC. Callbacks ignore unknown fields; the other requests refuse them.",
 		},
 		"paths": paths,
 		"components": object{
 			"schemas": s,
 			"securitySchemes": object{
 				"taskToken":  object{"type": "http", "scheme": "bearer", "description": "taskToken of an assignment, or the newest of a started or heartbeat"},
-				"credential": object{"type": "http", "scheme": "bearer", "description": "a credential of the tenant, where the coordinator asks for one"},
+				"credential": object{"type": "http", "scheme": "bearer", "description": "a credential of the tenant, if the coordinator requires one"},
 			},
 		},
 	}
@@ -220,10 +220,10 @@ func (s schemas) operation(path string, o operation) object {
 func asJSON(schema object) object { return object{"application/json": object{"schema": schema}} }
 
 var words = map[int]string{
-	200: "OK", 201: "A new task.", 204: "Nothing more will happen.", 400: "A field is wrong; it is named.",
-	401: "The token is missing, not good, or has ended.", 403: "The token is not for this.", 404: "There is no such task.",
-	408: "The body did not come in time.", 409: "The task has ended or is in another state, or a newer attempt has it.",
-	410: "The lease has ended.", 429: "A quota is used up: come back after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: say the same again, after Retry-After.",
+	200: "OK", 201: "A new task.", 204: "No more events will come.", 400: "A field is invalid; the answer names it.",
+	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.", 404: "There is no such task.",
+	408: "The body did not arrive in time.", 409: "The task has ended or is in another state, or a newer attempt holds it.",
+	410: "The lease has ended.", 429: "A quota is used up: try again after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: send the same request again after Retry-After.",
 }
 
 func (s schemas) responses(all map[int]any) object {
