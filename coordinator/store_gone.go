@@ -33,7 +33,7 @@ func (c *Coordinator) watchPlace() (stop func()) {
 			case gone && !was:
 				c.cfg.Logger.Error(storeGone)
 			case was && !gone:
-				c.cfg.Logger.Info("the file of the store is in its place again")
+				c.cfg.Logger.Info("the file of the store is back in its place")
 			}
 			was = gone
 		}

@@ -30,7 +30,7 @@ func TestAStoreThatIsGoneIsTold(t *testing.T) {
 			r.submit(t, nil)
 		}
 		log := r.log.String()
-		if strings.Count(log, storeGone) != 1 || strings.Count(log, "in its place again") != 1 {
+		if strings.Count(log, storeGone) != 1 || strings.Count(log, "back in its place") != 1 {
 			t.Errorf("the log: %s", log)
 		}
 	})

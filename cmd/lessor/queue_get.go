@@ -59,7 +59,7 @@ func readyText(q *lessorv1.Queue) string {
 
 func (d details) addSettings(q *lessorv1.Queue) {
 	if q.GetPaused() {
-		d.add("paused", "yes: nothing is granted")
+		d.add("paused", "yes: no tasks are granted")
 	}
 	if n := q.GetMaxInflight(); n > 0 {
 		d.add("max inflight", fmt.Sprint(n))

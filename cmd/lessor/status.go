@@ -52,7 +52,7 @@ func quotaText(q *lessorv1.Quota) string {
 
 func accessText(open bool) string {
 	if open {
-		return "open: whoever reaches the listener is tenant \"default\""
+		return "no credentials are required: everyone who reaches the listener acts for tenant \"default\""
 	}
-	return "by credentials"
+	return "credentials are required"
 }

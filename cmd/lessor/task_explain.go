@@ -96,7 +96,7 @@ func causeText(l *lessorv1.LeaseStory) string {
 	case lessorv1.Reason_REASON_REPORTED:
 		text += ": its worker reported"
 	case lessorv1.Reason_REASON_LEASE_EXPIRED, lessorv1.Reason_REASON_DISPATCH_UNACKED:
-		text += fmt.Sprintf(": nothing was heard for %v", silence(l))
+		text += fmt.Sprintf(": the worker was silent for %v", silence(l))
 	case lessorv1.Reason_REASON_CANCEL_TIMEOUT:
 		text += ": its worker did not stop within cancel_grace"
 	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:
@@ -105,9 +105,9 @@ func causeText(l *lessorv1.LeaseStory) string {
 		if l.GetDetail() != "" {
 			return text + ": " + printable(l.GetDetail())
 		}
-		text += ": it was taken back, or its worker said goodbye"
+		text += ": it was revoked, or its worker said goodbye"
 	case lessorv1.Reason_REASON_COORDINATOR_RECOVERED:
-		text += ": the coordinator was told at its start to end older leases"
+		text += ": the coordinator ended older leases at its start (--recovery)"
 	}
 	return text
 }
