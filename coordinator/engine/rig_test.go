@@ -82,6 +82,7 @@ func (r *rig) kept(id lease.TaskID, attempt uint32) *lease.Result {
 // end is an orderly stop.
 func (r *rig) end() {
 	r.Helper()
+	r.consistent()
 	r.stop()
 	if err := <-r.done; err != nil {
 		r.Fatal(err)

@@ -1,0 +1,584 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// consistent checks everything that the loop keeps in memory against the tasks themselves, once nothing is under way any more: counts, lines, pools,
+// parked tasks, timers, holders, workers that are waited for. And it checks that nobody waits in vain: no task waits that a taker with room could have,
+// and no task stays parked while its key has room.
+func (r *rig) consistent() {
+	r.Helper()
+	synctest.Wait()
+	for _, problem := range inside(r, func() []string { return inspect(r.Engine) }) {
+		r.Error(problem)
+	}
+}
+
+// inspection looks for contradictions in the memory of an engine. It runs on the loop.
+type inspection struct {
+	*Engine
+	tasks    map[lease.TaskID]*lease.Task // newest versions
+	problems []string
+}
+
+func inspect(e *Engine) []string {
+	e.flush()
+	i := &inspection{Engine: e, tasks: map[lease.TaskID]*lease.Task{}}
+	i.collect()
+	i.checkCounts()
+	i.checkLines()
+	i.checkKeys()
+	i.checkTimers()
+	i.checkLeases()
+	i.checkBindings()
+	i.checkWorkers()
+	i.checkTakers()
+	return i.problems
+}
+
+func (i *inspection) problem(format string, args ...any) {
+	i.problems = append(i.problems, fmt.Sprintf(format, args...))
+}
+
+func (i *inspection) collect() {
+	err := i.st.View(func(r store.Reader) error {
+		for number := range i.spaces {
+			err := records.TaskIDs(r, number, 0, func(id lease.TaskID) bool {
+				i.tasks[id] = i.set.task(id)
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		i.problem("tasks: %v", err)
+	}
+	live := 0
+	for id, h := range i.set.tasks {
+		if i.tasks[id] == nil {
+			i.problem("task %v is held in memory, and is not in the store", id)
+		}
+		if isLeased(h.task) {
+			live++
+		}
+	}
+	if live != i.set.live {
+		i.problem("%d live leases are counted, and %d are held", i.set.live, live)
+	}
+	for id, t := range i.tasks {
+		if isLeased(t) && i.set.tasks[id] == nil {
+			i.problem("task %v has a lease and is not held in memory", id)
+		}
+	}
+}
+
+// eachQueue calls visit with every queue.
+func (i *inspection) eachQueue(visit func(*queue)) {
+	for _, s := range i.byName {
+		for _, q := range s.queues {
+			visit(q)
+		}
+	}
+}
+
+// eachTaker calls visit with all sessions and waiting unary requests.
+func (i *inspection) eachTaker(visit func(*taker)) {
+	for _, t := range i.sessions {
+		visit(t)
+	}
+	for t := range i.callers {
+		visit(t)
+	}
+}
+
+func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces[t.ID.Space].queues[t.Spec.Queue] }
+
+func (i *inspection) checkCounts() {
+	counted, unended := map[*queue]tally{}, map[string]uint64{}
+	for _, t := range i.tasks {
+		q := i.queueOf(t)
+		if q == nil {
+			i.problem("task %v has no queue", t.ID)
+			continue
+		}
+		n := counted[q]
+		if c := countOf(t); c != uncounted {
+			n.counts[c]++
+			unended[t.Tenant]++
+		}
+		if isParked(t) {
+			n.parked++
+		}
+		counted[q] = n
+	}
+	i.eachQueue(func(q *queue) {
+		if q.tally != counted[q] {
+			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, counted[q])
+		}
+	})
+	for tenant, n := range i.unended {
+		if n != unended[tenant] {
+			i.problem("tenant %q has %d tasks that have not ended, and %d are counted", tenant, unended[tenant], n)
+		}
+	}
+}
+
+// checkLines checks that takers find exactly the tasks that wait.
+func (i *inspection) checkLines() {
+	waiting := map[*line]map[place]lease.TaskID{}
+	for _, t := range i.tasks {
+		if !isInLine(t) {
+			continue
+		}
+		f := i.queueOf(t).flows[t.Spec.FairnessKey]
+		if f == nil || f.lines[lineKey{t.Spec.Type, t.Spec.Class()}] == nil {
+			i.problem("task %v waits, and has no line", t.ID)
+			continue
+		}
+		l, at := f.lines[lineKey{t.Spec.Type, t.Spec.Class()}], placeOf(t)
+		if _, there := l.head.entries.Get(at); !there && !l.head.beyond(at) {
+			i.problem("task %v waits, and is not in its line", t.ID)
+		}
+		if waiting[l] == nil {
+			waiting[l] = map[place]lease.TaskID{}
+		}
+		waiting[l][at] = t.ID
+	}
+	i.eachQueue(func(q *queue) {
+		n := 0
+		for _, f := range q.flows {
+			for _, l := range f.lines {
+				i.checkLine(l, waiting[l])
+				if l.in != nil {
+					n++
+				}
+			}
+			if _, idle := q.idle.Get(f); idle != (len(f.lines) == 0) {
+				i.problem("queue %q, flow %q: it has %d lines, and idle is %v", q.name, f.key, len(f.lines), idle)
+			}
+		}
+		if n != q.waiting {
+			i.problem("queue %q: tasks wait in %d lines, and %d are counted", q.name, n, q.waiting)
+		}
+		i.checkPools(q)
+	})
+}
+
+func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
+	name := fmt.Sprintf("queue %q, flow %q, line %q", l.queue.name, l.flow.key, l.kind.Type)
+	l.head.entries.Scan(func(p place) bool {
+		if _, waits := waiting[p]; !waits {
+			i.problem("%s: task %d is in it, and does not wait", name, p.seq)
+		}
+		return true
+	})
+	if l.in == nil {
+		if !l.head.empty() {
+			i.problem("%s: tasks wait in it, and takers do not find it", name)
+		}
+		return
+	}
+	if l.head.empty() {
+		i.problem("%s: takers find it, and it is empty", name)
+	}
+	key, _ := i.poolOf(l)
+	p := l.in.pool
+	if p.poolKey != key || l.queue.pools.find(key) != p || l.flow.pools[p] != l.in {
+		i.problem("%s: it is in the pool %+v, and belongs in %+v", name, p.poolKey, key)
+	}
+	if at, ok := l.head.first(); ok && at != l.at {
+		i.problem("%s: its first place is %v, and it is ordered by %v", name, at, l.at)
+	}
+	if _, there := l.in.lines.Get(l); !there {
+		i.problem("%s: it is not in its lineup", name)
+	}
+	if _, there := p.turns.Get(l.flow); !there {
+		i.problem("%s: its flow has no turn in its pool", name)
+	}
+	s := l.queue.space
+	if k := l.placement.Affinity; l.placement.Worker == "" && k != "" {
+		if _, there := s.kin[k][l]; !there {
+			i.problem("%s: its affinity key %q does not know it", name, k)
+		}
+	}
+	if w := l.placement.Worker; w != "" {
+		there := i.workers[workerKey{s.name.Tenant, w}]
+		if there == nil {
+			i.problem("%s: it waits for worker %q, which is unknown", name, w)
+		} else if _, waits := there.pinned[l]; !waits {
+			i.problem("%s: worker %q does not know that it waits", name, w)
+		}
+	}
+}
+
+func (i *inspection) checkPools(q *queue) {
+	check := func(p *pool) {
+		if p.turns.Len() == 0 && !p.isPlain() {
+			i.problem("queue %q: nothing waits in the pool %+v", q.name, p.poolKey)
+		}
+		p.turns.Scan(func(f *flow) bool {
+			if up := f.pools[p]; up == nil || up.lines.Len() == 0 {
+				i.problem("queue %q, flow %q: it has a turn in the pool %+v, and nothing waits there", q.name, f.key, p.poolKey)
+			}
+			return true
+		})
+	}
+	for _, p := range q.pools.plain {
+		check(p)
+	}
+	for _, p := range q.pools.demanding {
+		check(p)
+	}
+	for _, groups := range []map[string]map[poolKey]*pool{q.pools.tied, q.pools.loose} {
+		for _, group := range groups {
+			for _, p := range group {
+				check(p)
+			}
+		}
+	}
+}
+
+// keyOf names a concurrency key.
+type keyOf struct {
+	space uint32
+	key   string
+}
+
+func (i *inspection) checkKeys() {
+	holders, parked := map[keyOf]map[lease.TaskID]uint32{}, map[keyOf]map[lease.Line][]*lease.Task{}
+	for id, t := range i.tasks {
+		k := keyOf{id.Space, t.Spec.ConcurrencyKey}
+		switch {
+		case k.key == "":
+		case isLeased(t):
+			if holders[k] == nil {
+				holders[k] = map[lease.TaskID]uint32{}
+			}
+			holders[k][id] = t.Spec.ConcurrencyLimit
+		case isParked(t):
+			if parked[k] == nil {
+				parked[k] = map[lease.Line][]*lease.Task{}
+			}
+			parked[k][t.Line()] = append(parked[k][t.Line()], t)
+			if s := i.spaces[id.Space]; s.keys[k.key] == nil {
+				i.problem("task %v is parked, and its key %q is unknown", id, k.key)
+			}
+		}
+	}
+	if len(i.nudged) > 0 {
+		i.problem("%d keys are nudged, and nobody looks at them", len(i.nudged))
+	}
+	for number, s := range i.spaces {
+		for name, k := range s.keys {
+			at := keyOf{number, name}
+			if !maps.Equal(k.holders, holders[at]) {
+				i.problem("key %q: its holders are %v, and it counts %v", name, holders[at], k.holders)
+			}
+			limits := map[uint32]int{}
+			for _, limit := range k.holders {
+				limits[limit]++
+			}
+			if !maps.Equal(limits, k.limits) {
+				i.problem("key %q: its limits are %v, and it counts %v", name, limits, k.limits)
+			}
+			if len(k.holders) == 0 && len(k.parked) == 0 {
+				i.problem("key %q: nobody holds it or waits for it", name)
+			}
+			for kind, h := range k.parked {
+				i.checkParked(k, kind, h, parked[at][kind])
+			}
+			for kind := range parked[at] {
+				if k.parked[kind] == nil {
+					i.problem("key %q: a line of parked tasks is unknown", name)
+				}
+			}
+		}
+	}
+}
+
+func (i *inspection) checkParked(k *keyed, kind lease.Line, h *head[place], tasks []*lease.Task) {
+	for _, t := range tasks {
+		if _, there := h.entries.Get(placeOf(t)); !there && !h.beyond(placeOf(t)) {
+			i.problem("key %q: task %v is parked, and is not in its line", k.key, t.ID)
+		}
+	}
+	if h.entries.Len() > len(tasks) {
+		i.problem("key %q: %d tasks are parked, and its line has %d", k.key, len(tasks), h.entries.Len())
+	}
+	if len(tasks) == 0 {
+		return
+	}
+	first := slices.MinFunc(tasks, func(a, b *lease.Task) int {
+		if placeLess(placeOf(a), placeOf(b)) {
+			return -1
+		}
+		return 1
+	})
+	if !k.standing().Room(first.Spec.ConcurrencyLimit) {
+		return
+	}
+	for _, t := range i.tasks { // one that was brought back goes first
+		if isInLine(t) && t.ID.Space == first.ID.Space && t.Spec.ConcurrencyKey == k.key && t.Line() == kind && placeLess(placeOf(t), placeOf(first)) {
+			return
+		}
+	}
+	i.problem("key %q: task %v is parked, and there is room for it", k.key, first.ID)
+}
+
+func (i *inspection) checkTimers() {
+	due := map[timerKey]bool{}
+	for id, t := range i.tasks {
+		serving, wall := t.Due()
+		for tl, at := range map[*timeline]int64{i.serving: int64(serving), i.wall: int64(wall)} {
+			if at == 0 {
+				continue
+			}
+			k := timerKey{at, id}
+			due[k] = true
+			_, inLeased := tl.leased.Get(k)
+			_, atRest := tl.rest.entries.Get(k)
+			if isLeased(t) && !inLeased || !isLeased(t) && !atRest && !tl.rest.beyond(k) {
+				i.problem("task %v, %v: its timer is not set", id, t.State())
+			}
+		}
+	}
+	for _, tl := range []*timeline{i.serving, i.wall} {
+		stale := func(k timerKey) bool {
+			if i.tasks[k.task] != nil && !due[k] {
+				i.problem("task %v, %v: a timer is set that it does not have", k.task, i.tasks[k.task].State())
+			}
+			return true
+		}
+		tl.leased.Scan(stale)
+		tl.rest.entries.Scan(stale)
+	}
+}
+
+func (i *inspection) checkLeases() {
+	for id, t := range i.tasks {
+		if !isLeased(t) {
+			if i.orphaned[id] != "" || i.holderOf(id) != nil {
+				i.problem("task %v has no lease, and a holder", id)
+			}
+			continue
+		}
+		l, holder, instance := t.Lease, i.holderOf(id), i.orphaned[id]
+		switch {
+		case holder != nil && instance != "":
+			i.problem("task %v has a holder, and is an orphan", id)
+		case holder != nil && holder.leases[id] != l.Attempt:
+			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id], l.Attempt)
+		case holder != nil && holder.member != nil && i.sessions[holder.member.Session] != holder:
+			i.problem("task %v: its holder is gone", id)
+		case holder != nil && holder.member == nil && i.callers[holder] == nil:
+			i.problem("task %v: its holder has its answer already", id)
+		case holder == nil && l.Session != "" && i.orphans[instance][id] != l.Attempt:
+			i.problem("task %v: nobody holds its lease", id)
+		}
+		if l.Request != "" && !slices.Contains(i.requests[keyOfRequest(t)], id) {
+			i.problem("task %v: its request %q is unknown", id, l.Request)
+		}
+	}
+	for _, ids := range i.requests {
+		for _, id := range ids {
+			if !isLeased(i.tasks[id]) {
+				i.problem("task %v has no lease, and a request", id)
+			}
+		}
+	}
+	for instance, leases := range i.orphans {
+		for id := range leases {
+			if i.orphaned[id] != instance {
+				i.problem("task %v is an orphan of %s and of %q", id, instance, i.orphaned[id])
+			}
+		}
+		if i.current[instance] != "" {
+			i.problem("instance %s has a session, and orphans", instance)
+		}
+	}
+	i.eachTaker(func(t *taker) {
+		again := &taker{wants: t.wants, leases: t.leases}
+		i.reckon(again)
+		var bytes uint64 // those that it had at its grants: a checkpoint may have come since
+		for _, b := range t.room.leases {
+			bytes += b.bytes
+		}
+		if !maps.Equal(again.room.types, t.room.types) || !maps.Equal(again.room.keys, t.room.keys) || bytes != t.room.bytes {
+			i.problem("worker %q: its leases take %+v, and it counts %+v", t.wants.Worker, again.room, t.room)
+		}
+		for id := range t.leases {
+			if i.holderOf(id) != t {
+				i.problem("worker %q: it counts the lease of task %v, and does not hold it", t.wants.Worker, id)
+			}
+		}
+	})
+}
+
+func (i *inspection) checkBindings() {
+	type kin struct {
+		space uint32
+		key   string
+	}
+	leases := map[kin]map[lease.TaskID]struct{}{}
+	for id, t := range i.tasks {
+		if t.Spec.Affinity != nil && isLeased(t) {
+			k := kin{id.Space, t.Spec.Affinity.Key}
+			if leases[k] == nil {
+				leases[k] = map[lease.TaskID]struct{}{}
+			}
+			leases[k][id] = struct{}{}
+			if i.spaces[id.Space].bound[k.key] == nil {
+				i.problem("task %v has a lease, and its affinity key %q has no worker", id, k.key)
+			}
+		}
+	}
+	for number, s := range i.spaces {
+		for key, b := range s.bound {
+			if !maps.Equal(b.leases, leases[kin{number, key}]) {
+				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.leases, leases[kin{number, key}])
+			}
+			if len(b.leases) == 0 && !i.isSet(b.end) {
+				i.problem("affinity key %q: its binding never ends", key)
+			}
+		}
+	}
+}
+
+// isSet reports whether an alarm is set.
+func (i *inspection) isSet(a *alarm) bool {
+	if a == nil {
+		return false
+	}
+	_, there := i.alarms.set.Get(a)
+	return there
+}
+
+func (i *inspection) checkWorkers() {
+	takers, known := map[workerKey]int{}, map[*alarm]bool{}
+	i.eachTaker(func(t *taker) {
+		takers[t.key()]++
+		if p := i.workers[t.key()]; p == nil {
+			i.problem("worker %q is there, and is unknown", t.wants.Worker)
+		} else if _, there := p.takers[t]; !there {
+			i.problem("worker %q does not know one of its sessions", t.wants.Worker)
+		}
+	})
+	for k, p := range i.workers {
+		if len(p.takers) != takers[k] {
+			i.problem("worker %q has %d sessions, and %d are known", k.worker, takers[k], len(p.takers))
+		}
+		for l := range p.pinned {
+			if l.in == nil {
+				i.problem("worker %q: a line that is empty waits for it", k.worker)
+			}
+		}
+		switch waited := len(p.takers) == 0 && len(p.pinned) > 0; {
+		case len(p.takers)+len(p.pinned) == 0:
+			i.problem("worker %q is remembered for nothing", k.worker)
+		case waited != i.isSet(p.end):
+			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker, len(p.takers), len(p.pinned), i.isSet(p.end))
+		}
+		known[p.end] = true
+	}
+	for _, s := range i.spaces {
+		for _, b := range s.bound {
+			known[b.end] = true
+		}
+	}
+	i.alarms.set.Scan(func(a *alarm) bool {
+		if !known[a] && a.at > i.now.Serving.Add(restsFor) { // the alarm of a session that rests is not kept anywhere
+			i.problem("an alarm is set that nobody can silence")
+		}
+		return true
+	})
+}
+
+// checkTakers checks that no taker with room waits while there is a task for it.
+func (i *inspection) checkTakers() {
+	attending := map[*queue]int{}
+	i.eachTaker(func(t *taker) {
+		for _, q := range t.queues {
+			attending[q]++
+		}
+		if t.free() <= 0 {
+			return
+		}
+		for _, q := range t.queues {
+			if t.asked[q] == nil {
+				i.problem("worker %q has room, and does not ask queue %q", t.wants.Worker, q.name)
+			}
+			i.checkIdle(q, t)
+		}
+	})
+	i.eachQueue(func(q *queue) {
+		if q.attending != attending[q] {
+			i.problem("queue %q has %d takers, and counts %d", q.name, attending[q], q.attending)
+		}
+		if q.stirs {
+			i.problem("queue %q is stirred, and nobody looks at it", q.name)
+		}
+	})
+}
+
+func (i *inspection) checkIdle(q *queue, t *taker) {
+	blocked := q.state().Blocked(i.now.Serving)
+	var found []lease.TaskID
+	waiting := 0
+	for id, task := range i.tasks {
+		if !isInLine(task) || i.queueOf(task) != q {
+			continue
+		}
+		if waiting++; i.isFor(t, task) {
+			found = append(found, id)
+		}
+	}
+	if t.wants.selective() && waiting > mostPassed { // it does not look at all of them
+		found = nil
+	}
+	l, at := i.best(q, t)
+	switch {
+	case l == nil && len(found) > 0:
+		i.problem("queue %q: task %v is for worker %q, which does not find it", q.name, found[0], t.wants.Worker)
+	case l == nil:
+	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now.Serving)):
+		i.problem("queue %q waits for its rate limit, and nobody wakes it", q.name)
+	case blocked == lease.NoBlock && !i.wakes(q, i.now.Serving):
+		i.problem("queue %q: worker %q has room for task %d, which waits", q.name, t.wants.Worker, at.seq)
+	}
+}
+
+// wakes reports whether a queue is looked at again by the time at which its rate limit allows a grant. The limit is computed in floating point.
+func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
+	i.throttled.Scan(func(t throttle) bool {
+		found = t.queue == q && t.until <= by.Add(time.Microsecond)
+		return !found
+	})
+	return found
+}
+
+// isFor reports whether a taker may have a task that waits, as far as that can be said of the two alone.
+func (i *inspection) isFor(t *taker, task *lease.Task) bool {
+	s := task.Spec
+	switch {
+	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, i.heft(task)):
+		return false
+	case s.Pinned() != "":
+		return s.Pinned() == t.wants.Worker
+	case s.Affinity == nil:
+		return true
+	}
+	b := i.spaces[task.ID.Space].bound[s.Affinity.Key]
+	return b == nil || b.worker == t.wants.Worker
+}

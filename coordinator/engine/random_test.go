@@ -1,0 +1,546 @@
+package engine
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+var (
+	randomSeed      = flag.Uint64("random.seed", 0, "the seed of the one history to play; 0: many, of random seeds")
+	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
+)
+
+// historyCalls is how many calls a history has until its faults are over.
+const historyCalls = 150
+
+// TestRandomHistories makes random calls on an engine, as producers, workers and operators do, with restarts and crashes in between. After each call,
+// whatever the engine keeps in memory must agree with the tasks, and nobody may wait in vain (see rig.consistent). Once the faults are over, all tasks must
+// end; once they are deleted, nothing of them may be left in memory.
+//
+// The simulation of package lease proves the rules. This test is about what the engine adds to them: indexes, turns, alarms, and who is woken when. A seed
+// decides the calls, but the engine's own ids and waits are random, so that a seed may have to be played several times until it fails again.
+func TestRandomHistories(t *testing.T) {
+	t.Attr("rules", "T2 T11 T12 T13 W5 W8 W9 W12")
+	if *randomSeed != 0 {
+		playHistory(t, *randomSeed)
+		return
+	}
+	for n := 0; n < *randomHistories && !t.Failed(); n++ {
+		playHistory(t, rand.Uint64N(1<<40)+1)
+	}
+}
+
+// playHistory plays the history of a seed.
+func playHistory(t *testing.T, seed uint64) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{rig: &rig{T: t, st: memstore.New()}, rng: rand.New(rand.NewPCG(seed, 0))}
+		w.start(Config{})
+		for n := 0; n < historyCalls && !t.Failed(); n++ {
+			w.call()
+			w.consistent()
+		}
+		if !t.Failed() {
+			w.heal()
+		}
+		if !t.Failed() {
+			w.forgets()
+		}
+		if !t.Failed() {
+			w.end()
+		}
+		if t.Failed() {
+			t.Logf("the last calls:\n%s\nrepeat: go test ./coordinator/engine -run TestRandomHistories -random.seed=%d",
+				strings.Join(w.journal[max(0, len(w.journal)-40):], "\n"), seed)
+			w.stop()
+		}
+	})
+}
+
+// world is an engine with those who call it.
+type world struct {
+	*rig
+	rng     *rand.Rand
+	tasks   []lease.TaskID
+	clients []*client
+	journal []string
+
+	mu    sync.Mutex
+	unary []Granted // what unary requests were granted, and is not reported yet
+}
+
+// client is a session with the leases that it has not reported yet.
+type client struct {
+	*crew
+	held []Granted
+}
+
+// take moves what was delivered since to the leases that the client holds.
+func (h *client) take() {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = append(h.held, h.granted...)
+	h.granted = nil
+}
+
+func (w *world) note(format string, args ...any) {
+	w.journal = append(w.journal, fmt.Sprintf("%8.3fs ", time.Since(epoch).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// epoch is when the clock of a bubble begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// one reports true once in n times.
+func (w *world) one(n int) bool { return w.rng.IntN(n) == 0 }
+
+func pick[T any](w *world, of ...T) T { return of[w.rng.IntN(len(of))] }
+
+// upTo returns a time between 0 and d.
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) }
+
+var workers = []string{"w0", "w1", "w2"}
+
+// call makes one random call.
+func (w *world) call() {
+	calls := []struct {
+		weight int
+		do     func()
+	}{
+		{14, w.submits},
+		{12, w.joins},
+		{4, w.leaves},
+		{3, w.replaced},
+		{3, w.updates},
+		{2, w.refuses},
+		{30, w.says},
+		{6, w.acknowledges},
+		{8, w.leases},
+		{6, w.commands},
+		{1, w.sweeps},
+		{6, w.governs},
+		{14, w.sleeps},
+		{1, w.restarts},
+	}
+	sum := 0
+	for _, c := range calls {
+		sum += c.weight
+	}
+	n := w.rng.IntN(sum)
+	for _, c := range calls {
+		if n -= c.weight; n < 0 {
+			c.do()
+			return
+		}
+	}
+}
+
+func (w *world) spec() *lease.Spec {
+	now := time.Now()
+	s := &lease.Spec{
+		Queue: pick(w, "a", "b"), Type: pick(w, "", "x", "y"), Priority: pick[int32](w, -1, 0, 0, 1), Payload: make([]byte, w.rng.IntN(64)),
+		HeartbeatTimeout: 10 * time.Second, CancelGrace: 5 * time.Second,
+		Retry: lease.RetryPolicy{InitialBackoff: time.Second, MaxBackoff: 10 * time.Second},
+	}
+	if w.one(2) {
+		s.ConcurrencyKey, s.ConcurrencyLimit = pick(w, "k", "l"), pick[uint32](w, 1, 1, 2)
+	}
+	if w.one(3) {
+		s.FairnessKey = pick(w, "f", "g")
+	}
+	if w.one(4) {
+		s.Requirements = &lease.Requirements{Features: []string{"gpu"}}
+	}
+	switch w.rng.IntN(6) {
+	case 0:
+		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: pick(w, workers...)}}
+	case 1, 2:
+		s.Affinity = &lease.Affinity{Key: pick(w, "m", "n"), Mode: pick(w, lease.Sticky, lease.Preferred), TTL: time.Second + w.upTo(30*time.Second)}
+	}
+	if w.one(6) {
+		s.RunAt = lease.WallOf(now.Add(w.upTo(20 * time.Second)))
+	}
+	if w.one(8) {
+		s.Deadline = lease.WallOf(now.Add(30*time.Second + w.upTo(time.Minute)))
+	}
+	if w.one(8) {
+		s.AttemptTimeout = time.Second + w.upTo(20*time.Second)
+	}
+	if w.one(8) {
+		s.StartTimeout = time.Second + w.upTo(20*time.Second)
+	}
+	if w.one(8) {
+		s.Retention = time.Second + w.upTo(10*time.Second)
+	}
+	return s
+}
+
+// submits makes one task, a few, or more tasks of one kind than a round handles at once.
+func (w *world) submits() {
+	specs := make([]*lease.Spec, pick(w, 1, 1, 2, 3))
+	for i := range specs {
+		specs[i] = w.spec()
+	}
+	if w.one(40) {
+		specs = slices.Repeat([]*lease.Spec{w.spec()}, lossesPerRound+w.rng.IntN(lossesPerRound))
+	}
+	for _, s := range specs {
+		if err := s.Fill(lease.DefaultLimits()); err != nil {
+			w.Fatal(err)
+		}
+	}
+	made, _, err := w.Submit(w.Context(), home, specs, make([]lease.Digest, len(specs)))
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, m := range made {
+		w.tasks = append(w.tasks, m.Task.ID)
+	}
+	w.note("submit %d, the first %v: %+v", len(made), made[0].Task.ID, *made[0].Task.Spec)
+}
+
+func (w *world) wants(worker string) Wants {
+	wants := Wants{Space: home, Worker: worker, Queues: pick(w, []string{"a"}, []string{"b"}, []string{"a", "b"}, []string{"b", "a"})}
+	if w.one(3) {
+		wants.Types = []string{pick(w, "x", "y")}
+	}
+	if w.one(2) {
+		wants.Capabilities.Features = []string{"gpu"}
+	}
+	if w.one(4) {
+		wants.TypeLimits = map[string]uint32{"": 1, "x": 1}
+	}
+	if w.one(6) {
+		wants.MaxBytes = 64
+	}
+	wants.SingleFlight = w.one(6)
+	return wants
+}
+
+func (w *world) joins() {
+	if len(w.clients) > 5 {
+		w.leaves()
+	}
+	worker, c := pick(w, workers...), &crew{}
+	m := c.member(pick(w, "1", "2"), w.wants(worker), w.rng.IntN(4))
+	m.Redeliver = w.one(2)
+	if err := w.Join(m); err != nil {
+		w.Fatal(err)
+	}
+	w.clients = append(w.clients, &client{crew: c})
+	w.note("join %s: %+v, %d slots", m.Session, m.Wants, m.Slots)
+}
+
+// anyClient returns one of the sessions, which may be displaced, or nil.
+func (w *world) anyClient() *client {
+	if len(w.clients) == 0 {
+		return nil
+	}
+	return pick(w, w.clients...)
+}
+
+func (w *world) leaves() {
+	if h := w.anyClient(); h != nil {
+		goodbye := w.one(2)
+		w.check(w.Leave(h.Member, goodbye))
+		w.clients = slices.DeleteFunc(w.clients, func(o *client) bool { return o == h })
+		w.note("leave %s, goodbye %v", h.Session, goodbye)
+	}
+}
+
+func (w *world) replaced() {
+	h := w.anyClient()
+	if h == nil {
+		return
+	}
+	switch w.rng.IntN(3) {
+	case 0:
+		w.check(w.Replace(home.Tenant, lease.InstanceOf(h.Session)))
+		w.note("replace %s", h.Session)
+	case 1:
+		w.check(w.Dismiss(home.Tenant, h.Session))
+		w.note("dismiss %s", h.Session)
+	case 2:
+		w.check(w.Revoke(w.Context(), home.Tenant, h.Session, "by chance"))
+		w.note("revoke %s", h.Session)
+	}
+}
+
+func (w *world) updates() {
+	h := w.anyClient()
+	if h == nil {
+		return
+	}
+	switch w.rng.IntN(3) {
+	case 0:
+		wants, slots := w.wants(h.Wants.Worker), w.rng.IntN(4)
+		w.check(w.Update(h.Session, wants, slots))
+		w.note("update %s: %+v, %d slots", h.Session, wants, slots)
+	case 1:
+		slots := w.rng.IntN(4)
+		w.check(w.Resize(h.Member, slots))
+		w.note("resize %s: %d slots", h.Session, slots)
+	case 2:
+		w.check(w.Heard(home.Tenant, h.Session))
+		w.note("heard %s", h.Session)
+	}
+}
+
+func (w *world) refuses() {
+	if h, g, ok := w.anyLease(false); ok && h != nil {
+		w.check(w.Refuse(home.Tenant, h.Session, g.Task.ID.String(), g.LeaseID))
+		w.note("refuse %v by %s", g.Task.ID, h.Session)
+	}
+}
+
+// anyLease returns a lease that somebody holds or held, and takes it away if it is to be the last word on it. h is nil if a unary request got it.
+func (w *world) anyLease(last bool) (h *client, g Granted, ok bool) {
+	from := &w.unary
+	if h = w.anyClient(); h != nil && !w.one(4) {
+		h.take()
+		from = &h.held
+	} else {
+		h = nil
+		w.mu.Lock()
+		defer w.mu.Unlock()
+	}
+	if len(*from) == 0 {
+		return nil, Granted{}, false
+	}
+	n := w.rng.IntN(len(*from))
+	if g = (*from)[n]; last {
+		*from = slices.Delete(*from, n, n+1)
+	}
+	return h, g, true
+}
+
+// says reports about a lease, live or not.
+func (w *world) says() {
+	kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindComplete, lease.KindFail, lease.KindRelease)
+	h, g, ok := w.anyLease(kind.Closes() && !w.one(4))
+	if !ok {
+		return
+	}
+	report := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
+	if w.one(6) {
+		h = w.anyClient() // another session may speak for a lease
+	}
+	if h != nil {
+		report.Session = h.Session
+	}
+	switch kind {
+	case lease.KindFail:
+		report.Failure = &lease.Failure{Category: lease.Category(w.rng.IntN(7)), RetryAfter: pick(w, 0, 0, time.Second)}
+	case lease.KindRelease:
+		report.Delay = pick(w, 0, 0, 2*time.Second)
+	case lease.KindHeartbeat:
+		report.Checkpoint = make([]byte, pick(w, 0, 0, 8))
+	case lease.KindComplete:
+		report.Result = &lease.Result{Output: []byte("done")}
+	}
+	a, err := w.Say(w.Context(), home.Tenant, []*lease.Report{report})
+	w.check(err)
+	w.note("say %v of %v attempt %d by %q: %v %v", kind, g.Task.ID, g.Task.Attempt(), report.Session, a[0].Verdict, a[0].Reason)
+}
+
+// acknowledges has a session start all that it got.
+func (w *world) acknowledges() {
+	if h := w.anyClient(); h != nil {
+		h.take()
+		for _, g := range h.held {
+			w.sayBy(h.Session, lease.KindStart, g)
+		}
+		w.note("start all %d of %s", len(h.held), h.Session)
+	}
+}
+
+// leases asks for work by a unary call, which may wait, and whose caller may go before it is answered.
+func (w *world) leases() {
+	worker := pick(w, workers...)
+	req := LeaseRequest{Wants: w.wants(worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
+	ctx, cancel := w.Context(), context.CancelFunc(func() {})
+	if w.one(4) {
+		ctx, cancel = context.WithTimeout(ctx, w.upTo(5*time.Second))
+	}
+	w.note("lease by %s: %+v", worker, req)
+	ask := func() {
+		defer cancel()
+		got, err := w.Lease(ctx, req)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err == nil {
+			w.unary = append(w.unary, got...)
+		}
+	}
+	if req.Wait == 0 {
+		ask()
+	} else {
+		go ask()
+	}
+}
+
+// commands changes a task by hand. That its state may not allow this is fine.
+func (w *world) commands() {
+	if len(w.tasks) == 0 {
+		return
+	}
+	id := pick(w, w.tasks...)
+	var err error
+	switch w.rng.IntN(5) {
+	case 0, 1:
+		_, err = w.Cancel(w.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
+		w.note("cancel %v: %v", id, err)
+	case 2:
+		_, err = w.Retry(w.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
+		w.note("retry %v: %v", id, err)
+	case 3:
+		err = w.Delete(w.Context(), lease.Delete{Tenant: home.Tenant, Task: id, Force: w.one(2)})
+		w.note("delete %v: %v", id, err)
+	case 4:
+		_, err = w.Adopt(w.Context(), lease.Adopt{Tenant: home.Tenant, Task: id})
+		w.note("adopt %v: %v", id, err)
+	}
+}
+
+// sweeps cancels, retries or deletes all tasks of a queue.
+func (w *world) sweeps() {
+	queue, how := pick(w, "a", "b"), w.rng.IntN(3)
+	_, err := w.Sweep(w.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+		if t.Spec.Queue != queue {
+			return nil, false
+		}
+		return [...]lease.Command{
+			lease.Cancel{Tenant: home.Tenant, Task: t.ID}, lease.Retry{Tenant: home.Tenant, Task: t.ID}, lease.Delete{Tenant: home.Tenant, Task: t.ID, Force: true},
+		}[how], false
+	}})
+	w.check(err)
+	w.note("sweep %s: %d", queue, how)
+}
+
+// governs changes the settings of a queue.
+func (w *world) governs() {
+	queue, to := pick(w, "a", "b"), lease.Settings{Paused: w.one(5)}
+	if w.one(3) {
+		to.MaxInflight = 1 + w.rng.Uint32N(3)
+	}
+	if w.one(3) {
+		to.Rate = lease.Rate{PerSecond: pick(w, 0.2, 1, 10), Burst: w.rng.Uint32N(3)}
+	}
+	if w.one(3) {
+		to.Weights = map[string]float64{"f": pick(w, 0.1, 3, 10)}
+	}
+	_, err := w.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = to })
+	w.check(err)
+	w.note("queue %s: %+v", queue, to)
+}
+
+func (w *world) sleeps() {
+	d := pick(w, time.Millisecond, 100*time.Millisecond, time.Second, time.Second, 6*time.Second, 11*time.Second, 70*time.Second)
+	time.Sleep(d)
+	w.note("sleep %v", d)
+}
+
+// restarts stops the coordinator in order, or kills it. All streams are lost.
+func (w *world) restarts() {
+	killed := w.one(2)
+	w.note("restart, killed: %v", killed)
+	if killed {
+		w.kill()
+	} else {
+		w.restart(Config{})
+	}
+	w.clients = nil
+}
+
+// heal ends all faults: workers that can do everything do what there is, and nothing holds them up.
+func (w *world) heal() {
+	w.note("heal")
+	for _, queue := range []string{"a", "b"} {
+		_, err := w.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = lease.Settings{} })
+		w.check(err)
+	}
+	for _, h := range w.clients {
+		w.check(w.Leave(h.Member, true))
+	}
+	w.clients = nil
+	for _, name := range workers {
+		c := &crew{}
+		m := c.member("healed", Wants{Space: home, Worker: name, Queues: []string{"a", "b"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
+		w.check(w.Join(m))
+		w.clients = append(w.clients, &client{crew: c})
+	}
+	const patience = 10 * time.Minute // longer than any lease, backoff, grace or binding
+	for begun := time.Now(); ; time.Sleep(time.Second) {
+		w.consistent()
+		left := inside(w.rig, func() tally { return w.total })
+		if left == (tally{}) || w.Failed() {
+			return
+		}
+		if time.Since(begun) > patience {
+			w.Errorf("%v after all faults are over, these tasks have not ended: %+v", patience, left)
+			return
+		}
+		for _, h := range w.clients {
+			h.take()
+			for _, g := range h.held {
+				w.sayBy(h.Session, lease.KindStart, g)
+				w.sayBy(h.Session, lease.KindComplete, g)
+			}
+			h.held = nil
+		}
+	}
+}
+
+// forgets deletes everything, and checks that nothing is left of it in memory once the ledgers are gone as well.
+func (w *world) forgets() {
+	w.note("forget")
+	for _, h := range w.clients {
+		w.check(w.Leave(h.Member, true))
+	}
+	_, err := w.Sweep(w.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+		return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
+	}})
+	w.check(err)
+	time.Sleep(lease.LedgerAfterDelete + time.Minute)
+	w.consistent()
+	left := inside(w.rig, func() map[string]int {
+		n := map[string]int{
+			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.kept),
+			"orphans": len(w.orphans) + len(w.orphaned), "requests": len(w.requests) + len(w.asking) + len(w.callers), "alarms": w.alarms.set.Len(),
+			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len(),
+			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.aheads),
+		}
+		for _, s := range w.spaces {
+			n["concurrency keys"] += len(s.keys)
+			n["affinity keys"] += len(s.bound) + len(s.kin)
+			for _, q := range s.queues {
+				n["takers"] += q.attending + q.hungry.Len()
+				n["lines"] += q.waiting
+			}
+		}
+		return n
+	})
+	for what, n := range left {
+		if n != 0 {
+			w.Errorf("%d %s are left of tasks and workers that are gone", n, what)
+		}
+	}
+}
+
+func (w *world) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Error(err)
+	}
+}
