@@ -17,7 +17,7 @@ func TestAmount(t *testing.T) {
 	}
 }
 
-// The limits of a time are told once each, with how often they are met.
+// limitsText names each limit of a time once, with the number of times that the time meets it.
 func TestLimitsText(t *testing.T) {
 	if got, want := limitsText([]string{"a", "b", "a", "c"}), "2 x a + b + c"; got != want {
 		t.Errorf("%q, want %q", got, want)

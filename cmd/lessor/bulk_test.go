@@ -10,7 +10,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// pages answers a bulk verb in parts, and notes the tokens that it was called with.
+// pages answers the calls of a bulk command with one result after the other, and records the page tokens of the calls.
 type pages struct {
 	results []*lessorv1.BatchResult
 	tokens  []string
@@ -23,7 +23,7 @@ func (p *pages) call(_ context.Context, token string) (bulkAnswer, error) {
 	return &lessorv1.BatchCancelTasksResponse{Result: p.results[len(p.tokens)-1]}, nil
 }
 
-// T9: a bulk verb goes on until there is no further page, and tells the sum.
+// T9: a bulk command repeats the call until an answer has no page token, and prints the sum of all answers.
 func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{
 		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Changed: 3},
@@ -39,18 +39,18 @@ func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 	if got, want := err.String(), "2 deleted, 1 skipped so far\n2 deleted, 1 skipped so far\n"; got != want {
-		t.Errorf("said %q, want %q", got, want)
+		t.Errorf("standard error has %q, want %q", got, want)
 	}
 }
 
-// T9: what was done before a call failed has been told, and no sum pretends that all is done.
+// T9: if a call fails, the user has read how much was done before it, and no sum pretends that everything is done.
 func TestABulkVerbThatIsCutShort(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{{Changed: 2, NextPageToken: "x"}}}
 	var out, err bytes.Buffer
 	if e := sweep(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e == nil {
-		t.Error("no error")
+		t.Error("the error of the second call was lost")
 	}
-	if got := out.String() + err.String(); got != "2 deleted so far\n" {
-		t.Errorf("said %q", got)
+	if got, want := out.String()+err.String(), "2 deleted so far\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
 	}
 }

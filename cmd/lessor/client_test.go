@@ -23,7 +23,7 @@ func (largeTask) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.G
 	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{Payload: large}, Output: large}}, nil
 }
 
-// dialTo is a client of a server that a test plays.
+// dialTo returns a client of a gRPC server with the services that register adds.
 func dialTo(t *testing.T, register func(*grpc.Server)) *client {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func dialTo(t *testing.T, register func(*grpc.Server)) *client {
 	return cl
 }
 
-// What a coordinator takes in can be read again.
+// The client accepts the largest answer that a coordinator can be configured to give: what was submitted can be read again.
 func TestLargestTaskIsRead(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterTaskServiceServer(s, largeTask{}) })
 	got, err := cl.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t1"})
@@ -54,7 +54,7 @@ func TestLargestTaskIsRead(t *testing.T) {
 	}
 }
 
-// newerBackup serves the backup of a store of a version that is yet to come.
+// newerBackup serves the backup of a store with a format that this version of Lessor does not know.
 type newerBackup struct {
 	lessorv1.UnimplementedAdminServiceServer
 }
@@ -67,7 +67,8 @@ func (newerBackup) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreaming
 	return stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Data{Data: []byte("pages")}})
 }
 
-// A backup by a program that is older than the coordinator is refused before it was sent, and not told as a damaged store.
+// If the coordinator is newer than this program, lessor backup refuses the backup before its data arrives, and names the version as the reason, not a
+// damaged store.
 func TestBackupOfANewerStore(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterAdminServiceServer(s, newerBackup{}) })
 	var file, said bytes.Buffer

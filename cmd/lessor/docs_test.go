@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// eachFlagOf visits the flags of all commands.
+// eachFlagOf calls visit for each flag of each command.
 func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
 	t.Helper()
 	parser, err := kong.New(&cli{}, options(streams{})...)
@@ -52,8 +52,7 @@ func TestTheManualNamesEveryCommandAndFlag(t *testing.T) {
 	})
 }
 
-// The table of variables is part of the interface: what it names must exist, and the long-running commands must be
-// there whole.
+// Users rely on the table of variables: each variable in it must exist, and it must list all the variables of the long-running commands.
 func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
 	table := make(map[string]bool)
 	row := regexp.MustCompile("(?m)^\\|[^|]*\\| `(LESSOR_[A-Z_]+)` \\|")
@@ -61,7 +60,7 @@ func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
 		table[match[1]] = true
 	}
 	known, seen := make(map[string]bool), make(map[string]bool)
-	whole := []string{"", "serve", "worker run"} // the first has the flags of all
+	whole := []string{"", "serve", "worker run"} // the first is the application, with the flags that all commands share
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		seen[command] = true
 		for _, env := range flag.Envs {
@@ -78,20 +77,20 @@ func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
 	}
 	for env := range table {
 		if !known[env] {
-			t.Errorf("docs/configuration.md lists %s, which nothing listens to", env)
+			t.Errorf("docs/configuration.md lists %s, which no flag reads", env)
 		}
 	}
 }
 
-// A command that runs as a task may itself be lessor: what its worker tells it must not look like a setting. The
-// workspace is, on purpose.
+// The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. LESSOR_WORKSPACE is an exception: the
+// command shall use the workspace of its task.
 func TestNoFlagListensToTheEnvironmentOfTasks(t *testing.T) {
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		for _, env := range flag.Envs {
 			switch env {
 			case "LESSOR_TASK_ID", "LESSOR_ATTEMPT", "LESSOR_ATTEMPT_ID", "LESSOR_FENCING_TOKEN", "LESSOR_QUEUE", "LESSOR_TYPE",
 				"LESSOR_RUN_ID", "LESSOR_TASK_KEY", "LESSOR_ASSET_ID", "LESSOR_DEADLINE":
-				t.Errorf("--%s of %s listens to %s", flag.Name, command, env)
+				t.Errorf("--%s of %s reads %s, which a worker sets for each task", flag.Name, command, env)
 			}
 		}
 	})

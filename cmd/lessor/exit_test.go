@@ -95,14 +95,14 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 func TestWhenTakesATimeOrASpan(t *testing.T) {
 	var w when
 	if err := w.UnmarshalText([]byte("2026-12-01T06:00:00Z")); err != nil || w.timestamp().GetSeconds() != 1796104800 {
-		t.Errorf("got %v, %v", w, err)
+		t.Errorf("2026-12-01T06:00:00Z is read as %v (%v)", w, err)
 	}
 	before := time.Now()
 	if err := w.UnmarshalText([]byte("10m")); err != nil || w.Before(before.Add(10*time.Minute)) {
-		t.Errorf("got %v, %v", w, err)
+		t.Errorf("10m is read as %v (%v), want 10 minutes from now", w, err)
 	}
-	if (when{}).timestamp() != nil {
-		t.Error("no time is a time")
+	if got := (when{}).timestamp(); got != nil {
+		t.Errorf("a flag that was not given is the timestamp %v, want none", got)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Any command line is taken or refused in words; parsing it never panics and runs nothing. Arguments are separated by NUL, as execve has it.
+// The parser accepts a command line or refuses it with a message, and never panics. The fuzzer's text is split into arguments at NUL bytes, which no
+// argument of a process can hold.
 func FuzzCommandLine(f *testing.F) {
 	for _, line := range []string{
 		"serve\x00--data\x00d\x00--quota\x00calls=5/s:10\x00--quota-tenant\x00a.tasks=1", "task\x00list\x00--state\x00READY\x00--label\x00a=b=c", "queue\x00update\x00q\x00--rate\x00-1/m",
@@ -21,7 +22,7 @@ func FuzzCommandLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\x00")
 		for _, arg := range args {
-			if strings.HasPrefix(arg, "--c") { // names a file
+			if strings.HasPrefix(arg, "--c") { // skips --config: it would read any file
 				return
 			}
 		}
@@ -37,12 +38,12 @@ func FuzzCommandLine(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := parser.Parse(args); err != nil && err.Error() == "" {
-			t.Errorf("%q is refused without a word", args)
+			t.Errorf("%q is refused with an empty message", args)
 		}
 	})
 }
 
-// A rate is a number that is not negative, whole or not, and what is told of it is read as nearly the same.
+// What is read as a rate is finite and not negative. The text that Lessor prints for a rate is read as nearly the same rate.
 func FuzzRate(f *testing.F) {
 	for _, text := range []string{"5", "5/s", "300/m", "1e300/d", "1e-320", "NaN", "Inf", "-0", "0x1p-1074", "/s", "5/", "1/s:5", "1_0"} {
 		f.Add(text)
@@ -65,11 +66,12 @@ func FuzzRate(f *testing.F) {
 	})
 }
 
-// States of a filter are read by their names alone, and told as they are read.
+// Each part of a filter is read as one real state, whose printed name is read as the same state again. The error names what was not read.
 func FuzzStates(f *testing.F) {
 	f.Add("READY")
 	f.Add("ready,running")
 	f.Add("TASK_STATE_READY")
+	f.Add("UNSPECIFIED")
 	f.Fuzz(func(t *testing.T, text string) {
 		states, err := parseStates(strings.Split(text, ","))
 		if err != nil && !utf8.ValidString(err.Error()) && utf8.ValidString(text) {
@@ -77,6 +79,12 @@ func FuzzStates(f *testing.F) {
 		}
 		if err == nil && len(states) != len(strings.Split(text, ",")) {
 			t.Errorf("%q is read as %v", text, states)
+		}
+		for _, state := range states {
+			name := short(state, "TASK_STATE_")
+			if again, err := parseStates([]string{name}); err != nil || state == 0 || again[0] != state {
+				t.Errorf("%q is read as %v, whose name %s is read as %v (%v)", text, state, name, again, err)
+			}
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// reportLate is a worker that starts a task of the queue, is held up until its lease is over, and reports all the same.
+// reportLate plays a worker that leases a task of the queue, starts it, waits until its lease ends, and then reports completion.
 func reportLate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: late QUEUE OUTPUT")

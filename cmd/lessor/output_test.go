@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// On a terminal no line of a table is wider than it for the text of a row, which goes below the row where it has no room; elsewhere a row is a line.
+// On a terminal, a last cell that would make its row wider than the terminal goes below the row, broken into lines. Elsewhere a row is always one
+// line.
 func TestTablesFitTheTerminal(t *testing.T) {
 	const text = "CONFIGURATION: exit status 78: cannot open /data/ä.png: no such file or directory, the volume is not mounted"
 	print := func(width int) string {
@@ -33,16 +34,16 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		t.Errorf("a terminal in which it just fits:\n%s\nwant\n%s", got, want)
 	}
 	if got := print(exact - 1); strings.Count(got, "\n") != 4 {
-		t.Errorf("a terminal in which it does not just fit:\n%s", got)
+		t.Errorf("a terminal that is one column too narrow: want 4 lines\n%s", got)
 	}
-	for line := range strings.Lines(print(5)) { // of one word at least
+	for line := range strings.Lines(print(5)) { // a line holds at least one word, even if the word is wider than the terminal
 		if fields := strings.Fields(line); strings.HasPrefix(line, "    ") && len(fields) != 1 {
-			t.Errorf("a terminal of 5 columns has the line %q", line)
+			t.Errorf("a terminal of 5 columns has the line %q, want one word", line)
 		}
 	}
 }
 
-// Columns that have no room beside the others go below, those of the head as well.
+// If not even the other columns fit beside each other, those that do not fit go below the row, those of the header too.
 func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
 	var out strings.Builder
 	table := newTable(&out, "AT", "SUBJECT", "ACTION", "OUTCOME", "DETAIL")

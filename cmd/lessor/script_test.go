@@ -26,11 +26,12 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakless{m}, map[string]func(){"lessor": main})
 }
 
-// leakless are tests that leave no goroutine behind.
+// leakless runs tests, and fails if they leave a goroutine behind.
 type leakless struct{ tests *testing.M }
 
 func (l leakless) Run() int {
-	// Scripts wait for processes, leases and disks far more than they compute. A -parallel in the command line is read later, and wins.
+	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are processors. A -parallel on the command line still
+	// wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -43,17 +44,18 @@ func (l leakless) Run() int {
 	return code
 }
 
-// TestScripts types the commands of testdata/*.txt.
+// TestScripts runs the scripts testdata/*.txt.
 //
 // Beside the commands of testscript there are:
 //
-//	exits CODE COMMAND...     runs a command that ends with this exit code
+//	exits CODE COMMAND...     runs a command that must end with this exit code
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
-//	shutdown SIGNAL           ends that coordinator and waits for it
+//	private FILE              checks that only its owner may read and write a file
+//	shutdown SIGNAL           sends TERM or KILL to that coordinator, and waits for its end
 func TestScripts(t *testing.T) {
-	// Under nohup all would inherit that SIGHUP is ignored, and a worker would rightly not stop at one.
-	// A signal that is caught here has its default in the processes that are started.
+	// Under nohup, SIGHUP is ignored, and the processes that the scripts start would inherit that: a worker would not stop at SIGHUP. A signal that
+	// this process catches has its default action again in the processes that it starts.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -70,12 +72,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp gives each script a home of its own, so that nothing of the machine's comes in.
+// setUp makes a script independent of this machine: of the files in the home directory, and of how full the memory and the disk are.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-	env.Setenv("LESSOR_HEALTH_MEM", "101") // the memory and the disk of the machine keep no work away
+	env.Setenv("LESSOR_HEALTH_MEM", "101") // no machine has so much in use
 	env.Setenv("LESSOR_HEALTH_DISK", "101")
-	env.Setenv("GORACE", "atexit_sleep_ms=0") // else every process waits a second for races that its end may bring
+	env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process of a race build sleeps for a second before it exits
 	env.Values["coordinator"] = &running{}
 	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
 	return nil
@@ -99,7 +101,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// isPrivate checks that a file is its owner's alone; what stat prints differs from system to system.
+// isPrivate checks that only its owner may read and write a file. The scripts do not use stat, because its output depends on the system.
 func isPrivate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: private FILE")
@@ -111,7 +113,7 @@ func isPrivate(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// running is the coordinator of a script.
+// running is the coordinator that a script started.
 type running struct {
 	cmd *exec.Cmd
 	log bytes.Buffer
@@ -140,19 +142,19 @@ func startCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		_ = r.end(syscall.SIGTERM)
-		// The port that it had before may be that of a passing connection.
+		// A coordinator that starts again uses its old port, which a short-lived connection may hold at this moment.
 		if time.Now().After(deadline) || !strings.Contains(r.log.String(), " is in use\n") {
 			ts.Fatalf("coordinator: %v\n%s", err, &r.log)
 		}
 	}
 }
 
-// start starts the process and returns where it listens.
+// start starts the process and returns the address on which it listens.
 func (r *running) start(ts *testscript.TestScript, args []string) (addr string, err error) {
 	self, err := os.Executable()
 	ts.Check(err)
 	cmd := exec.Command(self, args...)
-	cmd.Args[0] = "lessor" // by which testscript knows what to be
+	cmd.Args[0] = "lessor" // testscript runs the command of this name
 	cmd.Dir = ts.Getenv("WORK")
 	cmd.Env = os.Environ()
 	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK"} {
@@ -177,7 +179,7 @@ func shutdownCoordinator(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: shutdown TERM|KILL")
 	}
 	r := ts.Value("coordinator").(*running)
-	if err := r.end(signals[args[0]]); err != nil && args[0] == "TERM" { // asked to stop, it ends with 0
+	if err := r.end(signals[args[0]]); err != nil && args[0] == "TERM" { // the exit code must be 0
 		ts.Fatalf("coordinator: %v\n%s", err, &r.log)
 	}
 }

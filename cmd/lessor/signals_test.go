@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The first signal stops in order, the second at once; but one that comes twice in a moment, as from timeout, is one.
+// The first signal asks for an orderly stop, a second one stops at once. The same signal twice within a moment counts once: timeout(1) sends it to
+// the process and to its group.
 func TestSignals(t *testing.T) {
 	type sent struct {
 		after  time.Duration
@@ -37,7 +38,7 @@ func TestSignals(t *testing.T) {
 				}
 				synctest.Wait()
 				if soft.Err() == nil || (hard.Err() != nil) != c.hard {
-					t.Errorf("in order: %v, at once: %v", context.Cause(soft), context.Cause(hard))
+					t.Errorf("orderly stop: %v, stop at once: %v, want an orderly stop and at once: %t", context.Cause(soft), context.Cause(hard), c.hard)
 				}
 				close(done)
 			})

@@ -19,12 +19,12 @@ func TestASizeIsANumberWithOrWithoutAUnit(t *testing.T) {
 	for _, text := range []string{"", "MiB", "1.5MiB", "1Mi", "1M", "KiB1", "1KiBB", "1 0", "9223372036854775808", "8388608TiB", "-8388609TiB", "x"} {
 		var s size
 		if err := s.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is %d", text, s)
+			t.Errorf("%q is read as %d, want an error", text, s)
 		}
 	}
 }
 
-// Room on the disk was always told in MiB, and a plain number still means that. With a unit there is no less kept than was said.
+// A plain number means MiB, as in versions that had no units. A size with a unit is rounded up to MiB, so that at least that much stays free.
 func TestMebibytes(t *testing.T) {
 	for text, want := range map[string]mebibytes{"0": 0, "64": 64, "64MiB": 64, "1GiB": 1024, "1GB": 954, "1": 1, "1B": 1, "-1": -1} {
 		var m mebibytes

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X3: a token ends with its key, and the list says so: nobody is to take one for good that lets nobody in.
+// X3: a token ends at the latest when its signing key retires. The list shows that, so that a token that is no longer accepted is not listed as good.
 func TestTheListOfTokensKnowsWhichKeysRetire(t *testing.T) {
 	t.Attr("rules", "X3")
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -39,6 +39,6 @@ func TestTheListOfTokensKnowsWhichKeysRetire(t *testing.T) {
 	}
 	certificate := tokenCells(&lessorv1.TokenInfo{TokenId: "cert-1", RevokedAt: at(0)}, keys, now)
 	if certificate[1] != "" || certificate[3] != "revoked" {
-		t.Errorf("a certificate is shown as %q", certificate)
+		t.Errorf("a revoked certificate is shown with the role %q and the state %q, want no role and revoked", certificate[1], certificate[3])
 	}
 }

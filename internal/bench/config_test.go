@@ -11,7 +11,7 @@ func smallest() Config {
 	return Config{Producers: []int{1, 1}, Workers: 1, Slots: 1, Payload: 0, Tasks: 1, Backlogs: []int{0, 0}, Repeat: 1, LimitSpan: time.Millisecond}
 }
 
-// Each range ends where its error says, and the error names the flag.
+// Each number is refused just outside of its range and accepted at both ends of it. The error names the flag and the largest value.
 func TestValidate(t *testing.T) {
 	fields := map[string]func(*Config) *int{
 		"producers": func(c *Config) *int { return &c.Producers[1] },
@@ -49,12 +49,12 @@ func TestValidateTheSpanOfLimits(t *testing.T) {
 		c := smallest()
 		c.LimitSpan = span
 		if err := c.Validate(); (err == nil) != ok {
-			t.Errorf("%v: %v", span, err)
+			t.Errorf("%v: error %v, want accepted: %t", span, err, ok)
 		}
 	}
 }
 
-// Bulk submits share their number out whole.
+// The shares of the streams add up to all tasks.
 func TestShares(t *testing.T) {
 	for n := range 3*bulkStreams + 1 {
 		sum := 0
@@ -62,12 +62,12 @@ func TestShares(t *testing.T) {
 			sum += share(n, i)
 		}
 		if sum != n {
-			t.Errorf("%d tasks became %d", n, sum)
+			t.Errorf("the shares of %d tasks add up to %d", n, sum)
 		}
 	}
 }
 
-// Each number is measured once, and 0 is no backlog.
+// inOrder sorts the numbers, keeps each once, and drops 0.
 func TestInOrder(t *testing.T) {
 	if got, want := inOrder([]int{64, 0, 1, 64}), []int{1, 64}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The name of a process may look like the fields behind it.
+// The name of a process is in parentheses, and may itself contain parentheses and text that looks like the fields behind it.
 func TestParseCPU(t *testing.T) {
 	const fields = " S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0 7 0"
 	for stat, want := range map[string]time.Duration{
@@ -32,11 +32,11 @@ func TestParseMemory(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, ok, want)
 	}
 	if got, ok := parseMemory("Rss:     9999 kB\nPss:     9999 kB\n"); ok {
-		t.Errorf("an older kernel's: %+v", got)
+		t.Errorf("the text of an older kernel without Pss_Anon is read as %+v, want that it is not known", got)
 	}
 }
 
-// The fields before the flushes are as many in every kernel that counts them; older ones end before.
+// The flushes are the 16th field in the stat file of a disk. The lines of older kernels end before it.
 func TestParseFlushes(t *testing.T) {
 	for stat, want := range map[string]uint64{
 		"  761429 136440 167 401 118 69 249 329 1 818 764 508054 73 403 80778  2084456   258751\n": 2084456,
@@ -48,11 +48,11 @@ func TestParseFlushes(t *testing.T) {
 		}
 	}
 	if count, ok := flushCounter("").read(); ok {
-		t.Errorf("no disk counted %d", count)
+		t.Errorf("%d flushes without a disk, want that they are not known", count)
 	}
 }
 
-// Costs are told for 1,000 tasks; flushes only where the disk counts them.
+// Processor time and flushes are given for 1,000 tasks, and flushes only if the disk counts them.
 func TestCostsOfASpan(t *testing.T) {
 	ran := span{wall: 2 * time.Second, cpu: 30 * time.Millisecond, flushes: 8, counted: true}
 	if got, want := ran.rate("drain", 500), (samples{"drain": 250, "cpu/drain": 60, "flushes/drain": 16}); !maps.Equal(got, want) {
@@ -60,6 +60,6 @@ func TestCostsOfASpan(t *testing.T) {
 	}
 	ran.counted = false
 	if _, known := ran.rate("drain", 500)["flushes/drain"]; known {
-		t.Error("flushes that nobody counted")
+		t.Error("flushes are reported although the disk does not count them")
 	}
 }

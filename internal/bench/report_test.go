@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A result names the limit that it meets first, and of times all; what was not measured is left out, its processor time too.
+// A rate names its lowest limit, a time names all its limits. What was not measured is left out; flushes that were counted as 0 are not.
 func TestReport(t *testing.T) {
 	r, c := &Report{}, &Config{Producers: []int{4}, Backlogs: []int{70}}
 	r.fill(c.limitMetrics(), c.resultMetrics(), map[string][]float64{
@@ -26,12 +26,12 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What a metric is compared with is measured.
+// Each metric has its own name, and each limit that a result is compared with is a metric that is measured.
 func TestLimitsAreMetrics(t *testing.T) {
 	c, known := &Config{Producers: []int{1, 64, frameSize}, Backlogs: []int{100, 500}}, map[string]bool{}
 	for _, m := range slices.Concat(c.limitMetrics(), c.resultMetrics()) {
 		if known[m.name] {
-			t.Errorf("%s is there twice", m.name)
+			t.Errorf("two metrics have the name %s", m.name)
 		}
 		known[m.name] = true
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Drawn is what has a share; the slowest of a time is its least share.
+// Only results with a share are drawn. For a time, the longest one is the lowest share.
 func TestPlot(t *testing.T) {
 	var out strings.Builder
 	r := &Report{Results: []Figure{

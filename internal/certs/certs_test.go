@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// made is a directory with an authority, a server for localhost and a client.
+// made returns a directory with an authority, a certificate for the server localhost and one for a client.
 func made(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certs")
@@ -33,7 +33,7 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// connected are the ends of a connection that keeps what is written until it is read.
+// connected returns both ends of a TCP connection. Unlike net.Pipe, it buffers what is written, so that no side blocks when the other has given up.
 func connected(t *testing.T) (here, there net.Conn) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,7 +54,7 @@ func in(dir, name string) Files {
 	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
 }
 
-// shake connects both sides and returns what the server saw of the client, or the first error.
+// shake does a TLS handshake of the two configurations over a new connection. It returns the state of the server, and the errors of both sides.
 func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	here, there := connected(t)
@@ -66,7 +66,7 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 		c := tls.Client(there, client)
 		err := c.Handshake()
 		if err == nil {
-			_, err = io.ReadFull(c, make([]byte, 1)) // with TLS 1.3 the server refuses a certificate after the handshake
+			_, err = io.ReadFull(c, make([]byte, 1)) // with TLS 1.3, a client learns only after the handshake that its certificate was refused
 		}
 		if err != nil {
 			_ = there.Close()
@@ -85,7 +85,8 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 	return c.ConnectionState(), errors.Join(err, <-failed)
 }
 
-// X1: what one command makes is good for both sides, and the server sees who the client is; another authority's is refused.
+// X1: the certificates that one command makes work for both sides, and the server sees the name of the client. A client without a certificate gets a
+// connection without a name. Certificates of another authority are refused by both sides.
 func TestDevelopmentCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, other := made(t), made(t)
@@ -99,42 +100,43 @@ func TestDevelopmentCertificates(t *testing.T) {
 	}
 	state, err := shake(t, server, client)
 	if err != nil || len(state.VerifiedChains) != 1 || state.PeerCertificates[0].URIs[0].String() != "lessor://acme/worker/w" {
-		t.Errorf("%v (%v)", state.PeerCertificates, err)
+		t.Errorf("the server saw %d verified chains and the certificates %v (error %v), want one chain and lessor://acme/worker/w", len(state.VerifiedChains),
+			state.PeerCertificates, err)
 	}
 	bare, err := Client(Files{CA: in(dir, "").CA})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if state, err := shake(t, server, bare); err != nil || len(state.VerifiedChains) != 0 {
-		t.Errorf("without a certificate: %v", err)
+		t.Errorf("a client without a certificate: %d verified chains, error %v, want none and no error", len(state.VerifiedChains), err)
 	}
 	strange, err := Client(Files{Cert: in(other, "client").Cert, Key: in(other, "client").Key, CA: in(dir, "").CA})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := shake(t, server, strange); err == nil {
-		t.Error("a certificate of another authority was taken")
+		t.Error("the server accepted a certificate of another authority")
 	}
 	if _, err := shake(t, server, &tls.Config{MinVersion: tls.VersionTLS12}); err == nil {
-		t.Error("a server of an unknown authority was taken")
+		t.Error("a client accepted a server whose authority it does not know")
 	}
 }
 
-// Keys are for their owner alone, and nothing is overwritten.
+// Only its owner can read a key file, and existing files are not overwritten.
 func TestDevelopmentKeysAreKept(t *testing.T) {
 	dir := made(t)
 	for _, name := range []string{"ca", "server", "client"} {
 		info, err := os.Stat(filepath.Join(dir, name+"-key.pem"))
 		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			t.Errorf("the key of %s has the mode %v (error %v), want 0600", name, info.Mode(), err)
 		}
 	}
 	if _, err := NewAuthority(dir); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second authority: %v", err)
+		t.Errorf("a second authority in the same directory: error %v, want %v", err, fs.ErrExist)
 	}
 }
 
-// X1: new files take effect with the next connection; broken ones are told, and leave the old ones in force.
+// X1: changed files take effect with the next connection. If a file is broken, that is logged once, and the old files stay in force.
 func TestServerReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, next := made(t), made(t)
@@ -170,7 +172,7 @@ func TestServerReadsChangedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := shake(t, server, old); err == nil || !strings.Contains(log.String(), "the old ones stay") {
-		t.Errorf("a broken file: %v, log %q", err, log.String())
+		t.Errorf("with a broken file: error %v for a client of the new authority, want one; log %q", err, log.String())
 	}
 	for _, name := range []string{"server.pem", "server-key.pem", "ca.pem"} {
 		content, err := os.ReadFile(filepath.Join(next, name))
@@ -180,11 +182,11 @@ func TestServerReadsChangedFiles(t *testing.T) {
 		replace(name, content)
 	}
 	if !trusts(next) || strings.Count(log.String(), "the old ones stay") != 1 {
-		t.Errorf("the new certificates are not in force; log %q", log.String())
+		t.Errorf("the new certificates are not in force, or the broken file was not logged exactly once; log %q", log.String())
 	}
 }
 
-// X1: who was let in by an authority that is trusted no more is not let in by a resumed session either.
+// X1: when an authority is no longer trusted, a client with its certificate cannot get in by resuming a TLS session either.
 func TestAuthorityThatIsTakenOut(t *testing.T) {
 	t.Attr("rules", "X1")
 	dir, next := made(t), made(t)
@@ -199,7 +201,8 @@ func TestAuthorityThatIsTakenOut(t *testing.T) {
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for i := range 2 {
 		if state, err := shake(t, server, client); err != nil || state.DidResume != (i == 1) || len(state.VerifiedChains) != 1 {
-			t.Fatalf("connection %d: resumed is %v, %v", i, state.DidResume, err)
+			t.Fatalf("connection %d: resumed %t, %d verified chains, error %v, want only the second one resumed", i, state.DidResume,
+				len(state.VerifiedChains), err)
 		}
 	}
 	later := time.Now().Add(time.Minute)
@@ -208,11 +211,11 @@ func TestAuthorityThatIsTakenOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if state, err := shake(t, server, client); err == nil {
-		t.Errorf("let in: resumed is %v, verified are %d", state.DidResume, len(state.VerifiedChains))
+		t.Errorf("the client got in: resumed %t, %d verified chains", state.DidResume, len(state.VerifiedChains))
 	}
 }
 
-// What cannot be used is refused at the start.
+// Files that cannot be used are refused at the start, by the client and by the server.
 func TestBadFiles(t *testing.T) {
 	dir := made(t)
 	good := in(dir, "client")
@@ -225,10 +228,10 @@ func TestBadFiles(t *testing.T) {
 		"key for a chain": {Cert: good.Key, Key: good.Key},
 	} {
 		if _, err := Client(files); err == nil {
-			t.Errorf("%s: taken by a client", what)
+			t.Errorf("%s: a client accepts the files", what)
 		}
 		if _, err := Server(files, slog.Default()); err == nil {
-			t.Errorf("%s: taken by a server", what)
+			t.Errorf("%s: a server accepts the files", what)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// grammarOfTest has every kind of flag: of the application, shared, of a command, of a command below a command.
+// grammarOfTest has flags of the application, of a command, of a command within a command, and flags that are shared by commands.
 type grammarOfTest struct {
 	Config File `env:"LESSOR_CONFIG"`
 

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A file is refused with the place of what is wrong in it, or gives its values to the flags, and then does so again.
+// A file is either accepted, or refused with an error that names a problem and a line of the file.
 func FuzzFile(f *testing.F) {
 	for _, file := range []string{
 		"addr: x\n", "worker: {run: {queue: [a, b], wait: 1m, label: {a: b}, loud: true}}\n", "serve: {size: 0x10}\n", "a: &a [*a]\n", "worker: &w\n  run: *w\n",
@@ -35,8 +35,9 @@ func FuzzFile(f *testing.F) {
 				continue
 			}
 			broken := (*Error)(nil)
-			if !errors.As(err, &broken) || broken.Problem == "" || broken.Line < 0 || broken.Line > bytes.Count(file, []byte("\n"))+bytes.Count(file, []byte("\r"))+2 { // a value that is left out may begin on the line after the last
-				t.Errorf("%q: %v has no place in the file", file, err)
+			// A value that is left out may begin on the line after the last.
+			if !errors.As(err, &broken) || broken.Problem == "" || broken.Line < 0 || broken.Line > bytes.Count(file, []byte("\n"))+bytes.Count(file, []byte("\r"))+2 {
+				t.Errorf("%q: the error %v names no problem, or a line that the file does not have", file, err)
 			}
 		}
 	})

@@ -18,7 +18,7 @@ func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 		}
 	}
 	if all, _ := os.ReadDir(dir); len(all) != 1 {
-		t.Errorf("left %v", all)
+		t.Errorf("the directory has %v, want only the file", all)
 	}
 }
 
@@ -35,6 +35,6 @@ func TestKeepNamesNothingThatWasNotWritten(t *testing.T) {
 		t.Error("a file that cannot be synced was kept")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "file")); !os.IsNotExist(err) {
-		t.Errorf("it has its name: %v", err)
+		t.Errorf("the file was renamed although the sync failed (stat: %v)", err)
 	}
 }

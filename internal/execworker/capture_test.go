@@ -18,7 +18,7 @@ func TestCaptureKeepsSmallOutputInMemory(t *testing.T) {
 		t.Errorf("inline %v, holds %q", c.inline(), c.memory.String())
 	}
 	if _, err := os.Stat(c.spool.dir); !os.IsNotExist(err) {
-		t.Errorf("the spool was made for nothing: %v", err)
+		t.Errorf("the spool was made although the output fits into memory (stat: %v)", err)
 	}
 }
 
@@ -31,7 +31,7 @@ func TestCaptureSpillsLargeOutputWhole(t *testing.T) {
 	if err := c.keep(); err != nil {
 		t.Fatal(err)
 	}
-	c.discard() // the deferred end of every attempt: must not take the kept file
+	c.discard() // every attempt ends with it; it must not remove the kept file
 	got, err := os.ReadFile(c.spool.Path("t1.2"))
 	if err != nil || string(got) != "123456789ab" || c.size != 11 {
 		t.Errorf("got %q, size %d, %v", got, c.size, err)
@@ -49,7 +49,7 @@ func TestCaptureLeavesNothingBehindUnlessKept(t *testing.T) {
 
 func TestCaptureFailsWhenTheSpoolDoes(t *testing.T) {
 	c := newCapture(t, 1)
-	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil { // a file where the directory should be
+	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
 		t.Fatal(err)
 	}
 	if _, err := c.Write([]byte("1234")); err == nil || !strings.Contains(err.Error(), "spooling the output") {

@@ -14,13 +14,13 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// bench is a coordinator with one exec worker that runs a shell script for each task.
+// bench is a coordinator with a worker that runs a shell script for each task.
 type bench struct {
 	*workertest.Coordinator
 	t     *testing.T
 	spool Spool
 	stop  func()
-	// fifo is $FIFO of the script: what it writes there, hear returns.
+	// fifo is the file that the script finds in $FIFO; hear returns what the script writes to it.
 	fifo string
 }
 
@@ -53,7 +53,7 @@ func (b *bench) spec(payload string) *lessorv1.TaskSpec {
 	}
 }
 
-// hear waits until the script writes to its fifo.
+// hear waits until the script has written to its fifo, and returns the text.
 func (b *bench) hear() string {
 	b.t.Helper()
 	text, err := os.ReadFile(b.fifo)
@@ -63,7 +63,8 @@ func (b *bench) hear() string {
 	return strings.TrimSpace(string(text))
 }
 
-// unheld waits until nobody has the task. A worker that ends does not wait for ever until its goodbye is answered, which gives it back.
+// unheld waits until the task has no lease. A worker releases its leases with its goodbye, but does not wait without limit for the answer, so the
+// lease may end a moment after the worker.
 func (b *bench) unheld(id string) *lessorv1.Task {
 	b.t.Helper()
 	for {
@@ -99,7 +100,8 @@ func TestTheTaskComesInAndTheOutputGoesOut(t *testing.T) {
 	}
 }
 
-// The worker's credentials are its own: a command sees neither the token nor where the files lie, so that a lessor within it is not the worker.
+// A command does not get the worker's credentials: neither the token nor the files of the token and the certificate. So a lessor in the command
+// cannot act as the worker.
 func TestACommandDoesNotSeeTheCredentials(t *testing.T) {
 	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY"} {
 		t.Setenv(name, "secret")
@@ -108,7 +110,7 @@ func TestACommandDoesNotSeeTheCredentials(t *testing.T) {
 	task := b.Do(b.spec(""))
 	b.wantState(task, completed)
 	if got := string(task.GetOutput()); strings.Contains(got, "secret") || !strings.Contains(got, "LESSOR_TASK_ID=") {
-		t.Errorf("it sees %s", got)
+		t.Errorf("the command sees the environment %s, want no credential and LESSOR_TASK_ID", got)
 	}
 }
 
@@ -169,18 +171,18 @@ func TestTheOutputOfAFailureIsKeptWhereAsked(t *testing.T) {
 		task := b.Do(b.spec(""))
 		kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
 		if string(kept) != want {
-			t.Errorf("keep %v: kept %q", keep, kept)
+			t.Errorf("keep %v: kept %q, want %q", keep, kept, want)
 		}
 	}
 }
 
-// Many programs end a SIGTERM with code 0, their work half done: that is no success.
+// K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, code 0 is no success either.
 func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
 	t.Attr("rules", "K6")
 	b := newBench(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.hear()
-	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel before the Start is decided ends the task at once (T7)
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
 	b.Cancel(id, "enough")
 	task := b.Wait(id)
 	b.wantState(task, cancelled)
@@ -189,7 +191,8 @@ func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
 	}
 }
 
-// K2: what has lost its lease stops. The worker's end waits for it, and fails the test if it has to give it up.
+// K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. The end of the worker waits for the command, and the
+// test fails if the worker has to give it up.
 func TestALostLeaseEndsTheCommand(t *testing.T) {
 	t.Attr("rules", "K2")
 	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
@@ -202,7 +205,8 @@ func TestALostLeaseEndsTheCommand(t *testing.T) {
 	b.stop()
 }
 
-// W10: what the drain has no time for goes back unharmed.
+// W10: a command that does not end within the drain timeout is stopped, and its task goes back to READY. That counts neither as a failure nor as a
+// loss.
 func TestADrainGivesTheTaskBack(t *testing.T) {
 	t.Attr("rules", "W10")
 	b := newBench(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
@@ -212,7 +216,7 @@ func TestADrainGivesTheTaskBack(t *testing.T) {
 	task := b.unheld(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 || task.GetLosses() != 0 {
-		t.Errorf("%d failures, %d losses", task.GetFailures(), task.GetLosses())
+		t.Errorf("%d failures, %d losses, want none", task.GetFailures(), task.GetLosses())
 	}
 }
 
@@ -236,7 +240,7 @@ func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
 	task := b.unheld(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 {
-		t.Errorf("%d failures", task.GetFailures())
+		t.Errorf("%d failures, want none", task.GetFailures())
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// TestExitCodesMapToCategories runs real commands, since only the system makes a process state.
+// TestExitCodesMapToCategories runs real commands, because an os.ProcessState cannot be made otherwise.
 func TestExitCodesMapToCategories(t *testing.T) {
 	for script, want := range map[string]worker.Category{
 		"exit 1":        worker.UserCode,
@@ -24,10 +24,10 @@ func TestExitCodesMapToCategories(t *testing.T) {
 		"exit 126":      worker.Configuration,
 		"exit 127":      worker.Configuration,
 		"exit 128":      worker.UserCode,
-		"exit 137":      worker.Infrastructure, // a shell's word for SIGKILL
-		"exit 139":      worker.UserCode,       // and for SIGSEGV
+		"exit 137":      worker.Infrastructure, // the shell's code for a child that SIGKILL ended
+		"exit 139":      worker.UserCode,       // the same for SIGSEGV
 		"exit 255":      worker.UserCode,
-		"kill -KILL $$": worker.Infrastructure, // the OOM killer
+		"kill -KILL $$": worker.Infrastructure, // what the kernel's OOM killer does
 		"kill -TERM $$": worker.Infrastructure,
 		"kill -SEGV $$": worker.UserCode,
 	} {

@@ -3,13 +3,15 @@ package execworker
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// shell is a process that runs a script. It waits for its output for an hour: a test that gets there hangs.
+// shell returns a process that runs a script. Its pipeDelay is an hour: if something keeps the output open, the test hangs instead of passing.
 func shell(script string) (p *process, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	p = &process{
@@ -33,30 +35,30 @@ func TestProcessConnectsTheThreeStreams(t *testing.T) {
 
 func TestProcessNeedNotReadItsInput(t *testing.T) {
 	p, stdout, _ := shell("echo done")
-	p.stdin = bytes.Repeat([]byte("x"), 1<<20) // more than a pipe holds
+	p.stdin = bytes.Repeat([]byte("x"), 1<<20) // more than the buffer of a pipe, so that the write blocks
 	state, err := p.run()
 	if err != nil || !state.Success() || stdout.String() != "done\n" {
-		t.Errorf("%v, %v, %q", state, err, stdout)
+		t.Errorf("state %v, error %v, stdout %q, want success and stdout \"done\\n\"", state, err, stdout)
 	}
 }
 
 func TestProcessWithoutPayloadHasNoInput(t *testing.T) {
 	p, stdout, _ := shell("cat; echo end")
 	if _, err := p.run(); err != nil || stdout.String() != "end\n" {
-		t.Errorf("%v, %q", err, stdout)
+		t.Errorf("error %v, stdout %q, want the end of the input at once and stdout \"end\\n\"", err, stdout)
 	}
 }
 
-// A background process holds standard output open: if it were not killed with its group, run would hang.
+// The background process keeps standard output open. If it was not killed with its group, run would wait for it.
 func TestProcessGroupIsKilledWhenItsLeaderEnds(t *testing.T) {
 	p, stdout, _ := shell("sleep 1000 & echo begun")
 	state, err := p.run()
 	if err != nil || !state.Success() || stdout.String() != "begun\n" {
-		t.Errorf("%v, %v, %q", state, err, stdout)
+		t.Errorf("state %v, error %v, stdout %q, want success and stdout \"begun\\n\"", state, err, stdout)
 	}
 }
 
-// The inner sleep gets the signal too: else it would hold standard output open, and run would hang.
+// The shell's child must get the signal, too. Otherwise it would keep standard output open, and run would wait for it.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	p, _, _ := shell("sleep 1000; echo not reached")
 	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) {
@@ -65,20 +67,30 @@ func TestSignalsReachTheWholeGroup(t *testing.T) {
 	}
 	state, err := p.run()
 	if err != nil || state.String() != "signal: terminated" {
-		t.Errorf("%v, %v", state, err)
+		t.Errorf("state %v, error %v, want signal: terminated and no error", state, err)
 	}
 }
 
+// A process that has left the group is not killed with it, and keeps standard output open until the test lets it end. run waits for it only for the
+// pipeDelay.
 func TestProcessThatLeftItsGroupDoesNotHoldUpTheOutput(t *testing.T) {
-	p, stdout, _ := shell("setsid sleep 3 & echo begun")
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, stdout, _ := shell("setsid sh -c 'echo left > $FIFO; read end < $FIFO' & read left < $FIFO")
+	p.env = append(os.Environ(), "FIFO="+fifo)
 	p.pipeDelay = time.Millisecond
 	state, err := p.run()
 	if err != nil || !state.Success() {
-		t.Errorf("%v, %v, %q", state, err, stdout)
+		t.Errorf("state %v, error %v, stdout %q, want success", state, err, stdout)
+	}
+	if err := os.WriteFile(fifo, []byte("end\n"), 0); err != nil { // ends the process
+		t.Error(err)
 	}
 }
 
-// brokenSink fails after some bytes, as a full disk does.
+// brokenSink fails after a number of bytes, as a full disk does.
 type brokenSink struct{ room int }
 
 var errFull = errors.New("no space left")
@@ -95,7 +107,7 @@ func TestProcessEndsWhenItsOutputCannotBeTakenIn(t *testing.T) {
 	p.stdout = &brokenSink{room: 1 << 16}
 	state, err := p.run()
 	if !errors.Is(err, errFull) || state.Success() {
-		t.Errorf("%v, %v", state, err)
+		t.Errorf("state %v, error %v, want a failed command and %v", state, err, errFull)
 	}
 }
 
@@ -105,6 +117,6 @@ func TestProcessThatCannotStart(t *testing.T) {
 	p.stdin = []byte("x")
 	state, err := p.run()
 	if state != nil || err == nil || !strings.Contains(err.Error(), "cannot run") {
-		t.Errorf("%v, %v", state, err)
+		t.Errorf("state %v, error %v, want no state and an error with \"cannot run\"", state, err)
 	}
 }

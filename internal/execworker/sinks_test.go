@@ -31,7 +31,7 @@ func TestTailKeepsTheLastLine(t *testing.T) {
 	}
 }
 
-// writes records each call of Write.
+// writes records what each call of Write was given.
 type writes []string
 
 func (w *writes) Write(p []byte) (int, error) {

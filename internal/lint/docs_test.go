@@ -15,8 +15,8 @@ var (
 	codeSpan     = regexp.MustCompile("`[^`\n]*`")
 )
 
-// TestDocumentsLinkToExistingFiles follows each relative link of each document, as far as the file; fragments and
-// addresses on the web are not looked at.
+// TestDocumentsLinkToExistingFiles checks that the file of each relative link in a document exists. It checks neither fragments (#heading) nor
+// addresses on the web.
 func TestDocumentsLinkToExistingFiles(t *testing.T) {
 	for _, doc := range filesNamed(t, ".", ".md") {
 		for _, target := range relativeLinks(read(t, doc)) {
@@ -28,7 +28,7 @@ func TestDocumentsLinkToExistingFiles(t *testing.T) {
 	}
 }
 
-// relativeLinks returns the targets of links to files. What stands in code is text, not a link.
+// relativeLinks returns the files that a document links to. It skips blocks and spans of code.
 func relativeLinks(markdown string) []string {
 	prose := codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(markdown, ""), "")
 	var targets []string

@@ -13,8 +13,8 @@ import (
 	_ "github.com/lessor-dev/lessor/gen/lessor/v1" // registers the generated descriptors
 )
 
-// TestGenMatchesProto notices a proto file that was changed without `make generate`. It compares what the files mean: a
-// changed comment passes here and is found by `make check-generate`, which needs buf.
+// TestGenMatchesProto fails if a proto file was changed without `make generate`. It compares descriptors, so it does not see changed comments: `make
+// check-generate` finds those, but needs buf.
 func TestGenMatchesProto(t *testing.T) {
 	for _, name := range protoNames(t) {
 		generated, err := protoregistry.GlobalFiles.FindFileByPath(name)
@@ -28,7 +28,7 @@ func TestGenMatchesProto(t *testing.T) {
 	}
 }
 
-// TestGenHasNothingElse notices generated code whose proto file is gone.
+// TestGenHasNothingElse fails if the proto file of generated code no longer exists.
 func TestGenHasNothingElse(t *testing.T) {
 	sources := make(map[string]bool)
 	for _, name := range protoNames(t) {
@@ -42,8 +42,8 @@ func TestGenHasNothingElse(t *testing.T) {
 	})
 }
 
-// In Java and Kotlin every file has a class of its own beside those of its messages. By default it has the name of the file, as a message may have, too:
-// protoc then writes the same file twice.
+// In Java and Kotlin, each proto file becomes a class beside the classes of its messages. By default, that class has the name of the file. If a
+// message has the same name, protoc writes the same file twice.
 func TestJavaNames(t *testing.T) {
 	for _, name := range protoNames(t) {
 		options := protodesc.ToFileDescriptorProto(compile(t, name)).GetOptions()
@@ -53,7 +53,7 @@ func TestJavaNames(t *testing.T) {
 	}
 }
 
-// protoNames returns the names by which the proto files import each other.
+// protoNames returns the proto files by the paths under which they import each other.
 func protoNames(t *testing.T) []string {
 	t.Helper()
 	names := filesNamed(t, "proto", ".proto")

@@ -10,80 +10,81 @@ import (
 	"testing"
 )
 
-// anyModule in an arrow allows every package of other modules.
+// anyModule in an arrow allows all packages of other modules.
 const anyModule = "*"
 
-// arrows says what the shipped code of a package may import beside the standard library: packages of this repository by
-// their directory, those of other modules by their import path. An entry holds for everything below it; for a package, the
-// entry with the longest path counts, and there must be one. A package may always import what is below itself.
+// arrows says what the shipped code of a directory may import beside the standard library: packages of this repository by their directory, packages
+// of other modules by their import path. An entry also allows everything below it. For a package, the entry of the longest path counts, and there
+// must be one. A package may always import what is below itself.
 //
-// To add an arrow is a design decision: it belongs into the review, with a reason.
+// A new arrow is a design decision: the review must see a reason for it.
 var arrows = map[string][]string{
-	// The rules must run unchanged in the engine, in a simulator and in an exhaustive check: no I/O, no clock, no wire types.
+	// The engine, a simulator and an exhaustive check all run the rules unchanged. So the rules have no I/O, no clock and no wire types.
 	"lease": {},
 
-	// The store knows the records it keeps, not who asks. Only one package knows that today's disk format is bbolt.
+	// The store knows the records that it keeps, but not who asks for them. Only boltstore knows that the format on disk is bbolt's.
 	"store":           {"lease"},
-	"store/boltstore": {"lease", "store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // the latter tells when a file was made
+	"store/boltstore": {"lease", "store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // unix tells when a file was made
 	"store/memstore":  {"lease", "store", "github.com/tidwall/btree"},
 	"store/reserve":   {"store"},
 	"store/storetest": {"lease", "store"},
 
-	// Nothing hand-written is below gen, so nothing of ours can be needed there.
+	// gen has only generated code, which imports nothing of ours.
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
-	// The process puts the parts of the edge together, and serves what has no package of its own.
+	// The coordinator puts the parts of the edge together, and has the services that have no package of their own.
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
-	// Who may come in is decided without a word of the wire, so that every listener can ask.
+	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store"},
-	// A stranger is known by the address alone: who may come in, and what there is behind the door, is not known here.
+	// The porch serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
+	// gate.
 	"coordinator/porch": {"coordinator/quota", "coordinator/refusal", anyModule},
-	// Who may come in is decided without a word on what is served behind the gate.
+	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/porch",
 		"coordinator/quota", "coordinator/refusal", anyModule,
 	},
-	// What somebody uses is counted without a word of what it is.
+	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},
-	// The engine decides and persists; requests, streams and wire types stay with the edge around it.
+	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
-	// What is read and written is decided without knowing who asks, and without a call that waits.
+	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
 	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/grpc", "google.golang.org/protobuf"},
-	// A stream is served without a word on who may open one, nor on what else the edge serves.
+	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal", anyModule,
 	},
-	// What goes wrong anywhere behind the edge gets its code here.
+	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
-	// The API in JSON is a client of the gRPC services: it can reach neither the engine nor the store.
+	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},
 	"coordinator/tasktoken": {"lease"},
 
-	// A worker is anybody's program: it knows the wire and nothing of the server. Its test helper starts a real server.
+	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
 	"worker": {"gen", "internal/wire", anyModule},
-	// What lives in a worker is described in the words of the SDK.
+	// Resources of a worker use the types of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
 
-	// What the parts share is below internal. It must not depend on one of them.
+	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
 	"internal": {"gen", "lease", anyModule},
-	// Both ends write and read by it.
+	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {"gen", anyModule},
-	// Running a program for each task is an ordinary worker on top of the SDK.
+	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "gen", "internal", anyModule},
-	// The benchmark is a client of a coordinator, and measures the store without one.
+	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.
 	"internal/bench": {"worker", "gen", "internal", "lease", "store", anyModule},
 
-	// Examples show what a user can write, who sees only the public packages.
+	// Examples show what users can write, who can import only the public packages.
 	"examples": {"gen", "worker", anyModule},
 
-	// The command and the tests of the whole wire everything together.
+	// The command puts everything together, and so do the tests of the whole system.
 	"cmd":  {"coordinator", "gen", "internal", "lease", "store", "worker", anyModule},
 	"test": {"coordinator", "gen", "internal", "lease", "store", "worker", "cmd", anyModule},
 }
 
-// testOnly are packages that must not reach a binary, with what is below them; the same goes for every package whose name
-// ends in "test": storetest, workertest, httptest.
+// testOnly lists packages that shipped code must not import, with everything below them. The same holds for each package whose name ends in "test",
+// such as storetest, workertest and httptest.
 var testOnly = []string{
 	"testing",
 	"github.com/bufbuild/protocompile",
@@ -110,7 +111,7 @@ func TestImportsFollowTheArrows(t *testing.T) {
 func TestShippedCodeImportsNoTestPackage(t *testing.T) {
 	for _, file := range shippedFiles(t) {
 		if dir := path.Dir(file); strings.HasSuffix(dir, "test") || within(dir, "test") {
-			continue // itself a helper of tests
+			continue // is itself a helper for tests
 		}
 		for _, imported := range importsOf(t, file) {
 			if isTestOnly(imported) {
@@ -120,8 +121,8 @@ func TestShippedCodeImportsNoTestPackage(t *testing.T) {
 	}
 }
 
-// shippedFiles returns all Go files that are not tests. It reads the tree instead of asking the go command, which would
-// leave out files of other platforms and behind build tags.
+// shippedFiles returns all Go files that are not tests. It reads the tree, because the go command would leave out files for other platforms and files
+// behind build tags.
 func shippedFiles(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(filesNamed(t, ".", ".go"), func(file string) bool { return strings.HasSuffix(file, "_test.go") })
@@ -170,7 +171,7 @@ func isTestOnly(imported string) bool {
 		slices.ContainsFunc(testOnly, func(dir string) bool { return within(imported, dir) })
 }
 
-// isStandard tells packages of the standard library: the first element of any other path has a dot.
+// isStandard reports whether a path is that of a package of the standard library: it has no dot before the first slash.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")

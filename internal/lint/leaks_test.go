@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPackagesWithGoroutinesLookForLeaks wants goleak in the TestMain of every package that starts goroutines, in its tests or in what they test:
-// directly, or by the harness of the tests of the whole.
+// TestPackagesWithGoroutinesLookForLeaks checks that each package whose code or tests start goroutines has a TestMain that looks for leaked ones,
+// with goleak itself or with harness.Main, which does it for the tests of the whole system.
 func TestPackagesWithGoroutinesLookForLeaks(t *testing.T) {
 	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, file := range filesNamed(t, ".", ".go") {
@@ -33,7 +33,7 @@ func TestPackagesWithGoroutinesLookForLeaks(t *testing.T) {
 	}
 }
 
-// startsGoroutine looks for go statements and for methods named Go, as sync.WaitGroup has one.
+// startsGoroutine looks for go statements and for methods named Go, such as that of sync.WaitGroup.
 func startsGoroutine(t *testing.T, name, text string) (found bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)

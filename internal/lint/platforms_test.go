@@ -17,17 +17,18 @@ import (
 	"testing"
 )
 
-// platforms are where CI does not run, and users do.
+// platforms lists platforms on which users build, but CI does not.
 var platforms = []struct {
 	os, arch string
 	packages string
 }{
 	{"darwin", "arm64", "./..."},
-	{"windows", "amd64", "./worker/..."}, // the coordinator and the command want Unix
+	{"windows", "amd64", "./worker/..."}, // the coordinator and the command need Unix
 }
 
-// What is built on Linux alone is built for others by nobody until a user tries it. Compiling it for them would compile every dependency once more;
-// checking its types takes their declarations alone. The race detector, which makes that six times slower, has nothing to find in it.
+// A mistake in code for another platform would show only when a user builds it there. Compiling for these platforms would also compile all
+// dependencies again. Checking the types of our packages needs only the declarations of the dependencies. A race build skips this test: it would be
+// six times slower and find nothing more.
 func TestOtherPlatforms(t *testing.T) {
 	for _, p := range platforms {
 		t.Run(p.os, func(t *testing.T) {
@@ -42,12 +43,12 @@ func TestOtherPlatforms(t *testing.T) {
 	}
 }
 
-// listed is what `go list` says of a package. Those that it imports come before it.
+// listed is what `go list` tells about a package. The packages that it imports come before it in the list.
 type listed struct {
 	ImportPath string
 	Dir        string
 	GoFiles    []string
-	ImportMap  map[string]string // by the path in the source: what is meant, where that is another one
+	ImportMap  map[string]string // maps an import path in the source to the path of the package, if the two differ
 	Module     *struct{ Main bool }
 }
 
@@ -70,14 +71,14 @@ func listFor(t *testing.T, goos, goarch, packages string) (all []*listed) {
 			return all
 		case err != nil:
 			t.Fatal(err)
-		case l.ImportPath == "unsafe" || strings.HasSuffix(l.ImportPath, ".test"): // the one is built in, the main package of a test generated
+		case l.ImportPath == "unsafe" || strings.HasSuffix(l.ImportPath, ".test"): // unsafe is built in, the main packages of tests are generated
 		default:
 			all = append(all, &l)
 		}
 	}
 }
 
-// typeCheck checks packages one after the other; of those of others the declarations alone.
+// typeCheck checks the types of one package after the other: all code of our packages, only the declarations of others.
 type typeCheck struct {
 	files   token.FileSet
 	sizes   types.Sizes
@@ -108,7 +109,7 @@ func (c *typeCheck) pkg(l *listed) (wrong []error) {
 		Error:            func(err error) { wrong = append(wrong, err) },
 	}
 	c.checked[l.ImportPath], _ = config.Check(l.ImportPath, &c.files, files, nil)
-	if !l.own() { // what is wrong there shows in what is ours, if it matters
+	if !l.own() { // a mistake in a dependency matters only if our code then fails the check
 		return nil
 	}
 	return wrong

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// root is the top of the repository, seen from the directory in which the tests of this package run.
+// root is the top directory of the repository, relative to the directory in which the tests of this package run.
 const root = "../.."
 
 const module = "github.com/lessor-dev/lessor"
 
-// filesNamed returns the paths, relative to root and with slashes, of all files below dir whose name ends in suffix.
-// Hidden directories, build output and test data are left out.
+// filesNamed returns the paths, relative to root and with slashes, of all files below dir whose name ends in suffix. It leaves out hidden
+// directories, build output and testdata.
 func filesNamed(t *testing.T, dir, suffix string) []string {
 	t.Helper()
 	var found []string

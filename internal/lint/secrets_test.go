@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSecretsAreComparedInConstantTime: a comparison that stops at the first byte that differs tells by its time how much of a forged MAC is
-// right. So each file that makes MACs compares them with hmac.Equal, and nothing in it with package bytes or as text.
+// TestSecretsAreComparedInConstantTime: if a comparison stops at the first byte that differs, its duration shows how much of a forged MAC is right.
+// So each file that makes MACs must compare them with hmac.Equal, and must not compare with package bytes, or as text.
 func TestSecretsAreComparedInConstantTime(t *testing.T) {
 	t.Attr("rules", "A7 X1")
 	found := 0

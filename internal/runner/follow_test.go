@@ -22,18 +22,19 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// fakeCoordinator holds tasks and plays the worker, too: a test says what becomes of each line, and when.
+// fakeCoordinator keeps tasks. It has no workers: a test decides when and how the task of a line ends.
 type fakeCoordinator struct {
-	lessorv1.TaskServiceClient // the calls that a run does not make
+	lessorv1.TaskServiceClient // for the calls that a run does not make
 
 	mu       sync.Mutex
-	tasks    []*lessorv1.Task // nil: deleted
-	keys     map[string]int   // by idempotency key
-	sequence uint64
+	tasks    []*lessorv1.Task              // nil if deleted
+	keys     map[string]int                // the index in tasks, by idempotency key
+	sequence uint64                        // of the last event
+	history  []*lessorv1.WatchTaskResponse // all events
 	watches  []*fakeWatch
-	// broken makes so many calls fail with UNAVAILABLE.
+	// broken is how many of the next calls fail with UNAVAILABLE.
 	broken int
-	// calls counts those of a kind.
+	// calls counts the calls of each kind.
 	calls map[string]int
 }
 
@@ -90,7 +91,7 @@ func (f *fakeCoordinator) GetTask(_ context.Context, req *lessorv1.GetTaskReques
 	return &lessorv1.GetTaskResponse{Task: proto.CloneOf(f.tasks[i])}, nil
 }
 
-// ListTasks gives pages of two.
+// ListTasks returns pages of two tasks.
 func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,13 +112,13 @@ func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRe
 	return page, nil
 }
 
-// fakeWatch is one stream of events, of a task or of all.
+// fakeWatch is a stream of the events of a task, or, if task is empty, of all tasks.
 type fakeWatch struct {
 	grpc.ClientStream
 	ctx    context.Context
 	task   string
 	events chan *lessorv1.WatchTaskResponse
-	broken bool // set before events is closed
+	broken bool // set before events is closed; the stream then ends with UNAVAILABLE
 }
 
 func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
@@ -135,7 +136,7 @@ func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	}
 }
 
-// WatchTask tells only what happens from now on: what happened before has to be found otherwise. It refuses a sequence that is still to come.
+// WatchTask sends the events of the run after a sequence, or the events of a task from now on. It refuses a sequence that no event has had.
 func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,15 +152,22 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 			close(w.events)
 			return w, err
 		}
+	} else {
+		for _, e := range f.history {
+			if e.GetSequence() > req.GetAfterSequence() {
+				w.events <- e
+			}
+		}
 	}
 	f.watches = append(f.watches, w)
 	return w, nil
 }
 
-// tell sends the last event of a task to those who watch it or the run.
+// tell sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
 func (f *fakeCoordinator) tell(e *lessorv1.WatchTaskResponse) {
 	f.sequence++
 	e.Sequence = f.sequence
+	f.history = append(f.history, e)
 	f.watches = slices.DeleteFunc(f.watches, func(w *fakeWatch) bool {
 		if w.task == "" || w.task == e.GetTaskId() {
 			w.events <- e
@@ -172,7 +180,7 @@ func (f *fakeCoordinator) tell(e *lessorv1.WatchTaskResponse) {
 	})
 }
 
-// end lets a line end.
+// end plays the worker that completes or fails the task of a line for good.
 func (f *fakeCoordinator) end(line int, state lessorv1.TaskState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +197,7 @@ func (f *fakeCoordinator) end(line int, state lessorv1.TaskState) {
 	}})
 }
 
-// remove lets somebody delete the task of a line.
+// remove deletes the task of a line, as a user may do.
 func (f *fakeCoordinator) remove(line int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +206,7 @@ func (f *fakeCoordinator) remove(line int) {
 	f.tell(&lessorv1.WatchTaskResponse{TaskId: id, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}})
 }
 
-// breakStreams ends all streams, as a restart does.
+// breakStreams ends all streams with UNAVAILABLE, as a restart of the coordinator does.
 func (f *fakeCoordinator) breakStreams() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +222,7 @@ const (
 	failed    = lessorv1.TaskState_TASK_STATE_FAILED
 )
 
-// theRun is a run over the lines a, b, c ... in a bubble.
+// theRun is a run with the lines a, b, c ... on a fakeCoordinator.
 type theRun struct {
 	t         *testing.T
 	fake      *fakeCoordinator
@@ -249,7 +257,7 @@ func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOr
 	return r
 }
 
-// finish waits for the end of the run and checks what it printed.
+// finish waits for the end of the run and checks which outputs it printed, and in which order.
 func (r *theRun) finish(want string) {
 	r.t.Helper()
 	<-r.done
@@ -257,7 +265,7 @@ func (r *theRun) finish(want string) {
 		r.t.Error(err)
 	}
 	if got := r.out.String(); got != want {
-		r.t.Errorf("printed %s, want %s", got, want)
+		r.t.Errorf("printed %q, want %q", got, want)
 	}
 }
 
@@ -270,7 +278,7 @@ func TestLinesArePrintedAsTheyEnd(t *testing.T) {
 		}
 		r.finish("<c><a><d><b>")
 		if !r.summary.OK() || r.err != nil || fake.calls["list"] > 0 {
-			t.Errorf("%v, %v, %d lists", r.summary, r.err, fake.calls["list"])
+			t.Errorf("summary %+v, error %v, %d lists of the tasks, want all lines done without a list", r.summary, r.err, fake.calls["list"])
 		}
 	})
 }
@@ -283,7 +291,7 @@ func TestKeepOrderPrintsInTheOrderOfTheInput(t *testing.T) {
 			fake.end(line, completed)
 			synctest.Wait()
 			if line == 1 && r.out.String() != "<a>" {
-				t.Errorf("after the first line: %s", r.out.String())
+				t.Errorf("when the first line had ended, %q was printed, want only its output <a>", r.out.String())
 			}
 		}
 		r.finish("<a><b><c><d><e>")
@@ -301,15 +309,15 @@ func TestFailedLinesAreToldAndCounted(t *testing.T) {
 		fake.end(2, completed)
 		r.finish("<b>")
 		if r.summary.OK() || r.summary != (Summary{Lines: 2, Done: 1, Failed: 1}) {
-			t.Errorf("%+v", r.summary)
+			t.Errorf("summary %+v, want one line done and one failed", r.summary)
 		}
 		if got, want := r.errs.String(), "line 1 failed: \"a\": exit status 1 (attempt 1)\n"; got != want {
-			t.Errorf("said %q, want %q", got, want)
+			t.Errorf("standard error has %q, want %q", got, want)
 		}
 	})
 }
 
-// A second process prints everything, submits nothing again and waits only for what is left.
+// A second process that resumes a run submits nothing again, prints the output of all lines, and finds the lines that ended while no process ran.
 func TestAResumedRunPrintsAllLines(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -321,7 +329,7 @@ func TestAResumedRunPrintsAllLines(t *testing.T) {
 			first.cancel(errKilled)
 			<-first.done
 			_ = first.job.Close()
-			fake.end(4, completed) // and nobody was watching
+			fake.end(4, completed) // while no process ran
 
 			second := startRun(t, fake, dir, 5, keepOrder)
 			fake.end(3, completed)
@@ -332,7 +340,7 @@ func TestAResumedRunPrintsAllLines(t *testing.T) {
 				second.finish("<b><d><c><a>")
 			}
 			if fake.calls["submit"] != 1 || second.summary != (Summary{Lines: 5, Done: 4, Failed: 1}) {
-				t.Errorf("%d submits, %+v", fake.calls["submit"], second.summary)
+				t.Errorf("%d submits and the summary %+v, want 1 submit, 4 lines done and 1 failed", fake.calls["submit"], second.summary)
 			}
 		})
 	}
@@ -340,7 +348,8 @@ func TestAResumedRunPrintsAllLines(t *testing.T) {
 
 var errKilled = fmt.Errorf("killed")
 
-// A process that died while it submitted has left some of the tasks: submitting all again makes none twice.
+// A process that died before it noted that all lines are submitted has left tasks. The next process submits all lines again, and the idempotency keys
+// keep the coordinator from making a task twice (T1).
 func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
@@ -359,7 +368,7 @@ func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 		}
 		second.finish("<a><b><c>")
 		if fake.calls["submit"] != 2 || len(fake.tasks) != 3 {
-			t.Errorf("%d submits, %d tasks", fake.calls["submit"], len(fake.tasks))
+			t.Errorf("%d submits made %d tasks, want 2 submits and 3 tasks", fake.calls["submit"], len(fake.tasks))
 		}
 	})
 }
@@ -375,13 +384,13 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 			fake.end(3, completed)
 			r.finish("<a><c>")
 			if r.summary.OK() || r.summary != (Summary{Lines: 3, Done: 2, Missing: 1}) {
-				t.Errorf("%+v", r.summary)
+				t.Errorf("summary %+v, want 2 lines done and 1 missing", r.summary)
 			}
 		})
 	}
 }
 
-// Between two streams, and with a coordinator that is away for a moment, nothing is lost.
+// A run opens its streams again after a restart of the coordinator, even if the first calls fail. It learns of a line that ended in between.
 func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -393,24 +402,24 @@ func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
 			fake.broken = 3
 			fake.mu.Unlock()
 			fake.breakStreams()
-			time.Sleep(10 * time.Second) // of the bubble: longer than the pauses
+			fake.end(2, completed)       // while nothing is watched
+			time.Sleep(10 * time.Second) // longer than the pauses between the calls
 			synctest.Wait()
-			fake.end(2, completed)
 			fake.end(3, completed)
 			r.finish("<a><b><c>")
 			if !r.summary.OK() || r.err != nil {
-				t.Errorf("%v, %v", r.summary, r.err)
+				t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
 			}
 		})
 	}
 }
 
-// restore brings back the tasks as they were when backup was called.
+// restore breaks all streams, and brings back the tasks and events as they were when backup was called.
 func (f *fakeCoordinator) restore(backup []*lessorv1.Task, sequence uint64) {
 	f.breakStreams()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tasks, f.sequence = backup, sequence
+	f.tasks, f.sequence, f.history = backup, sequence, f.history[:sequence]
 }
 
 func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
@@ -422,7 +431,8 @@ func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
 	return tasks, f.sequence
 }
 
-// A restored coordinator knows less than the run has heard from it: also the place from which the run watches is one that it does not know.
+// After a restore from a backup, the coordinator has lost the end of a line that the run has already printed, and the sequence after which the run
+// wants to watch. The run goes on, and prints each line once.
 func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
@@ -433,7 +443,7 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 					fake.end(1, completed)
 					synctest.Wait()
 					tasks, sequence := fake.backup()
-					time.Sleep(2 * noteInterval) // the next event is noted
+					time.Sleep(2 * noteInterval) // so that the run notes the sequence of the next event
 					fake.end(2, completed)
 					synctest.Wait()
 					if resumed {
@@ -445,13 +455,13 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 					if resumed {
 						r = startRun(t, fake, dir, 3, keepOrder)
 					}
-					time.Sleep(10 * time.Second) // of the bubble: longer than the pauses
+					time.Sleep(10 * time.Second) // longer than the pauses between the calls
 					synctest.Wait()
-					fake.end(2, completed) // once more
+					fake.end(2, completed) // a second time
 					fake.end(3, completed)
 					r.finish("<a><b><c>")
 					if !r.summary.OK() || r.err != nil {
-						t.Errorf("%v, %v", r.summary, r.err)
+						t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
 					}
 				})
 			})
@@ -459,7 +469,8 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 	}
 }
 
-// Coordinators end old connections; a line that runs for hours is none that nobody answers for.
+// Coordinators end old connections, so the streams of a line that runs for hours break several times without an event. The run must not take that for
+// a coordinator that is away.
 func TestARunWaitsForALongLine(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -474,7 +485,7 @@ func TestARunWaitsForALongLine(t *testing.T) {
 			fake.end(1, completed)
 			r.finish("<a>")
 			if !r.summary.OK() || r.err != nil {
-				t.Errorf("%v, %v", r.summary, r.err)
+				t.Errorf("summary %+v, error %v, want the line done", r.summary, r.err)
 			}
 		})
 	}
@@ -490,7 +501,7 @@ func TestARunGivesUpWhenTheCoordinatorStaysAway(t *testing.T) {
 		fake.breakStreams()
 		r.finish("")
 		if status.Code(r.err) != codes.Unavailable {
-			t.Errorf("got %v", r.err)
+			t.Errorf("error %v, want UNAVAILABLE", r.err)
 		}
 	})
 }
@@ -501,7 +512,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 		r.cancel(errKilled)
 		r.finish("")
 		if !errors.Is(r.err, errKilled) {
-			t.Errorf("got %v", r.err)
+			t.Errorf("error %v, want %v", r.err, errKilled)
 		}
 	})
 }
@@ -512,20 +523,21 @@ func TestAnEmptyInputIsDoneAtOnce(t *testing.T) {
 			r := startRun(t, newFakeCoordinator(), t.TempDir(), 0, keepOrder)
 			r.finish("")
 			if !r.summary.OK() || r.err != nil {
-				t.Errorf("%v, %v", r.summary, r.err)
+				t.Errorf("summary %+v, error %v, want success", r.summary, r.err)
 			}
 		})
 	}
 }
 
-// Specs must come out equal in every process, or the idempotency keys refuse them (T1).
+// A batch has at most maxBatch lines and at most maxBatchBytes. Each process makes the same spec of a line, because the idempotency key refuses another
+// one (T1). Equal lines are separate tasks.
 func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), "", optionsOfTest, false)
 	if a, b := j.spec(7, []byte("x")), j.spec(7, []byte("x")); !proto.Equal(a, b) {
 		t.Errorf("%v differs from %v", a, b)
 	}
 	if a, b := j.spec(7, []byte("x")), j.spec(8, []byte("x")); a.GetIdempotencyKey() == b.GetIdempotencyKey() {
-		t.Error("equal lines are one task")
+		t.Error("two equal lines have the same idempotency key")
 	}
 	var sizes []int
 	s := newSubmitter(j, &sizeRecorder{sizes: &sizes})
@@ -542,12 +554,12 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []int{500, 500, 202, 1, 1}; !slices.Equal(sizes, want) && !slices.Equal(sizes, []int{500, 500, 202, 2}) {
+	if want := []int{500, 500, 202, 2}; !slices.Equal(sizes, want) { // 201 short lines and a long one, then exactly maxBatchBytes
 		t.Errorf("batches of %d, want %d", sizes, want)
 	}
 }
 
-// sizeRecorder records the sizes of batches.
+// sizeRecorder records the number of tasks of each batch.
 type sizeRecorder struct {
 	lessorv1.TaskServiceClient
 	sizes *[]int

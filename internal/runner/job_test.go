@@ -30,14 +30,14 @@ func TestTheSameRunIsResumed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
 	if first.Resumed || first.Lines() != 2 {
-		t.Errorf("got resumed %v, %d lines", first.Resumed, first.Lines())
+		t.Errorf("the first run: resumed %t, %d lines, want a new run of 2 lines", first.Resumed, first.Lines())
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	second := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
 	if !second.Resumed || second.RunID() != first.RunID() {
-		t.Errorf("got resumed %v, %s after %s", second.Resumed, second.RunID(), first.RunID())
+		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed", second.Resumed, second.RunID(), first.RunID())
 	}
 }
 
@@ -88,7 +88,7 @@ func TestForceThrowsAnotherRunAwayButResumesTheSame(t *testing.T) {
 
 	other := mustOpen(t, dir, "b\n", optionsOfTest, true)
 	if other.Resumed || other.RunID() == old {
-		t.Errorf("got resumed %v, %s after %s", other.Resumed, other.RunID(), old)
+		t.Errorf("another input with --force: resumed %t, id %s, want a new run with another id than %s", other.Resumed, other.RunID(), old)
 	}
 	if _, err := os.Stat(other.StoreDir()); !os.IsNotExist(err) {
 		t.Errorf("the store of the other run is there: %v", err)
@@ -105,7 +105,7 @@ func TestARunIsInUseByOneProcess(t *testing.T) {
 	}
 }
 
-// A directory that is somebody's own may have files of the same names as a run: none is touched, not by force either.
+// A user's own files in the directory may have the same names as the files of a run. Open touches none of them, not even with --force.
 func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
 	for _, name := range []string{"store", "spool", "cursor", "socket", "input", "input.arrived", "lock"} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
 			if err := os.WriteFile(own, []byte("1234\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // what the first refusal leaves makes no run of it
+			for range 2 { // the first refusal must not leave anything that makes the second one take the directory for a run's
 				_, err := open(dir, "a\n", optionsOfTest, true)
 				var foreign *ForeignError
 				if !errors.As(err, &foreign) || foreign.Name != name {
@@ -122,7 +122,7 @@ func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
 				}
 			}
 			if text, err := os.ReadFile(own); err != nil || string(text) != "1234\n" {
-				t.Errorf("it is %q now, %v", text, err)
+				t.Errorf("the file has %q now (%v)", text, err)
 			}
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
 				t.Errorf("the directory has %v, %v", names, err)
@@ -131,7 +131,7 @@ func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
 	}
 }
 
-// Other files are nobody's business, and a lock without the mark is that of a run that an earlier version began.
+// Files with other names do not matter. A lock file with only a process id is that of a run that an earlier version began.
 func TestADirectoryWithOtherFilesIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "out"), nil, 0o600); err != nil {
@@ -147,7 +147,7 @@ func TestADirectoryWithOtherFilesIsTaken(t *testing.T) {
 	}
 }
 
-// A process that died between making the lock and writing it leaves an empty one.
+// A process that was killed between making the lock file and writing it has left an empty one. Another run may take it.
 func TestAnEmptyLockIsNobodys(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
@@ -156,7 +156,7 @@ func TestAnEmptyLockIsNobodys(t *testing.T) {
 	mustOpen(t, dir, "a\n", optionsOfTest, false)
 }
 
-// A crash before the manifest was there leaves no run, whatever else it leaves.
+// A process that was killed before it had written the manifest has left no run, whatever other files it has left.
 func TestARunWithoutManifestBeginsAnew(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir, "a\n", optionsOfTest, false)
@@ -165,7 +165,7 @@ func TestARunWithoutManifestBeginsAnew(t *testing.T) {
 	}
 	_ = first.Close()
 	if j := mustOpen(t, dir, "b\n", optionsOfTest, false); j.Resumed || j.RunID() == first.RunID() {
-		t.Errorf("got resumed %v, %s", j.Resumed, j.RunID())
+		t.Errorf("resumed %t, id %s, want a new run with another id than %s", j.Resumed, j.RunID(), first.RunID())
 	}
 }
 
@@ -181,7 +181,7 @@ func TestADamagedManifestIsNotTakenForAnything(t *testing.T) {
 	}
 }
 
-// A read from a terminal cannot be interrupted.
+// A read from a terminal cannot be interrupted, so Open stops waiting for it.
 func TestASignalEndsTheReadingOfTheInput(t *testing.T) {
 	stop := errors.New("a signal")
 	ctx, cancel := context.WithCancelCause(t.Context())

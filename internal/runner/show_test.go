@@ -63,7 +63,7 @@ func TestRateIsThatOfTheLastMoments(t *testing.T) {
 	begin := time.Now()
 	for second := range 100 {
 		if second < 50 {
-			tally.mu.heard.done += 10 // ten a second, then nothing
+			tally.mu.heard.done += 10 // ten a second for 50 seconds, then none
 		}
 		_, rate := tally.now(begin.Add(time.Duration(second) * time.Second))
 		switch {
@@ -78,7 +78,7 @@ func TestRateIsThatOfTheLastMoments(t *testing.T) {
 	}
 }
 
-// terminal is what both streams of a screen show together.
+// screenOfTest returns a screen and a buffer with what both of its streams show together, as on a terminal.
 func screenOfTest(outShown bool) (*Screen, *bytes.Buffer) {
 	var both bytes.Buffer
 	return NewScreen(&both, &both, outShown), &both
@@ -115,7 +115,7 @@ func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The bar does not stay behind the summary that follows it.
+// The bar is drawn once more at the end, so that it does not contradict the summary that follows it.
 func TestTheLastBarIsThatOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		screen, both := screenOfTest(true)
@@ -132,7 +132,7 @@ func TestTheLastBarIsThatOfTheEnd(t *testing.T) {
 	})
 }
 
-// Where the output goes to a file, nothing may be added to it.
+// If the output goes to a file, neither the bar nor notes may be written into it.
 func TestScreenWritesOutputAsItIs(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := NewScreen(&out, &errs, false)
@@ -142,7 +142,7 @@ func TestScreenWritesOutputAsItIs(t *testing.T) {
 		s.Note("note")
 	}
 	if out.String() != "012" {
-		t.Errorf("got %q", out.String())
+		t.Errorf("the output has %q, want 012", out.String())
 	}
 }
 
@@ -151,7 +151,7 @@ func TestMarksCountEveryLineOnce(t *testing.T) {
 	for line := int64(-1); line <= 200; line++ {
 		want := line >= 1 && line <= 130
 		if m.has(line) || m.mark(line) != want || m.mark(line) || m.has(line) != want {
-			t.Errorf("line %d is wrong", line)
+			t.Errorf("line %d: want that it is marked at most once, and only from 1 to 130", line)
 		}
 	}
 	if m.left() != 0 {

@@ -17,7 +17,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// types are all messages of lessor.v1.
+// types returns all message types of lessor.v1.
 func types(t testing.TB) (all []protoreflect.MessageType) {
 	t.Helper()
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
@@ -32,7 +32,7 @@ func types(t testing.TB) (all []protoreflect.MessageType) {
 	return all
 }
 
-// fill sets every field that is not in a oneof, and of each oneof the member of the given index.
+// fill sets every field that is not in a oneof, and in each oneof the member with this index, modulo the number of members.
 func fill(m protoreflect.Message, member int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -85,9 +85,9 @@ func example(f protoreflect.FieldDescriptor) protoreflect.Value {
 	panic("no example of a " + f.Kind().String())
 }
 
-// examples are messages of a type that together have every field.
+// examples returns messages of a type that together have every field, and an empty message.
 func examples(mt protoreflect.MessageType) (all []proto.Message) {
-	for member := range 10 { // no oneof has more, see TestNoOneofIsLarger
+	for member := range 10 { // no oneof has more members, see TestNoOneofIsLarger
 		m := mt.New()
 		fill(m, member)
 		if len(all) == 0 || !proto.Equal(all[0], m.Interface()) {
@@ -108,7 +108,7 @@ func TestNoOneofIsLarger(t *testing.T) {
 	}
 }
 
-// What is written is what protobuf reads, for every field of every message.
+// protobuf reads each message as it was before the codec wrote it, for every field of every message.
 func TestWritten(t *testing.T) {
 	for _, mt := range types(t) {
 		for _, m := range examples(mt) {
@@ -125,7 +125,8 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// What workers and producers say, and what they are told, is plain, so that the generated code reads it; only lists of enums are left to protobuf.
+// All requests and answers of workers and producers are plain, so that the generated code reads them, which is faster. Only lists of enums are left
+// to protobuf.
 func TestOursArePlain(t *testing.T) {
 	workers := lessorv1.File_lessor_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
 	tasks := lessorv1.File_lessor_v1_task_service_proto.Services().ByName("TaskService").Methods()
@@ -152,7 +153,7 @@ func TestOursArePlain(t *testing.T) {
 	}
 }
 
-// hasEnums reports whether a message holds a list of enums, however deep.
+// hasEnums reports whether a message or a message within it has a list of enums.
 func hasEnums(m protoreflect.Message) (has bool) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -167,7 +168,7 @@ func hasEnums(m protoreflect.Message) (has bool) {
 	return has
 }
 
-// agrees checks that a message is read as protobuf reads it, or refused for the same reason.
+// agrees checks that Unmarshal reads a message as protobuf does, or refuses it with the same error.
 func agrees(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
 	got, want := mt.New().Interface(), mt.New().Interface()
@@ -182,18 +183,18 @@ func agrees(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	}
 }
 
-// Whatever is wrong with a message, it is read as protobuf reads it: cut off at any byte, and with any byte changed.
+// Whether a message is cut off at any byte or has any byte changed: Unmarshal does the same as protobuf.
 func TestRead(t *testing.T) {
 	for _, mt := range types(t) {
 		if _, ok := mt.New().Interface().(generated); !ok {
-			continue // protobuf itself reads it
+			continue // protobuf reads it anyway
 		}
 		for _, m := range examples(mt) {
 			raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			raw = raw[:min(len(raw), 200)] // what is nested comes again under its own type
+			raw = raw[:min(len(raw), 200)] // nested messages are tested as types of their own
 			for i := range raw {
 				agrees(t, mt, raw[:i])
 				for _, other := range []byte{0x80, 0xff, raw[i] + 1, raw[i] ^ 8} {
@@ -206,7 +207,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// corners are encodings on which decoders differ.
+// corners returns encodings that different decoders may read differently.
 func corners() map[string][]byte {
 	text := func(number protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
@@ -257,7 +258,7 @@ func TestCorners(t *testing.T) {
 	}
 }
 
-// A message is emptied before it is read, as protobuf does it.
+// Unmarshal empties a message before it reads into it, as protobuf does.
 func TestReadEmpties(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: "1", Corr: "2"}
 	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\x013")}, m); err != nil || !proto.Equal(m, &lessorv1.SessionRequest{Id: "3"}) {
@@ -265,7 +266,7 @@ func TestReadEmpties(t *testing.T) {
 	}
 }
 
-// Messages of others are written and read too, and what is none is an error.
+// The codec also writes and reads messages that are not of lessor.v1. A value that is no message is an error.
 func TestOthers(t *testing.T) {
 	c, want := NewCodec(), timestamppb.New(timestamppb.Now().AsTime())
 	for name, write := range map[string]func() (mem.BufferSlice, error){
@@ -282,14 +283,14 @@ func TestOthers(t *testing.T) {
 		}
 	}
 	if _, err := c.Marshal(1); err == nil {
-		t.Error("a number is written")
+		t.Error("Marshal accepted a number")
 	}
 	if err := c.Unmarshal(nil, new(int)); err == nil {
-		t.Error("a number is read")
+		t.Error("Unmarshal accepted a pointer to a number")
 	}
 }
 
-// reused is a pool of one buffer, and counts what was taken and given back.
+// reused is a pool that counts the buffers that were taken and given back.
 type reused struct {
 	b           []byte
 	taken, back int
@@ -303,7 +304,8 @@ func (p *reused) Get(n int) *[]byte {
 
 func (p *reused) Put(*[]byte) { p.back++ }
 
-// A message that is large goes into a buffer of the pool, which gets it back once it was sent, or at once where it could not be written.
+// A large message is written into a buffer of the pool. The pool gets the buffer back when it was sent, or at once if writing fails. A small message
+// takes none.
 func TestLargeIsPooled(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: strings.Repeat("i", 5000)}
 	pool := &reused{}
@@ -313,14 +315,14 @@ func TestLargeIsPooled(t *testing.T) {
 	}
 	b.Free()
 	if pool.back != 1 {
-		t.Errorf("%d came back", pool.back)
+		t.Errorf("%d buffers came back after the message was sent, want 1", pool.back)
 	}
 	if _, err := Encode(m, Size(m)+1, pool); err == nil || pool.back != pool.taken {
-		t.Errorf("%v, %d of %d came back", err, pool.back, pool.taken)
+		t.Errorf("a message that changed while it was written: error %v, %d of %d buffers came back, want an error and all buffers", err, pool.back, pool.taken)
 	}
 	m.Id = "i"
 	if _, err := Encode(m, Size(m), pool); err != nil || pool.taken != 2 {
-		t.Errorf("%v, %d were taken", err, pool.taken)
+		t.Errorf("a small message: error %v, %d buffers taken in all, want that the 2 of before are all", err, pool.taken)
 	}
 }
 
@@ -344,7 +346,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// reports is a frame as a worker sends it: each task is started and completed.
+// reports returns a frame as a worker sends it: the starts and completions of n tasks.
 func reports(n int) *lessorv1.SessionRequest {
 	all := &lessorv1.Reports{}
 	for i := range n {
@@ -363,7 +365,7 @@ func reports(n int) *lessorv1.SessionRequest {
 	}
 }
 
-// BenchmarkFrame writes and reads a frame of 20 reports, as the coordinator and the SDK do it, and by reflection.
+// BenchmarkFrame writes and reads a frame of 20 reports, with the generated code that the coordinator and the SDK use, and by reflection.
 func BenchmarkFrame(b *testing.B) {
 	m := reports(10)
 	raw, err := proto.Marshal(m)

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "draw testdata anew; look at it then")
 
-// A panel of each kind, with all that a bar can have, is drawn as it was when somebody looked at it.
+// A chart with a panel of each kind, and bars with everything that a bar can have, is drawn as in the file, which somebody has looked at.
 func TestGolden(t *testing.T) {
 	got := draw(t, Chart{
 		Title: `all & more, "quoted" <tags>`,
@@ -59,7 +59,7 @@ func draw(t *testing.T, c Chart) []byte {
 	}
 }
 
-// The ends of the axis are powers of two beyond all values, and 1/2 and 2 at least.
+// The axis ends at the first powers of two that cover all values, but at least at 1/2 and 2. The value 1 is always inside of it.
 func TestPowers(t *testing.T) {
 	for _, test := range []struct {
 		values   []float64
