@@ -4,8 +4,8 @@ package worker_test
 
 import "testing"
 
-// What the worker allocates for a task that does nothing, without the wire and the codec, only gets less: much of what a
-// short task cost was garbage.
+// The worker makes at most this many allocations for a task that does nothing, without the wire and the codec. Garbage was a large part of what a
+// short task cost; if the number falls, lower the limit.
 func TestAllocationsOfATask(t *testing.T) {
 	const most, runs, tasks = 11, 50, 100
 	l := startLine(t, tasks)

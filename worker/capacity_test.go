@@ -17,7 +17,7 @@ import (
 
 func isCapacity(f *lessorv1.SessionRequest) bool { return f.GetCapacity() != nil }
 
-// W2: what the worker has and how much it takes is what register says.
+// W2: register declares the capabilities of the Config and the types that have handlers.
 func TestCapabilities(t *testing.T) {
 	t.Attr("rules", "W2 W12")
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
-// A worker says on each stream what it was made with, whatever became since of the maps and slices that it was made of.
+// The worker declares the same capabilities on each stream, even if the caller has changed the maps and slices of its Config since: New copies them.
 func TestCapabilitiesAreTheWorkersOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -69,7 +69,8 @@ func TestCapabilitiesAreTheWorkersOwn(t *testing.T) {
 	})
 }
 
-// W4: the capacity changes in mid-stream, and a new stream is told the newest.
+// W4: a change of the capacity goes to the coordinator at once, but only if it is a change. A limit that was removed is sent as 10,000. On a new
+// stream register states the newest capacity; it must declare at least one slot, so that a capacity of 0 follows in a frame of its own.
 func TestCapacityChanges(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestCapacityChanges(t *testing.T) {
 		s.finish(errBroken)
 		s = c.accept()
 		if got := s.register.GetRegister().GetCapabilities().GetConcurrency(); got.GetMaxParallel() != 1 || len(got.GetPerTypeLimits()) > 0 {
-			t.Errorf("register = %v, want the least that is allowed", got)
+			t.Errorf("register = %v, want max_parallel 1, the least that is allowed, and no limits", got)
 		}
 		check(0, nil)
 		r.shutdown()
@@ -109,7 +110,8 @@ func mustSet(t *testing.T, err error) {
 	}
 }
 
-// A worker that takes no new work gives back at once what a register, which has to declare a slot, brings on.
+// W4: a worker with a capacity of 0 still declares one slot in register. A task that the coordinator dispatches into it is released at once, without
+// delay.
 func TestNoCapacityHoldsUpNothing(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -124,14 +126,14 @@ func TestNoCapacityHoldsUpNothing(t *testing.T) {
 		s.dispatch("t1")
 		f, report := s.outcome()
 		if held := time.Since(begun); report.GetRelease() == nil || report.GetRelease().GetDelay() != nil || held > 0 {
-			t.Errorf("after %v: %v, want a release at once", held, report)
+			t.Errorf("after %v: %v, want a release at once and without delay", held, report)
 		}
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-// A larger capacity starts what waits for a slot.
+// A task that waits for a free slot starts when the capacity grows.
 func TestConcurrencyGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -280,7 +282,7 @@ func keyed(id, key string) *lessorv1.SessionResponse {
 	return f
 }
 
-// A bad capability is refused where it is set, with the name of the field.
+// New refuses a bad capability with an error that names the field; SetConcurrency and SetTypeLimits refuse more than 10,000.
 func TestBadCapabilities(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for field, cfg := range map[string]worker.Config{
@@ -292,7 +294,7 @@ func TestBadCapabilities(t *testing.T) {
 		"Resources":     {Resources: map[string]float64{"vram_gb": math.NaN()}},
 	} {
 		if _, err := worker.New(nil, []string{"q"}, cfg); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: New = %v", field, err)
+			t.Errorf("bad %s: New = %v, want an error that names the field", field, err)
 		}
 	}
 	w, err := worker.New(nil, []string{"q"}, worker.Config{})
@@ -300,6 +302,6 @@ func TestBadCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.SetConcurrency(10_001) == nil || w.SetTypeLimits(map[string]int{"t": 10_001}) == nil {
-		t.Error("a capacity over the limit was taken")
+		t.Error("SetConcurrency(10001) or SetTypeLimits of 10001 returned no error")
 	}
 }

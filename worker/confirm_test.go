@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Confirm asks the coordinator at once, and says yes only to a live lease with enough time left.
+// Confirm asks the coordinator at once, with a heartbeat, and returns nil only if the lease lives, is not being cancelled and has enough time left.
+// Time left that is exactly as long as asked for is enough.
 func TestConfirm(t *testing.T) {
 	live := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
 	cancelling := &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl), ShouldCancel: true}
@@ -46,7 +47,7 @@ func TestConfirm(t *testing.T) {
 				begun := time.Now()
 				f := s.renewal()
 				if waited := time.Since(begun); waited != time.Second {
-					t.Errorf("the question came after %v, want at once", waited)
+					t.Errorf("the heartbeat came after %v, want 1s, when the handler calls Confirm", waited)
 				}
 				s.acknowledge(f, test.answer)
 				if got := <-answers; !errors.Is(got, test.want) || (got == nil) != (test.want == nil) {
@@ -62,7 +63,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Confirm counts from before the question, not from the answer: a slow answer leaves less time (A8).
+// A8: Confirm counts the lease from when it asked, not from when the answer came. Here the answer takes 6 s, so that a lease that was good for the
+// full TTL has less left than the handler wants.
 func TestConfirmCountsFromTheQuestion(t *testing.T) {
 	t.Attr("rules", "A8")
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestConfirmCountsFromTheQuestion(t *testing.T) {
 	})
 }
 
-// Confirm does not outwait its own context, and a question that is open when the stream breaks is asked again.
+// Confirm returns when its own context ends. A Confirm that has no answer when the stream breaks asks again on the next stream.
 func TestConfirmWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -117,7 +119,7 @@ func TestConfirmWaits(t *testing.T) {
 	})
 }
 
-// SaveCheckpoint returns when the coordinator has it, not before (A6, T10).
+// SaveCheckpoint returns when the coordinator has confirmed that it stored the checkpoint, not before (A6, T10).
 func TestSaveCheckpoint(t *testing.T) {
 	t.Attr("rules", "T10")
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +152,8 @@ func TestSaveCheckpoint(t *testing.T) {
 	})
 }
 
-// A checkpoint that fits into a message only without the metrics beside it breaks no stream, but is refused at once (K3).
+// K3: a checkpoint shares its message with the metrics of the task. One that would fit alone but not together with them is refused at once, and does
+// not break the stream.
 func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -167,14 +170,15 @@ func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
 		s.started("t1")
 		f, report := s.outcome()
 		if got := report.GetFail().GetError().GetMessage(); !strings.HasPrefix(got, "rejected: INVALID_REQUEST: checkpoint") {
-			t.Errorf("report = %v, want a rejected checkpoint", report)
+			t.Errorf("report = %v, want a fail with the rejection of the checkpoint", report)
 		}
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-// A checkpoint that the coordinator rejects costs nothing but itself: the handler goes on (V1, K3).
+// K3: if the coordinator rejects a checkpoint, SaveCheckpoint returns a RejectedError and the handler goes on. The rejected heartbeat renewed
+// nothing, so that the worker renews the lease at once, without the checkpoint and the progress that may have been the cause.
 func TestCheckpointRejected(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +191,7 @@ func TestCheckpointRejected(t *testing.T) {
 				t.Errorf("empty checkpoint: %v, want a RejectedError", err)
 			}
 			if err := task.SaveCheckpoint(ctx, []byte("long")); !errors.As(err, &rejected) || rejected.Detail != "checkpoint: too long" {
-				t.Errorf("SaveCheckpoint = %v, want a RejectedError", err)
+				t.Errorf("SaveCheckpoint = %v, want a RejectedError with the detail %q", err, "checkpoint: too long")
 			}
 			<-goOn
 			return nil, context.Cause(ctx)
@@ -199,7 +203,7 @@ func TestCheckpointRejected(t *testing.T) {
 			Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST, Detail: "checkpoint: too long",
 		})
 		begun := time.Now()
-		f := s.renewal() // the rejected one renewed nothing
+		f := s.renewal()
 		if bare := f.GetHeartbeat().GetLeases()[0]; time.Since(begun) > 0 || len(bare.GetCheckpoint()) > 0 || bare.GetProgress() != nil {
 			t.Errorf("after %v: %v, want a bare heartbeat at once", time.Since(begun), bare)
 		}

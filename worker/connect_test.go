@@ -41,7 +41,8 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// runUnconnected runs a worker on a connection that never comes about, and returns its log. stop ends both.
+// runUnconnected runs a worker on a connection that cannot be established, and returns the worker's log. stop ends the worker and closes the
+// connection.
 func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop func()) {
 	t.Helper()
 	log = &journal{}
@@ -62,7 +63,7 @@ func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop fun
 	}
 }
 
-// Where nobody listens the operator learns it, with the reason, within two seconds, and then with growing waits.
+// If nobody listens at the coordinator's address, the log says so within two seconds, with the reason, and again after waits that grow.
 func TestUnreachableIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
@@ -86,7 +87,8 @@ func TestUnreachableIsSaid(t *testing.T) {
 	})
 }
 
-// One side that talks TLS and one that does not never come together; the log says so, for all that is heard of it is a connection that ends.
+// If only one side uses TLS no session can be opened. All that the worker sees is a connection that ends, but its log says that TLS may be the
+// reason.
 func TestTLSOnOneSideIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		creds credentials.TransportCredentials
@@ -107,7 +109,7 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 							return
 						}
 						test.peer(peer)
-						time.Sleep(time.Millisecond) // as over a network, where what was written before the end arrives
+						time.Sleep(time.Millisecond) // so that what the peer wrote arrives before the end, as over a network
 						_ = peer.Close()
 					}
 				}()
@@ -120,7 +122,7 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				if line := lineWith(log.String(), "no connection to the coordinator: "); !strings.Contains(line, test.want) {
-					t.Errorf("%q is missing in %q", test.want, line)
+					t.Errorf("the log line is %q, want one with %q", line, test.want)
 				}
 				stop()
 			})
@@ -128,7 +130,7 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 	}
 }
 
-// A task that failed and a handler that panicked are in the worker's log.
+// The worker logs a task that failed as a warning, with category and message, and a handler that panicked as an error, with the stack.
 func TestFailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -159,7 +161,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			line := lineWith(log.String(), "task="+id)
 			for _, word := range test.want {
 				if !strings.Contains(line, word) {
-					t.Errorf("task %s: %q is missing in %q", id, word, line)
+					t.Errorf("the log line of task %s is %q, want one with %q", id, line, word)
 				}
 			}
 		}
@@ -170,7 +172,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	})
 }
 
-// lineWith is the first line that has word, empty where none has.
+// lineWith returns the first line of text that contains word, or "" if there is none.
 func lineWith(text, word string) string {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, word) {
@@ -180,7 +182,8 @@ func lineWith(text, word string) string {
 	return ""
 }
 
-// The coordinator closes connections that are old. The worker connects again, and tells nobody to worry; it does tell where a session breaks.
+// The coordinator closes a connection that has come of age, and the worker opens another. That is neither a warning in the log nor an error for
+// OnError. A session that breaks, here by a restart, is an error for OnError.
 func TestOldConnectionIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -196,11 +199,11 @@ func TestOldConnectionIsNoError(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if n := strings.Count(log.String(), "msg=\"session accepted\""); n < 2 {
-			t.Errorf("%d sessions in three hours: no connection has come of age", n)
+			t.Errorf("%d sessions in three hours, want at least 2: no connection has come of age", n)
 		}
 		mu.Lock()
 		if len(told) != 0 || strings.Contains(log.String(), "level=WARN") {
-			t.Errorf("OnError got %v; the log:\n%s", told, log)
+			t.Errorf("OnError got %v, want no error and no warning in the log:\n%s", told, log)
 		}
 		mu.Unlock()
 		c.Restart()

@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// hangingCreds is a source of credentials that returns when it is let go, whatever its context says.
+// hangingCreds is a source of credentials that ignores its context and returns only when letGo is closed.
 type hangingCreds struct {
 	asked, waiting atomic.Int32
 	letGo          chan struct{}
@@ -32,7 +32,7 @@ func (h *hangingCreds) GetRequestMetadata(context.Context, ...string) (map[strin
 
 func (*hangingCreds) RequireTransportSecurity() bool { return false }
 
-// credentialed is a connection with credentials.
+// credentialed is a connection whose streams ask creds for their metadata.
 type credentialed struct {
 	grpc.ClientConnInterface
 	creds *hangingCreds
@@ -42,8 +42,8 @@ func (c credentialed) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	return c.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }
 
-// A source of credentials that hangs is told of, is not asked again before it has returned, and holds up no end of Run; once it returns the
-// worker goes on.
+// If a source of credentials hangs, the worker logs it and does not ask the source again before it has returned. When the source returns the worker
+// connects and works. If it never returns, Run still ends when its context does.
 func TestCredentialsThatHang(t *testing.T) {
 	for _, returns := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -60,13 +60,13 @@ func TestCredentialsThatHang(t *testing.T) {
 			go func() { done <- w.Run(ctx) }()
 			time.Sleep(5 * time.Minute)
 			if creds.asked.Load() != 1 || !strings.Contains(log.String(), "credentials does not return") {
-				t.Errorf("asked %d times; the log:\n%s", creds.asked.Load(), log)
+				t.Errorf("the source was asked %d times, want once, and a log line that it does not return:\n%s", creds.asked.Load(), log)
 			}
 			if returns {
 				close(creds.letGo)
 				task := c.Do(&lessorv1.TaskSpec{Queue: "q"})
 				if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-					t.Errorf("the task is %v", task.GetState())
+					t.Errorf("the task is %v, want COMPLETED", task.GetState())
 				}
 			}
 			cancel()
@@ -76,14 +76,14 @@ func TestCredentialsThatHang(t *testing.T) {
 					t.Errorf("Run = %v", err)
 				}
 			case <-time.After(time.Minute):
-				t.Error("Run does not end")
+				t.Error("Run has not returned a minute after its context ended")
 			}
 			if !returns {
 				close(creds.letGo)
 			}
 			synctest.Wait()
 			if n := creds.waiting.Load(); n != 0 {
-				t.Errorf("%d calls are left", n)
+				t.Errorf("%d calls of the source have not returned, want 0", n)
 			}
 		})
 	}

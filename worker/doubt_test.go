@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// aged is a dispatch of a task that was granted some time ago.
+// aged is a dispatch of a task that was granted some time ago; more than a second is old for the worker. Its heartbeat interval is 1 s as well.
 func aged(id string, ago time.Duration) *lessorv1.SessionResponse {
 	f := dispatchOf(id)
 	a := f.GetDispatch().GetAssignments()[0]
@@ -20,8 +20,9 @@ func aged(id string, ago time.Duration) *lessorv1.SessionResponse {
 	return f
 }
 
-// A handler begins at once on a fresh dispatch; on an old one, which was sent again, it waits until the coordinator has said
-// that the lease lives (A4, W5).
+// A4, W5: a dispatch may come late because it was sent again, and its lease may have ended meanwhile. If the task was granted at most a second ago
+// the handler begins at once. Otherwise the worker asks with heartbeats, one in each interval, and the handler begins when the coordinator has
+// answered that the lease lives.
 func TestOldDispatchIsConfirmed(t *testing.T) {
 	t.Attr("rules", "A4 W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -33,11 +34,11 @@ func TestOldDispatchIsConfirmed(t *testing.T) {
 		s.commit(f)
 
 		s.send(aged("old", time.Second+time.Millisecond))
-		s.renewal() // is lost
+		s.renewal() // it gets no answer
 		asked := time.Now()
 		f = s.renewal()
 		if waited := time.Since(asked); waited > time.Second {
-			t.Errorf("it was asked again after %v, want at most the interval of 1s", waited)
+			t.Errorf("the worker asked again after %v, want at most the heartbeat interval of 1s", waited)
 		}
 		s.quiet("reports before the lease was confirmed", isReports)
 		s.renew(f)
@@ -47,7 +48,7 @@ func TestOldDispatchIsConfirmed(t *testing.T) {
 	})
 }
 
-// Where the lease of an old dispatch has ended meanwhile, its handler never begins, and nothing is reported (A4, K2).
+// A4, K2: if the coordinator answers that the lease of an old dispatch has ended, the handler never begins and the worker reports nothing.
 func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 	t.Attr("rules", "A4 K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -61,12 +62,13 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_DISPATCH_UNACKED,
 		})
-		s.quiet("a report", isReports)
+		s.quiet("report of an attempt that must not begin", isReports)
 		r.shutdown()
 	})
 }
 
-// A dispatch that was fresh when it left and long under way is confirmed as well, by its time and that of answers; one that was not begins at once (A4, W5).
+// A4, W5: a dispatch that was fresh when the coordinator sent it, but was under way for more than a second, is old as well. The worker knows
+// the time under way from the time of the frame and the times of earlier answers.
 func TestLateDispatchIsConfirmed(t *testing.T) {
 	t.Attr("rules", "A4 W5")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Drain (W10): the coordinator is told, new work goes back, what runs finishes and gets its verdict, then goodbye.
+// W10: a worker that drains tells the coordinator its deadline, releases tasks that still come, lets its handlers finish and waits for the verdicts
+// on their outcomes. Then it says goodbye.
 func TestDrain(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A handler that outlasts the drain's patience is stopped with ErrDraining; its error gives the task back (K6).
+// W10: after DrainTimeout the context of a handler that still runs ends with ErrDraining. If the handler then returns an error, the task is released.
 func TestDrainStopsHandlers(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestDrainStopsHandlers(t *testing.T) {
 		r.stop()
 		f, report := s.outcome()
 		if report.GetRelease() == nil || time.Since(begun) != 10*time.Second {
-			t.Errorf("after %v: %v, want a release after 10 s", time.Since(begun), report)
+			t.Errorf("after %v: %v, want a release after 10s", time.Since(begun), report)
 		}
 		if cause := <-causes; !errors.Is(cause, worker.ErrDraining) {
 			t.Errorf("cause = %v, want %v", cause, worker.ErrDraining)
@@ -77,7 +78,8 @@ func TestDrainStopsHandlers(t *testing.T) {
 	})
 }
 
-// What a stopped handler returns is a failure only where it says so itself: the worker is at fault, not the task.
+// If a drain has stopped a handler, an error of the handler releases the task: the worker is the reason, not the task. It is a failure of the task
+// only if the handler says so, by Permanent or a category, or panics.
 func TestErrorsAfterDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end     func() error
@@ -102,7 +104,7 @@ func TestErrorsAfterDrain(t *testing.T) {
 				r.stop()
 				f, report := s.outcome()
 				if (report.GetRelease() != nil) != test.release || (report.GetFail() != nil) == test.release {
-					t.Errorf("report = %v, want a release: %v", report, test.release)
+					t.Errorf("report = %v, want a release (%v) or else a fail", report, test.release)
 				}
 				s.commit(f)
 				if err := r.done(); err != nil {
@@ -113,7 +115,7 @@ func TestErrorsAfterDrain(t *testing.T) {
 	}
 }
 
-// However long a drain may take, it ends no handler before (W10).
+// W10: DrainTimeout and StopTimeout may be the longest Duration. Their sum must not overflow, which would stop the handlers at once.
 func TestDrainForEver(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +143,8 @@ func TestDrainForEver(t *testing.T) {
 	})
 }
 
-// A handler that ignores even that is left behind, in bounded time and with an error; what it returns is discarded.
+// A handler that ignores the end of its context does not hold up Run: after DrainTimeout and StopTimeout Run returns ErrStuck and leaves the handler
+// behind. What the handler returns later is discarded.
 func TestStuckHandlerIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -155,13 +158,13 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 		r.stop()
 		s.next("goodbye", isGoodbye)
 		if err := r.done(); !errors.Is(err, worker.ErrStuck) || time.Since(begun) != 13*time.Second {
-			t.Errorf("Run = %v after %v", err, time.Since(begun))
+			t.Errorf("Run = %v after %v, want %v after 13s", err, time.Since(begun), worker.ErrStuck)
 		}
 		close(release)
 	})
 }
 
-// A stream that takes nothing does not hold up the end.
+// A stream that takes no frames does not hold up Run, which returns within the timeouts of the drain.
 func TestDrainOnBlockedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -172,17 +175,17 @@ func TestDrainOnBlockedStream(t *testing.T) {
 		defer s.resume()
 		s.dispatch("t1") // fills the stream
 		time.Sleep(time.Second)
-		s.dispatch("t2") // whose Start waits for room
+		s.dispatch("t2") // its Start waits for room
 		synctest.Wait()
 		begun := time.Now()
 		r.stop()
 		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || time.Since(begun) > 5*time.Second {
-			t.Errorf("Run = %v after %v", err, time.Since(begun))
+			t.Errorf("Run = %v after %v, want %v within 5s", err, time.Since(begun), worker.ErrUndelivered)
 		}
 	})
 }
 
-// A drain without a coordinator still ends: the outcome that cannot be delivered is named.
+// A drain ends even if the coordinator is away: Run returns ErrUndelivered because of the outcome that it could not deliver.
 func TestDrainWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -202,8 +205,8 @@ func TestDrainWhileDisconnected(t *testing.T) {
 	})
 }
 
-// A worker that is asked by the coordinator drains the same way, and Run says who asked. The deadline counts from the
-// frame's own time, not from this machine's clock.
+// W10: a worker drains in the same way if the coordinator asks for it, and Run returns ErrDraining. The deadline counts from the time of the frame,
+// not from the clock of this machine: here the clock of the coordinator is an hour behind.
 func TestDrainByCoordinator(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -214,12 +217,12 @@ func TestDrainByCoordinator(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		begun := time.Now()
-		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{
-			Reason: "upgrade", Deadline: timestamppb.New(time.Now().Add(15 * time.Second)),
-		}}})
+		s.sendLate(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{
+			Reason: "upgrade", Deadline: timestamppb.New(time.Now().Add(15*time.Second - time.Hour)),
+		}}}, time.Hour)
 		f, report := s.outcome()
 		if report.GetRelease() == nil || time.Since(begun) != 10*time.Second {
-			t.Errorf("after %v: %v, want a release 5 s before the deadline", time.Since(begun), report)
+			t.Errorf("after %v: %v, want a release after 10s, 5s before the deadline", time.Since(begun), report)
 		}
 		s.commit(f)
 		s.next("goodbye", isGoodbye)
@@ -232,7 +235,7 @@ func TestDrainByCoordinator(t *testing.T) {
 	})
 }
 
-// A coordinator tells of a drain on each stream; Run tells of it once.
+// A coordinator repeats its drain on each new stream. The error of Run contains the reason only once.
 func TestDrainIsToldAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -253,7 +256,7 @@ func TestDrainIsToldAnew(t *testing.T) {
 		f, _ := s.outcome()
 		s.commit(f)
 		if err := r.done(); !errors.Is(err, worker.ErrDraining) || strings.Count(err.Error(), "upgrade") != 1 {
-			t.Errorf("Run = %q, want one word of the upgrade", err)
+			t.Errorf("Run = %q, want %q with the reason \"upgrade\" once", err, worker.ErrDraining)
 		}
 	})
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// exampleTB stands for a test where there is none.
+// exampleTB is a workertest.TB for examples, which have no *testing.T.
 type exampleTB struct{ cleanups []func() }
 
 var _ workertest.TB = (*exampleTB)(nil)
 
 func newTB() *exampleTB { return &exampleTB{} }
 
-// end does what is done at a test's end.
+// end calls the cleanups, as the end of a test does.
 func (tb *exampleTB) end() {
 	for last := len(tb.cleanups) - 1; last >= 0; last-- {
 		tb.cleanups[last]()

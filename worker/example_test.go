@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// A whole worker program: connect, register a handler, run until a signal comes. The signal drains the worker: what runs
-// may finish. A second one ends the program at once; its leases then run out.
+// A whole worker program: it connects, registers a handler and runs until a signal comes. The signal drains the worker: tasks that run may finish. A
+// second signal ends the program at once; the coordinator then waits until its leases expire.
 func Example_program() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -41,9 +41,9 @@ func Example_program() {
 	}
 }
 
-// A handler takes the payload and returns the output. In a test, workertest has a coordinator for it.
+// A handler takes the payload and returns the output. Package workertest provides a coordinator for tests of handlers.
 func ExampleWorker_Handle() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("greetings", worker.Config{})
@@ -57,9 +57,9 @@ func ExampleWorker_Handle() {
 	// Output: TASK_STATE_COMPLETED HELLO
 }
 
-// The error says what kind of failure it was and whether another attempt makes sense; the policy decides the rest.
+// The error of a handler says what kind of failure it was and whether another attempt makes sense. The retry policy of the task decides the rest.
 func Example_errors() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("q", worker.Config{})
@@ -67,9 +67,9 @@ func Example_errors() {
 		switch {
 		case len(t.Payload) == 0: // no attempt will ever succeed
 			return nil, worker.WithCategory(worker.DataQuality, errors.New("no URL given"))
-		case t.Attempt == 1: // the other side told us when to come again
+		case t.Attempt == 1: // the server told us when to try again
 			return nil, worker.RetryAfter(time.Millisecond, errors.New("429 Too Many Requests"))
-		case t.Attempt == 2: // not our fault, and not the task's
+		case t.Attempt == 2: // the machine is at fault, not the task: no failure is counted
 			return nil, worker.Release(0, "disk is full on this machine")
 		case string(t.Payload) == "gone":
 			return nil, worker.Permanent(errors.New("410 Gone"))
@@ -88,9 +88,9 @@ func Example_errors() {
 	// "here": TASK_STATE_COMPLETED after 3 attempts and 1 failures
 }
 
-// A checkpoint that was saved is there in the next attempt, on whatever machine that runs.
+// A checkpoint that was saved is available to the next attempt, also on another machine.
 func ExampleTask_SaveCheckpoint() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("q", worker.Config{})
@@ -118,10 +118,10 @@ func ExampleTask_SaveCheckpoint() {
 	// TASK_STATE_COMPLETED: 6 rows
 }
 
-// Right before an effect that must not happen twice, Confirm asks whether the attempt still holds its lease; the
-// fencing token lets the other side refuse whoever comes late all the same.
+// Right before an effect that must not happen twice, Confirm asks the coordinator whether the attempt still holds its lease. If the request is
+// delayed nevertheless, the receiver can refuse it because of its fencing token.
 func ExampleTask_Confirm() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("q", worker.Config{})
@@ -145,19 +145,19 @@ func ExampleTask_Confirm() {
 	// TASK_STATE_COMPLETED
 }
 
-// The cause of a context's end tells a handler what it still may do.
+// context.Cause tells a handler why its context ended, and so what it may still do.
 func Example_cause() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("q", worker.Config{})
 	w.Handle("wait", func(ctx context.Context, t *worker.Task) ([]byte, error) {
 		<-ctx.Done()
 		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, worker.ErrLeaseLost): // somebody else may run already: touch nothing
+		case errors.Is(cause, worker.ErrLeaseLost): // another attempt may already run: touch nothing
 		case errors.Is(cause, worker.ErrCancelled): // clean up within t.CancelGrace
 			fmt.Println("cancelled:", t.CancelReason())
-		case errors.Is(cause, worker.ErrDraining): // save what is worth saving; another worker goes on
+		case errors.Is(cause, worker.ErrDraining): // save a checkpoint; another worker goes on from it
 		}
 		return nil, ctx.Err()
 	})
@@ -173,9 +173,10 @@ func Example_cause() {
 	// TASK_STATE_CANCELLED ERROR_CATEGORY_CANCELLED
 }
 
-// Output is for people who watch; what a handler logs goes along.
+// People who watch the task see what the handler writes to Output while it runs; it is not kept. A result that is stored elsewhere is an artifact,
+// which is kept with the task.
 func ExampleTask_Output() {
-	tb := newTB() // a test has its own
+	tb := newTB() // in a test, pass t
 	defer tb.end()
 	c := workertest.Start(tb)
 	w := c.Worker("q", worker.Config{})

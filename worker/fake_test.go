@@ -27,22 +27,22 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// The times of the tests, as in T8.
+// The times that the scripted coordinator states.
 const (
 	interval = 30 * time.Second
 	ttl      = 90 * time.Second
 	grace    = 30 * time.Second
 )
 
-// coordinator is a scripted coordinator: each stream of the worker is handed to the test, which plays its part.
+// coordinator is a scripted coordinator: it hands each stream of the worker to the test, which reads the worker's frames and answers them.
 type coordinator struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	t       *testing.T
 	streams chan *stream
 	conn    *grpc.ClientConn
-	// accepts, where set, changes what is answered to a handshake.
+	// accepts, if set, is called before each accept is sent, and may change it.
 	accepts func(*stream, *lessorv1.Accept)
-	// refuse, where set, answers each opening instead of a test.
+	// refuse, if set, gets each new stream instead of the test; the stream ends with the error that it returns.
 	refuse func(*stream) error
 }
 
@@ -50,19 +50,19 @@ type coordinator struct {
 type stream struct {
 	t    *testing.T
 	grpc grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	// frames are those of the worker; closed when it has no more.
+	// frames are those of the worker. It is closed when the worker has ended the stream.
 	frames chan *lessorv1.SessionRequest
-	// end takes what the RPC returns.
+	// end gets the error with which the RPC returns.
 	end chan error
-	// mute: receipts are not sent; the test acknowledges for itself, or does not.
+	// mute means that frames are not acknowledged by themselves; the test does it or leaves it.
 	mute atomic.Bool
 
 	sending  sync.Mutex // guards lastSent and the order of frames
 	lastSent uint64
 
-	// gate holds a token while frames are not read.
+	// gate holds a token while the worker's frames are not read.
 	gate chan struct{}
-	// early is a frame with an outcome that came together with its Start.
+	// early is a frame that started returned from because it has an outcome besides the Start; outcome takes it.
 	early *lessorv1.SessionRequest
 	// handshake and register are the first two frames.
 	handshake *lessorv1.SessionRequest
@@ -89,7 +89,7 @@ func startCoordinator(t *testing.T) *coordinator {
 	return c
 }
 
-// Session implements the service: it shakes hands and gives the stream to the test.
+// Session implements WorkerService: it answers handshake and register, and hands the stream to the test.
 func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]) error {
 	s := &stream{t: c.t, grpc: g, frames: make(chan *lessorv1.SessionRequest, 4096), end: make(chan error, 1), gate: make(chan struct{}, 1)}
 	if c.refuse != nil {
@@ -128,7 +128,7 @@ func (s *stream) receive() {
 		f, err := s.grpc.Recv()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				s.finish(nil) // as a coordinator ends a session after goodbye
+				s.finish(nil) // as the real coordinator does after goodbye
 			}
 			return
 		}
@@ -137,14 +137,14 @@ func (s *stream) receive() {
 	}
 }
 
-// receipt acknowledges a frame that waits for it.
+// receipt acknowledges a frame that has a seq, unless the stream is mute.
 func (s *stream) receipt(f *lessorv1.SessionRequest) {
 	if f.GetSeq() != 0 && !s.mute.Load() {
 		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: f.GetId()}})
 	}
 }
 
-// send stamps and numbers a frame and sends it; a stream that is gone is the worker's affair.
+// send gives a frame the next id and seq, and the time, and sends it. It ignores the error of a stream that has ended.
 func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -153,7 +153,7 @@ func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	return f
 }
 
-// sendLate sends a frame as if it had been under way for some time.
+// sendLate sends a frame whose time is as long ago as it is said to have been under way.
 func (s *stream) sendLate(f *lessorv1.SessionResponse, under time.Duration) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -167,14 +167,14 @@ func (s *stream) numberLocked(f *lessorv1.SessionResponse) {
 	f.Id, f.Seq = "c"+strconv.FormatUint(s.lastSent, 10), s.lastSent
 }
 
-// lastSeq is the seq of the last frame that was sent.
+// lastSeq returns the seq of the last frame that was numbered.
 func (s *stream) lastSeq() uint64 {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	return s.lastSent
 }
 
-// lose numbers a frame as if it had been sent.
+// lose gives a frame the next id and seq but does not send it: the worker sees a gap.
 func (s *stream) lose(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -182,7 +182,7 @@ func (s *stream) lose(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	return f
 }
 
-// resend sends a frame under the id and seq that it has.
+// resend sends a frame with the id and seq that it has already.
 func (s *stream) resend(f *lessorv1.SessionResponse) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -195,7 +195,7 @@ func (s *stream) sendLocked(f *lessorv1.SessionResponse) {
 	_ = s.grpc.Send(f)
 }
 
-// pause stops reading what the worker sends; resume goes on.
+// pause stops the reading of the worker's frames, so that the stream fills up; resume continues it.
 func (s *stream) pause() { s.gate <- struct{}{} }
 
 func (s *stream) resume() { <-s.gate }
@@ -220,7 +220,7 @@ func (c *coordinator) accept() *stream {
 	}
 }
 
-// next returns the worker's next frame for which want is true, and answers bare heartbeats on the way.
+// next returns the worker's next frame for which want is true, and discards the frames before it.
 func (s *stream) next(what string, want func(*lessorv1.SessionRequest) bool) *lessorv1.SessionRequest {
 	s.t.Helper()
 	timeout := time.After(time.Hour)
@@ -239,7 +239,7 @@ func (s *stream) next(what string, want func(*lessorv1.SessionRequest) bool) *le
 	}
 }
 
-// quiet fails the test if a frame that is unwanted came until now.
+// quiet lets the worker do all that it can do now, and fails the test if one of the frames that have come is unwanted. It discards those frames.
 func (s *stream) quiet(what string, unwanted func(*lessorv1.SessionRequest) bool) {
 	s.t.Helper()
 	synctest.Wait()
@@ -250,7 +250,7 @@ func (s *stream) quiet(what string, unwanted func(*lessorv1.SessionRequest) bool
 				return
 			}
 			if unwanted(f) {
-				s.t.Fatalf("%s: %v", what, f)
+				s.t.Fatalf("unwanted %s: %v", what, f)
 			}
 		default:
 			return
@@ -284,7 +284,7 @@ func (s *stream) renewal() *lessorv1.SessionRequest {
 	return s.next("heartbeat", isRenewal)
 }
 
-// started awaits the Start of one task and commits it. A frame that has the outcome as well is left for outcome.
+// started waits for the Start of one task and commits it. A frame that has an outcome as well is left for outcome, uncommitted.
 func (s *stream) started(id string) {
 	s.t.Helper()
 	f := s.reports()
@@ -298,7 +298,7 @@ func (s *stream) started(id string) {
 	s.commit(f)
 }
 
-// outcome awaits the outcome of one task and leaves it unanswered.
+// outcome waits for the next outcome and returns its frame, without answering it, and its report.
 func (s *stream) outcome() (*lessorv1.SessionRequest, *lessorv1.Report) {
 	s.t.Helper()
 	f := s.early
@@ -308,13 +308,13 @@ func (s *stream) outcome() (*lessorv1.SessionRequest, *lessorv1.Report) {
 	return f, outcomeOf(f)
 }
 
-// outcomeOf is the first outcome in a frame.
+// outcomeOf returns the first outcome in a frame.
 func outcomeOf(f *lessorv1.SessionRequest) *lessorv1.Report {
 	reports := f.GetReports().GetReports()
 	return reports[slices.IndexFunc(reports, outcome)]
 }
 
-// assignment is a grant of the task named id.
+// assignment is a grant of the task with the id.
 func assignment(id string) *lessorv1.Assignment {
 	return &lessorv1.Assignment{
 		Task: &lessorv1.Task{TaskId: id, TenantId: "default", Spec: &lessorv1.TaskSpec{
@@ -346,7 +346,7 @@ func dispatchOf(ids ...string) *lessorv1.SessionResponse {
 	}
 }
 
-// answer gives each report of a frame the verdict that judge makes.
+// answer answers each report of a frame with the verdict that judge returns.
 func (s *stream) answer(f *lessorv1.SessionRequest, judge func(*lessorv1.Report) *lessorv1.ReportVerdict) {
 	s.send(verdictsOn(f, judge))
 }
@@ -381,7 +381,7 @@ func committed(*lessorv1.Report) *lessorv1.ReportVerdict {
 	}
 }
 
-// verdict makes a judge that says the same of every report.
+// verdict returns a judge with the same verdict for every report.
 func verdict(v lessorv1.Verdict, r lessorv1.Reason) func(*lessorv1.Report) *lessorv1.ReportVerdict {
 	return func(*lessorv1.Report) *lessorv1.ReportVerdict {
 		return &lessorv1.ReportVerdict{Verdict: v, Reason: r, Detail: "because", ShouldCancel: v == lessorv1.Verdict_VERDICT_CANCELLED}
@@ -398,7 +398,7 @@ func (s *stream) renew(f *lessorv1.SessionRequest) {
 	})
 }
 
-// acknowledge answers a heartbeat, saying the same of each lease.
+// acknowledge answers a heartbeat with the same ack for each lease.
 func (s *stream) acknowledge(f *lessorv1.SessionRequest, same *lessorv1.LeaseAck) {
 	ack := &lessorv1.HeartbeatAck{}
 	for _, l := range f.GetHeartbeat().GetLeases() {
@@ -431,7 +431,7 @@ type running struct {
 	kept     []string
 }
 
-// run starts a worker whose tasks of type "work" are done by h.
+// run starts a worker with h as the handler of the type "work". The worker is stopped at the end of the test.
 func (c *coordinator) run(cfg worker.Config, h worker.Handler) *running {
 	c.t.Helper()
 	r := &running{t: c.t, ended: make(chan struct{})}
@@ -479,7 +479,7 @@ func (r *running) done() error {
 	}
 }
 
-// shutdown stops an idle worker and fails the test if that leaves anything behind.
+// shutdown drains a worker that is idle, and fails the test if Run returns an error.
 func (r *running) shutdown() {
 	r.t.Helper()
 	r.stop()
@@ -488,7 +488,7 @@ func (r *running) shutdown() {
 	}
 }
 
-// seen reports whether an error of the kind came to the hook.
+// seen reports whether OnError got an error that is kind.
 func (r *running) seen(kind error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -501,7 +501,7 @@ var errBroken = status.Error(codes.Unavailable, "broken")
 // echo is a handler that returns its input.
 func echo(_ context.Context, t *worker.Task) ([]byte, error) { return t.Payload, nil }
 
-// untilStopped is a handler that runs until its context ends and passes the cause on.
+// untilStopped is a handler that runs until its context ends, and then sends the cause to causes.
 func untilStopped(causes chan<- error) worker.Handler {
 	return func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 		<-ctx.Done()
@@ -510,5 +510,5 @@ func untilStopped(causes chan<- error) worker.Handler {
 	}
 }
 
-// sender is the coordinator in its envelopes.
+// sender is what the coordinator states as the sender of its frames.
 var sender = &lessorv1.Sender{Role: "coordinator", Id: "fake"}

@@ -20,7 +20,8 @@ import (
 
 func isFeedback(f *lessorv1.SessionRequest) bool { return f.GetFeedback() != nil }
 
-// [C §3.3]: stage, message and gauges are told by themselves and together, and the outcome carries the last gauges.
+// Progress sends fraction, stage and message; Stage and Message each change one of them and keep the others. A feedback has only what changed since
+// the last one, here metrics alone. The outcome has the last metrics. Metrics without a name or a finite value are left out.
 func TestProgressAndMetrics(t *testing.T) {
 	t.Attr("rules", "W2")
 	synctest.Test(t, func(t *testing.T) {
@@ -43,18 +44,18 @@ func TestProgressAndMetrics(t *testing.T) {
 		s.started("t1")
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		if !item.GetZeroProgress() || item.GetStage() != "running" || item.GetMessage() != "begin" {
-			t.Errorf("item = %v, want a progress of 0", item)
+			t.Errorf("item = %v, want progress 0 with stage %q and message %q", item, "running", "begin")
 		}
 		step <- struct{}{}
 		item = s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		if item.GetStage() != "streaming" || item.GetMessage() != "half" || !item.GetZeroProgress() {
-			t.Errorf("item = %v", item)
+			t.Errorf("item = %v, want progress 0 with stage %q and message %q", item, "streaming", "half")
 		}
 		step <- struct{}{}
 		item = s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		want := map[string]float64{"loss": 0.25}
 		if !maps.Equal(item.GetMetrics(), want) || item.GetStage() != "" || item.GetZeroProgress() {
-			t.Errorf("item = %v, want the gauges %v alone", item, want)
+			t.Errorf("item = %v, want the metrics %v and no progress", item, want)
 		}
 		f, report := s.outcome()
 		if got := report.GetFail().GetMetrics(); !maps.Equal(got, want) {
@@ -65,7 +66,8 @@ func TestProgressAndMetrics(t *testing.T) {
 	})
 }
 
-// X5, W14: feedback for which there are no frames left is held back for as long as the coordinator asks, and then the newest is sent.
+// X5, W14: if the coordinator refuses feedback because the quota of frames is used up, the worker sends none for as long as the refusal asks, and
+// then only the newest message.
 func TestFeedbackIsHeldBack(t *testing.T) {
 	t.Attr("rules", "X5 W14")
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +93,7 @@ func TestFeedbackIsHeldBack(t *testing.T) {
 		step <- "three"
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		if took := time.Since(held); took < 7*time.Second || item.GetMessage() != "three" {
-			t.Errorf("%v after %v, want the newest after 7 s", item, took)
+			t.Errorf("item = %v after %v, want message %q after 7s", item, took, "three")
 		}
 		close(step)
 		f, _ = s.outcome()
@@ -100,8 +102,9 @@ func TestFeedbackIsHeldBack(t *testing.T) {
 	})
 }
 
-// [C §3.3]: chunks keep their order, type and metadata. What is dropped on a slow stream leaves a gap in the indexes of its
-// channel, and the next chunk says how many bytes are missing (W11).
+// W11: chunks keep their order, type and metadata, and are copies of the caller's data. Output over OutputBuffer is dropped, oldest first, and so is
+// a chunk that is larger than the buffer. What was dropped leaves a gap in the indexes of its channel, and the next chunk says how many bytes are
+// missing.
 func TestChunks(t *testing.T) {
 	t.Attr("rules", "W11")
 	synctest.Test(t, func(t *testing.T) {

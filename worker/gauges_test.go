@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// W9: each heartbeat of the worker itself says how its machine is; what the hook makes of it is sent, but for what the
-// coordinator would refuse.
+// W9: each heartbeat of the worker has gauges, measured once for each interval. The Metrics hook gets them, and what it returns is sent, without what
+// the coordinator would refuse: values that are not finite, empty names and more than 64 gauges.
 func TestGauges(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestGauges(t *testing.T) {
 			}
 		}
 		if m := <-measured; m["inflight"] != 0 {
-			t.Errorf("measured = %v", m)
+			t.Errorf("Metrics got %v, want inflight 0", m)
 		}
 		s.dispatch("t1")
 		s.started("t1")
@@ -50,19 +50,20 @@ func TestGauges(t *testing.T) {
 		s.commit(f)
 		time.Sleep(interval + time.Second)
 		if n := len(measured); n != 1 {
-			t.Errorf("measured %d times in an interval", n)
+			t.Errorf("Metrics was called %d times in an interval, want once", n)
 		}
 		r.shutdown()
 	})
 }
 
-// W9: what keeps new work away is told once, however many sessions it lasts, and so is its end.
+// W9: if the coordinator gives no new work, the log and the hook OnNoNewWork are told the reason once, even if it lasts over several sessions, and
+// its end once.
 func TestNoNewWorkIsTold(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
 		const full = "the disk is full"
 		c := startCoordinator(t)
-		var log bytes.Buffer // read it only when all is quiet
+		var log bytes.Buffer // has no lock: it is read when nothing writes any more
 		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, echo)
 		for _, session := range [][]string{{"", full, full}, {full}, {""}} {
 			s := c.accept()
@@ -79,7 +80,7 @@ func TestNoNewWorkIsTold(t *testing.T) {
 		synctest.Wait()
 		for _, words := range []string{`level=WARN msg="the coordinator gives no new work" worker=w1 why="the disk is full"`, `msg="the coordinator gives new work again"`} {
 			if n := strings.Count(log.String(), words); n != 1 {
-				t.Errorf("the log says %d times %s, want once:\n%s", n, words, log.String())
+				t.Errorf("the log has %q %d times, want once:\n%s", words, n, log.String())
 			}
 		}
 		if want := []string{full, ""}; !slices.Equal(r.kept, want) {

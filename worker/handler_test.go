@@ -16,7 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// What a handler returns decides the one report of its attempt (T4, V16).
+// T4: the error of a handler decides category, message and stack of the failure, and whether it may be retried. Of several such
+// marks in one error the outermost counts, and of joined errors the first; the wait of RetryAfter is sent only if its mark counts.
 func TestOutcomes(t *testing.T) {
 	boom := errors.New("boom")
 	yes, no := true, false
@@ -45,16 +46,16 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("error = %v, want %v", got, test.want)
 			}
 			if (got.Retryable == nil) != (test.retry == nil) || got.GetRetryable() != (test.retry == &yes) {
-				t.Errorf("retryable = %v, want %v", got.Retryable, test.retry)
+				t.Errorf("error = %v, want retryable set: %v, and true: %v", got, test.retry != nil, test.retry == &yes)
 			}
 			if wantWait := test.name == "retry after"; (got.GetRetryAfter().AsDuration() == time.Minute) != wantWait {
-				t.Errorf("retry_after = %v", got.GetRetryAfter())
+				t.Errorf("retry_after = %v, want 1m: %v", got.GetRetryAfter().AsDuration(), wantWait)
 			}
 		})
 	}
 }
 
-// Handlers of one frame run at once, each under its slot, whatever those before them do: wait, panic, or end their goroutine.
+// The tasks of one dispatch run at the same time, each in its slot, even if the handlers before them wait, panic or end their goroutine.
 func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tasks = 12
@@ -69,7 +70,7 @@ func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
 				runtime.Goexit()
 			}
 			waiting.Done()
-			waiting.Wait() // for all others that wait
+			waiting.Wait() // until all handlers that wait run at the same time
 			return nil, nil
 		})
 		s := c.accept()
@@ -92,11 +93,12 @@ func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
 	})
 }
 
-// A panic and runtime.Goexit are failures, the former with its stack, and the worker goes on.
+// A handler that panics or calls runtime.Goexit fails its task; a panic is reported with its stack. So does an error whose method calls Goexit. The
+// worker goes on.
 func TestPanicIsAFailure(t *testing.T) {
 	got := failureOf(t, func(context.Context, *worker.Task) ([]byte, error) { panicHere(); return nil, nil })
 	if got.GetCategory() != worker.UserCode || got.GetMessage() != "panic: ouch" || !strings.Contains(got.GetStackTrace(), "panicHere") {
-		t.Errorf("error = %v", got)
+		t.Errorf("error = %v, want category USER_CODE, message %q and a stack with panicHere", got, "panic: ouch")
 	}
 	for name, h := range map[string]worker.Handler{
 		"handler":    func(context.Context, *worker.Task) ([]byte, error) { runtime.Goexit(); return nil, nil },
@@ -105,26 +107,27 @@ func TestPanicIsAFailure(t *testing.T) {
 	} {
 		got = failureOf(t, h)
 		if got.GetCategory() != worker.UserCode || got.GetMessage() != "handler called runtime.Goexit" {
-			t.Errorf("%s: error = %v", name, got)
+			t.Errorf("%s: error = %v, want category USER_CODE and message %q", name, got, "handler called runtime.Goexit")
 		}
 	}
 }
 
-// exitingError is an error whose method ends the goroutine.
+// exitingError is an error whose method Error ends the goroutine.
 type exitingError struct{}
 
 func (exitingError) Error() string { runtime.Goexit(); return "" }
 
 func panicHere() { panic("ouch") }
 
-// badError is an error whose methods fail, as those of a nil pointer do.
+// badError is an error whose methods panic if the pointer is nil.
 type badError struct{ message string }
 
 func (e *badError) Error() string { return e.message }
 
 func (e *badError) Is(error) bool { return e.message != "" }
 
-// An error whose own methods panic is a failure like a handler that panics, returned or thrown, and takes nothing else along.
+// If the methods of an error panic, the task fails as if its handler had panicked, whether the handler returned the error or panicked with it. The
+// worker goes on.
 func TestBadErrorIsAFailure(t *testing.T) {
 	for name, h := range map[string]worker.Handler{
 		"returned": func(context.Context, *worker.Task) ([]byte, error) { return nil, (*badError)(nil) },
@@ -135,18 +138,18 @@ func TestBadErrorIsAFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := failureOf(t, h)
 			if got.GetCategory() != worker.UserCode || !strings.HasPrefix(got.GetMessage(), "panic: ") || got.GetStackTrace() == "" {
-				t.Errorf("error = %v", got)
+				t.Errorf("error = %v, want category USER_CODE, a message that begins with %q, and a stack", got, "panic: ")
 			}
 		})
 	}
 }
 
-// worstError panics with an error that panics.
+// worstError is an error whose method panics with an error whose method panics.
 type worstError struct{}
 
 func (worstError) Error() string { panic((*badError)(nil)) }
 
-// failureOf runs one task and returns the error that is reported.
+// failureOf runs one task with the handler and returns the error that the worker reports.
 func failureOf(t *testing.T, h worker.Handler) (failure *lessorv1.TaskError) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +162,7 @@ func failureOf(t *testing.T, h worker.Handler) (failure *lessorv1.TaskError) {
 	return failure
 }
 
-// reportOf runs one task to its verdict, stops the worker and returns the report.
+// reportOf runs one task with the handler, commits its outcome, stops the worker and returns the report.
 func reportOf(t *testing.T, h worker.Handler) *lessorv1.Report {
 	t.Helper()
 	c := startCoordinator(t)
@@ -173,7 +176,7 @@ func reportOf(t *testing.T, h worker.Handler) *lessorv1.Report {
 	return report
 }
 
-// Release gives the task back with a delay, and is no failure (T5).
+// T5: a handler that returns Release gives the task back, with a reason and a delay. That is no failure.
 func TestRelease(t *testing.T) {
 	t.Attr("rules", "T5")
 	synctest.Test(t, func(t *testing.T) {
@@ -181,30 +184,30 @@ func TestRelease(t *testing.T) {
 			return nil, fmt.Errorf("wrapped: %w", worker.Release(time.Minute, "not here"))
 		}).GetRelease()
 		if got.GetReason() != "not here" || got.GetDelay().AsDuration() != time.Minute {
-			t.Errorf("release = %v", got)
+			t.Errorf("release = %v, want reason %q and delay 1m", got, "not here")
 		}
 	})
 }
 
-// A handler reads what the assignment brought (S2), and its artifacts go with the result.
+// S2: the Task has the fields of the assignment. The artifacts that the handler adds are sent with its result.
 func TestTaskFieldsAndArtifacts(t *testing.T) {
 	t.Attr("rules", "S2")
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			if task.ID != "t1" || task.Attempt != 1 || task.AttemptID != "t1/1" || task.FencingToken != 7 || task.Queue != "q" ||
 				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace {
-				t.Errorf("task = %+v", task)
+				t.Errorf("task = %+v, want the fields of %v", task, assignment("t1"))
 			}
 			task.AddArtifact(worker.Artifact{ResourceID: "s3://x", Size: 3, Metadata: map[string]string{"k": "v"}})
 			return []byte("out"), nil
 		}).GetComplete()
 		if len(got.GetArtifacts()) != 1 || got.GetArtifacts()[0].GetResourceId() != "s3://x" || got.GetArtifacts()[0].GetMetadata()["k"] != "v" {
-			t.Errorf("complete = %v", got)
+			t.Errorf("complete = %v, want the one artifact s3://x with its metadata", got)
 		}
 	})
 }
 
-// Reports that wait together share a frame (section 6: everything batchable is batched).
+// Reports that wait at the same time are sent in one frame. Here the handlers end while there is no stream.
 func TestReportsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -227,7 +230,7 @@ func TestReportsAreMerged(t *testing.T) {
 		synctest.Wait()
 		s.finish(errBroken)
 		synctest.Wait()
-		close(finish) // between two streams
+		close(finish)
 		s = c.accept()
 		f := s.reports()
 		if n := len(f.GetReports().GetReports()); n != len(ids) {
@@ -238,7 +241,8 @@ func TestReportsAreMerged(t *testing.T) {
 	})
 }
 
-// A dispatch that is delivered twice starts one handler, while it runs and after (W6, W7).
+// W6: a dispatch that comes again starts no second handler, whether the first one runs, has returned, or has its verdict. While it runs the repeat is
+// acknowledged at once by a heartbeat.
 func TestDuplicateDispatch(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +260,7 @@ func TestDuplicateDispatch(t *testing.T) {
 		s.dispatch("t1")
 		begun := time.Now()
 		if f := s.renewal(); f.GetHeartbeat().GetLeases()[0].GetLeaseId() != "lease-t1" || time.Since(begun) > 0 {
-			t.Errorf("the duplicate was not acknowledged at once, but after %v by %v", time.Since(begun), f)
+			t.Errorf("the repeated dispatch was acknowledged after %v by %v, want at once by a heartbeat of lease-t1", time.Since(begun), f)
 		}
 		close(release)
 		f, _ := s.outcome()
@@ -265,13 +269,13 @@ func TestDuplicateDispatch(t *testing.T) {
 		s.dispatch("t1")
 		s.quiet("report on a duplicate", isReports)
 		if starts != 1 {
-			t.Errorf("%d starts, want 1", starts)
+			t.Errorf("the handler was started %d times, want once", starts)
 		}
 		r.shutdown()
 	})
 }
 
-// A task of a type without a handler goes back with a delay; it cannot normally come.
+// A task whose type has no handler is released with a delay. The coordinator sends none, because the worker registers its types.
 func TestUnknownType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -291,7 +295,8 @@ func TestUnknownType(t *testing.T) {
 	})
 }
 
-// Frames that ask for an acknowledgement get one (W6); frames that mean nothing here are answered and change nothing.
+// W6: a frame that asks for an acknowledgement gets one. A second accept, which has no meaning in an open session, is answered with E.CMD.UNKNOWN and
+// changes nothing.
 func TestAcknowledgement(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +313,7 @@ func TestAcknowledgement(t *testing.T) {
 	})
 }
 
-// Output and progress reach the stream while the task runs, joined and in order, and the rest before the outcome.
+// Progress and output are sent while the task runs; writes to one channel are joined, in order. The rest of the output is sent before the outcome.
 func TestFeedback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -328,7 +333,7 @@ func TestFeedback(t *testing.T) {
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
 		if item.GetProgress() != 0.5 || item.GetStage() != "running" || item.GetMessage() != "half" || item.GetLeaseId() != "lease-t1" ||
 			len(item.GetChunks()) != 1 || item.GetChunks()[0].GetText() != "hello world" {
-			t.Errorf("feedback = %v", item)
+			t.Errorf("feedback = %v, want progress 0.5, stage running, message half, and one chunk %q", item, "hello world")
 		}
 		f := s.next("feedback or outcome", func(f *lessorv1.SessionRequest) bool { return isFeedback(f) || isOutcome(f) })
 		chunks := f.GetFeedback().GetItems()[0].GetChunks()
@@ -338,7 +343,7 @@ func TestFeedback(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %d %s%s", ch.GetChannel(), ch.GetIndex(), ch.GetText(), ch.GetData()))
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("chunks = %q, want %q before the outcome", got, want)
+			t.Errorf("chunks before the outcome = %q, want %q", got, want)
 		}
 		f, _ = s.outcome()
 		s.commit(f)

@@ -16,8 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// A hook that ends its goroutine leaves nothing behind: an attempt whose OnStart does so fails at once, and not when the worker stops, and
-// a stream whose reader is gone is opened again.
+// A hook that calls runtime.Goexit does not make the worker hang. If OnStart does it, the attempt fails at once and the task is tried again; if
+// OnVerdict does it, which ends the reader of the stream, the worker opens another stream. In both cases the next task is served, and the log gives a
+// reason.
 func TestGoexitInHooks(t *testing.T) {
 	for name, hooksOf := range map[string]func(once func()) worker.Hooks{
 		"OnStart": func(once func()) worker.Hooks { return worker.Hooks{OnStart: func(*worker.Task) { once() }} },
@@ -41,17 +42,17 @@ func TestGoexitInHooks(t *testing.T) {
 				for i := range 2 {
 					task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "work", Deadline: in(time.Minute)})
 					if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || task.GetLosses() != 0 {
-						t.Errorf("task %d is %v with %d losses: %v", i, task.GetState(), task.GetLosses(), task.GetError())
+						t.Errorf("task %d is %v with %d losses and error %v, want COMPLETED with none", i, task.GetState(), task.GetLosses(), task.GetError())
 					}
 				}
 				stop()
 				if strings.Contains(log.String(), "<nil>") {
-					t.Errorf("an end without a reason:\n%s", log)
+					t.Errorf("the log has <nil> instead of a reason:\n%s", log)
 				}
 			})
 		})
 	}
 }
 
-// in is a time from now.
+// in returns the time d from now.
 func in(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }

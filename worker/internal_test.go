@@ -13,8 +13,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// A8: an answer counts from before its question; the dispatch's own span, which is too long, is forgotten at the first
-// answer; after that a lease only grows (A3). Equality is expired.
+// A8: the worker counts the span in an answer from when it asked. The span in a dispatch is counted from its receipt, and so is too long by the time
+// under way; the first answer replaces it, even by an earlier deadline. After that answers only move the deadline forward (A3). At its deadline a
+// lease has ended.
 func TestLeaseClock(t *testing.T) {
 	t.Attr("rules", "A8")
 	t0 := time.Now()
@@ -37,7 +38,7 @@ func TestLeaseClock(t *testing.T) {
 	}
 }
 
-// Waits double from least to most, each drawn from the upper half of its span, and never overflow.
+// The span of a wait doubles with each failure from least to most, without overflow; the wait is drawn from the upper half of the span.
 func TestBackoffWait(t *testing.T) {
 	for failures := range 100 {
 		span := time.Minute
@@ -52,7 +53,7 @@ func TestBackoffWait(t *testing.T) {
 	}
 }
 
-// Breaks in a row make the waits longer; a session that outlasted the wait before it begins them anew (W1).
+// W1: each session that breaks makes the next wait longer. A session that lasted longer than the wait before it resets the waits.
 func TestBackoffBeginsAnew(t *testing.T) {
 	t.Attr("rules", "W1")
 	b := backoff{least: time.Second, most: time.Minute}
@@ -66,7 +67,8 @@ func TestBackoffBeginsAnew(t *testing.T) {
 	}
 }
 
-// Heartbeats fall on shared instants, never later than the interval and not much earlier (T8).
+// T8: heartbeats of leases are sent at common instants, so that they share frames: none later than the interval after the last one, and none earlier
+// than that by a full step of these instants.
 func TestUntilBeat(t *testing.T) {
 	t.Attr("rules", "T8")
 	const interval = 30 * time.Second
@@ -74,28 +76,28 @@ func TestUntilBeat(t *testing.T) {
 	for age := time.Duration(0); age < interval; age += 77 * time.Millisecond {
 		wait := untilBeat(age, interval)
 		if wait > interval || wait <= interval-interval/beatsPerInterval {
-			t.Fatalf("at age %v: %v", age, wait)
+			t.Fatalf("at age %v the next heartbeat is in %v, want more than %v and at most %v", age, wait, interval-interval/beatsPerInterval, interval)
 		}
 		instants[age+wait] = true
 	}
 	if len(instants) > beatsPerInterval+1 {
-		t.Errorf("%d instants in an interval, want %d", len(instants), beatsPerInterval)
+		t.Errorf("%d instants in an interval, want at most %d", len(instants), beatsPerInterval+1)
 	}
 	if got := untilBeat(0, 1); got <= 0 {
-		t.Errorf("the least interval waits %v", got)
+		t.Errorf("with an interval of 1ns the next heartbeat is in %v, want more than 0", got)
 	}
 }
 
-// W6: the last leases are known, and only those.
+// W6: the last maxRecent leases are known, so that a dispatch that comes again starts nothing; older ones are forgotten.
 func TestRecentLeases(t *testing.T) {
 	t.Attr("rules", "W6")
 	var r recentLeases
 	for i := range 3 * maxRecent {
 		if !r.add(fmt.Sprint(i)) {
-			t.Fatalf("%d is not new", i)
+			t.Fatalf("add(%d) = false, want true for a lease that never came", i)
 		}
 		if r.add(fmt.Sprint(i)) || r.add(fmt.Sprint(max(0, i-maxRecent+1))) {
-			t.Fatalf("after %d: a recent lease is new again", i)
+			t.Fatalf("after lease %d: add of a recent lease = true, want false", i)
 		}
 	}
 	if len(r.known) != maxRecent || len(r.order) != maxRecent {
@@ -103,7 +105,7 @@ func TestRecentLeases(t *testing.T) {
 	}
 }
 
-// A frame takes items up to its limits, one always, and leaves the rest in order.
+// fill takes items up to the limits of a frame in bytes and in number, but at least one, and leaves the rest in order.
 func TestFill(t *testing.T) {
 	for _, test := range []struct {
 		sizes  []int
@@ -120,29 +122,30 @@ func TestFill(t *testing.T) {
 		var used []int
 		fill(&queue, test.budget, func(n int) int { return n }, func(n int) { used = append(used, n) })
 		if len(used) != test.want || !slices.Equal(append(used, queue...), test.sizes) {
-			t.Errorf("%.20v with budget %d: used %.20v, left %.20v", test.sizes, test.budget, used, queue)
+			t.Errorf("sizes %.20v with budget %d: used %d items %.20v and left %.20v, want %d used", test.sizes, test.budget, len(used), used, queue, test.want)
 		}
 	}
 }
 
-// W11: output is bounded, the oldest goes first, indexes show the gap, and what is kept is whole runes.
+// W11: output that waits is bounded. What is over the limit is dropped, oldest first, in whole chunks: the indexes show the gap, no rune is cut in
+// two, and close returns how many bytes were dropped.
 func TestFeedbackBound(t *testing.T) {
 	t.Attr("rules", "W11")
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	text := strings.Repeat("xé", 10*maxChunk)
 	f.write("out", []byte(text))
 	if got := f.waiting(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
-		t.Errorf("%d bytes kept of at most %d", got, 4*maxChunk)
+		t.Errorf("%d bytes wait, want more than %d and at most %d", got, 2*maxChunk, 4*maxChunk+itemOverhead)
 	}
 	item := f.take()[0]
 	var kept strings.Builder
 	last := item.GetChunks()[0].GetIndex()
 	if last == 0 {
-		t.Error("the first chunk was kept")
+		t.Error("the first chunk was kept, want the oldest dropped")
 	}
 	for i, c := range item.GetChunks() {
 		if c.GetIndex() != last+uint64(i) || !utf8.ValidString(c.GetText()) || c.GetText() == "" {
-			t.Errorf("chunk %d = %d %.20q", i, c.GetIndex(), c.GetText())
+			t.Errorf("chunk %d has index %d and text %.20q, want index %d and valid UTF-8", i, c.GetIndex(), c.GetText(), last+uint64(i))
 		}
 		kept.WriteString(c.GetText())
 	}
@@ -150,14 +153,15 @@ func TestFeedbackBound(t *testing.T) {
 		t.Error("what was kept is not the end of what was written")
 	}
 	if f.take() != nil {
-		t.Error("taken twice")
+		t.Error("the second take returned items, want none")
 	}
 	if dropped := f.close(); dropped != len(text)-kept.Len() {
 		t.Errorf("%d dropped, want %d", dropped, len(text)-kept.Len())
 	}
 }
 
-// Many tiny chunks are bounded too, and spread over items that the coordinator takes.
+// The limit counts an overhead for each chunk, so that many tiny chunks are bounded as well. They are spread over items of at most maxChunks chunks,
+// the most that the coordinator takes, and only the first item has the progress.
 func TestFeedbackTinyChunks(t *testing.T) {
 	f := &feedback{limit: 8 * maxChunk, owner: nobody{}}
 	f.changeProgress(func(p *lessorv1.Progress) { p.Fraction = 0.5 })
@@ -167,7 +171,7 @@ func TestFeedbackTinyChunks(t *testing.T) {
 	chunks := 0
 	for i, item := range f.take() {
 		if n := len(item.GetChunks()); n > maxChunks || (i == 0) != (item.GetProgress() == 0.5) {
-			t.Errorf("an item has %d chunks, progress %v", n, item.GetProgress())
+			t.Errorf("item %d has %d chunks and progress %v, want at most %d chunks, and progress 0.5 only in item 0", i, n, item.GetProgress(), maxChunks)
 		}
 		chunks += len(item.GetChunks())
 	}
@@ -177,7 +181,7 @@ func TestFeedbackTinyChunks(t *testing.T) {
 	f.close()
 }
 
-// Writes to two channels alternate without mixing.
+// Writes to one channel are joined until another channel is written; each channel has its own indexes.
 func TestFeedbackChannels(t *testing.T) {
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	for _, w := range []string{"a", "a", "b", "a"} {
@@ -193,7 +197,7 @@ func TestFeedbackChannels(t *testing.T) {
 	f.close()
 }
 
-// Texts are cut at a rune, and made valid.
+// clip cuts a text at the boundary of a rune, and replaces what is not UTF-8.
 func TestClip(t *testing.T) {
 	for _, test := range []struct {
 		in    string
@@ -208,7 +212,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// The end of a log is cut at a rune as well.
+// clipFront keeps the end of a text; what it keeps begins at the boundary of a rune.
 func TestClipFront(t *testing.T) {
 	for _, test := range []struct {
 		in    string
@@ -223,7 +227,7 @@ func TestClipFront(t *testing.T) {
 	}
 }
 
-// Only a target on this machine goes without TLS (X1).
+// X1: without TLS, Dial connects only to a target on this machine.
 func TestIsLocal(t *testing.T) {
 	for target, want := range map[string]bool{
 		"127.0.0.1:7420": true, "[::1]:7420": true, "localhost:7420": true, "localhost": true, "unix:///run/l": true,
@@ -237,7 +241,7 @@ func TestIsLocal(t *testing.T) {
 	}
 }
 
-// The zero Config is complete; a bad one is refused with the field's name.
+// New accepts the zero Config. It refuses a bad one with an error that names the field, and it refuses bad queues.
 func TestConfig(t *testing.T) {
 	queues := []string{"q"}
 	if _, err := New(nil, queues, Config{}); err != nil {
@@ -257,7 +261,7 @@ func TestConfig(t *testing.T) {
 		"MaxMessageBytes": {MaxMessageBytes: 1},
 	} {
 		if _, err := New(nil, queues, cfg); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("bad %s: %v", field, err)
+			t.Errorf("bad %s: New = %v, want an error that names the field", field, err)
 		}
 	}
 	for _, bad := range [][]string{nil, {""}, slices.Repeat(queues, maxQueues+1)} {
@@ -267,7 +271,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Handlers that cannot be meant are refused where they are registered.
+// A nil handler, a second handler of a type and a second default are mistakes in the program: Handle and HandleDefault panic.
 func TestHandlePanics(t *testing.T) {
 	h := func() *Worker {
 		w, err := New(nil, []string{"q"}, Config{})
@@ -296,17 +300,17 @@ func TestHandlePanics(t *testing.T) {
 
 func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
 
-// nil stays nil, so that `return nil, Permanent(f())` works.
+// Permanent, RetryAfter and WithCategory of a nil error are nil, so that `return nil, Permanent(f())` works. Otherwise they wrap the error.
 func TestSteeringNil(t *testing.T) {
 	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil {
-		t.Error("a steered nil is an error")
+		t.Error("Permanent, RetryAfter or WithCategory of nil is an error, want nil")
 	}
 	if !errors.Is(Permanent(ErrStuck), ErrStuck) {
-		t.Error("a steered error hides what it wraps")
+		t.Error("errors.Is does not find what Permanent wraps")
 	}
 }
 
-// Errors read well in a log.
+// The errors of the package name their reason and their details.
 func TestErrorTexts(t *testing.T) {
 	for want, err := range map[string]error{
 		"lease lost: SUPERSEDED: attempt 2":                &StopError{ErrLeaseLost, lessorv1.Reason_REASON_SUPERSEDED, "attempt 2"},
@@ -321,7 +325,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// nobody owns a feedback whose output is taken by the test.
+// nobody is the owner of a feedback that the test takes itself.
 type nobody struct{}
 
 func (nobody) feedbackDue() {}

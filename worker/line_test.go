@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// line is a coordinator without a wire and a codec, which makes next to nothing itself: what is counted while it is used is
-// the worker's own. It commits every report at once.
+// line is a coordinator without a wire and a codec that commits every report at once. It allocates next to nothing itself, so that a benchmark counts
+// the allocations of the worker.
 type line struct {
 	grpc.ClientStream
 	frames   chan *lessorv1.SessionResponse
@@ -30,14 +30,14 @@ type line struct {
 	closed   chan struct{} // closed when it has said goodbye
 }
 
-// startLine returns a line with a worker of so many slots, whose handlers do nothing.
+// startLine returns a line with a worker that runs as many handlers at once as it has slots; they do nothing.
 func startLine(tb testing.TB, slots int) *line {
 	l := &line{
 		frames: make(chan *lessorv1.SessionResponse, 1000), verdicts: make(map[string]*lessorv1.ReportVerdict),
 		settled: make(chan struct{}, slots), closed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
-	l.ready = sync.OnceFunc(func() { close(ready) }) // it may be told twice on a busy machine
+	l.ready = sync.OnceFunc(func() { close(ready) }) // on a busy machine the worker may register a second time
 	w, err := worker.New(l, []string{"q"}, worker.Config{
 		Name: "w1", Concurrency: slots, Logger: slog.New(slog.DiscardHandler),
 		Hooks: worker.Hooks{OnVerdict: func(*worker.Task, *lessorv1.ReportVerdict) { l.settled <- struct{}{} }},
@@ -59,7 +59,7 @@ func startLine(tb testing.TB, slots int) *line {
 	return l
 }
 
-// rounds are dispatches of n tasks each, made before anything is counted.
+// rounds returns dispatches of n tasks each, and prepares their verdicts. It is called before allocations are counted.
 func (l *line) rounds(count, n int) (rounds []*lessorv1.Dispatch) {
 	for i := range count {
 		d := &lessorv1.Dispatch{}
@@ -76,7 +76,7 @@ func (l *line) rounds(count, n int) (rounds []*lessorv1.Dispatch) {
 	return rounds
 }
 
-// serve lets the worker do the tasks of a dispatch, and returns when all have their verdicts.
+// serve dispatches tasks to the worker and returns when all have the verdicts on their outcomes.
 func (l *line) serve(d *lessorv1.Dispatch) {
 	l.frames <- &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}}
 	for range d.GetAssignments() {
@@ -94,7 +94,7 @@ func (l *line) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	return l, nil
 }
 
-// SendMsg takes a frame of the worker, and answers it.
+// SendMsg receives a frame of the worker and answers it.
 func (l *line) SendMsg(m any) error {
 	f := m.(*lessorv1.SessionRequest)
 	switch p := f.GetPayload().(type) {
@@ -105,7 +105,7 @@ func (l *line) SendMsg(m any) error {
 	case *lessorv1.SessionRequest_Register:
 		l.frames <- &lessorv1.SessionResponse{Corr: f.GetId(), Ack: &lessorv1.Ack{For: f.GetId()}}
 		l.ready()
-	case *lessorv1.SessionRequest_Heartbeat: // of leases: where the machine was busy, and a dispatch became old
+	case *lessorv1.SessionRequest_Heartbeat: // if the machine is so busy that a dispatch becomes old, the worker asks for its leases
 		ack := &lessorv1.HeartbeatAck{}
 		for _, b := range p.Heartbeat.GetLeases() {
 			ack.Leases = append(ack.Leases, &lessorv1.LeaseAck{
@@ -125,7 +125,7 @@ func (l *line) SendMsg(m any) error {
 	return nil
 }
 
-// RecvMsg gives a frame to the worker.
+// RecvMsg hands the next frame to the worker.
 func (l *line) RecvMsg(m any) error {
 	select {
 	case f := <-l.frames:
@@ -139,13 +139,13 @@ func (l *line) RecvMsg(m any) error {
 	}
 }
 
-// CloseSend ends the stream, as a coordinator does after goodbye.
+// CloseSend ends the stream, as the real coordinator does after goodbye.
 func (l *line) CloseSend() error {
 	close(l.closed)
 	return nil
 }
 
-// BenchmarkWorker is what the worker does for a task that does nothing, without the wire and the codec.
+// BenchmarkWorker measures the work and the allocations of the worker for a task that does nothing, without the wire and the codec.
 func BenchmarkWorker(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("dispatch=%d", n), func(b *testing.B) {

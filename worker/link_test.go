@@ -20,7 +20,7 @@ const (
 
 func isRegister(f *lessorv1.SessionRequest) bool { return f.GetRegister() != nil }
 
-// count is how many reports of a frame are such.
+// count returns for how many reports of a frame such is true.
 func count(f *lessorv1.SessionRequest, such func(*lessorv1.Report) bool) (n int) {
 	for _, r := range f.GetReports().GetReports() {
 		if such(r) {
@@ -34,8 +34,8 @@ func isError(f *lessorv1.SessionRequest) bool { return f.GetError() != nil }
 
 func isGapError(f *lessorv1.SessionRequest) bool { return f.GetError().GetCode() == "E.RESULT.SEQ_GAP" }
 
-// W6: a frame without an acknowledgement goes out again under its id and seq, after 200 ms and then ever later, at most
-// 5 s; after six resends the worker leaves the stream.
+// W6: the worker sends a frame that is not acknowledged again, with the same id and seq: after 200 ms, and then after waits that double up to 5 s,
+// with some jitter. After six resends it leaves the stream and opens another. Here the first coordinator acknowledges nothing.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -51,22 +51,23 @@ func TestResends(t *testing.T) {
 		for range resendTries {
 			f := s.next("register", isRegister)
 			if f.GetId() != s.register.GetId() || f.GetSeq() != 1 || !f.GetAck().GetRequest() {
-				t.Errorf("resend = %v, want %v", f, s.register)
+				t.Errorf("resend = %v, want the id and seq of %v and a request for an acknowledgement", f, s.register)
 			}
 			if got := time.Since(last); got < min(least, resendMost*4/5) || got > min(least*5/4, resendMost) {
-				t.Errorf("resend after %v, want %v and a quarter at most", got, least)
+				t.Errorf("resend after %v, want %v to %v", got, min(least, resendMost*4/5), min(least*5/4, resendMost))
 			}
 			last, least = time.Now(), 2*least
 		}
 		c.accept() // another stream
 		if got := time.Since(last); got > resendMost+time.Second {
-			t.Errorf("left the stream after %v", got)
+			t.Errorf("the worker left the stream %v after the last resend, want at most %v", got, resendMost+time.Second)
 		}
 		r.shutdown()
 	})
 }
 
-// W6: nothing is sent again once it is acknowledged, whether by its own id, by a later one, or by an answer.
+// W6: a frame is not sent again after its answer, which counts as an acknowledgement, or after the acknowledgement of its id, even if the answer
+// takes long.
 func TestAcknowledged(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -82,14 +83,14 @@ func TestAcknowledged(t *testing.T) {
 		close(hold)
 		f, _ := s.outcome()
 		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: f.GetId()}})
-		time.Sleep(20 * time.Second) // the commit takes its time
-		s.quiet("resend after the receipt", isReports)
+		time.Sleep(20 * time.Second) // the verdict takes as long
+		s.quiet("resend after the acknowledgement", isReports)
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-// W6: an acknowledgement stands for all frames before the one that it names.
+// W6: an acknowledgement also acknowledges all frames before the one that it names.
 func TestAcknowledgedTogether(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +119,8 @@ func TestAcknowledgedTogether(t *testing.T) {
 	})
 }
 
-// W7: the worker's frames are numbered without a gap from next_seq on; heartbeats and feedback are not.
+// W7: the worker numbers its frames without a gap, beginning with next_seq of the accept. Heartbeats, feedback and frames without a payload have no
+// seq.
 func TestNumbers(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +156,8 @@ func TestNumbers(t *testing.T) {
 	})
 }
 
-// W7: the coordinator misses a frame and gets it again with all that came after it, in order, under the same ids.
+// W7: if the coordinator reports a gap, the worker sends the missing frame and all after it again, in order and with the same ids; the last one asks
+// for an acknowledgement. That is no error for OnError.
 func TestCoordinatorSeesGap(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -177,10 +180,10 @@ func TestCoordinatorSeesGap(t *testing.T) {
 		for _, want := range sent {
 			f := s.reports()
 			if f.GetId() != want.GetId() || f.GetSeq() != want.GetSeq() {
-				t.Errorf("sent again: %v, want %v", f, want)
+				t.Errorf("sent again: %v, want id %s and seq %d", f, want.GetId(), want.GetSeq())
 			}
 			if last := want == sent[len(sent)-1]; f.GetAck().GetRequest() != last {
-				t.Errorf("sent again: %v, want the last to ask for an acknowledgement", f)
+				t.Errorf("sent again: %v, want only the last frame to ask for an acknowledgement", f)
 			}
 		}
 		for _, f := range sent {
@@ -190,12 +193,13 @@ func TestCoordinatorSeesGap(t *testing.T) {
 		s.mute.Store(false)
 		r.shutdown()
 		if len(r.errors) > 0 {
-			t.Errorf("errors = %v", r.errors)
+			t.Errorf("OnError got %v, want no error", r.errors)
 		}
 	})
 }
 
-// W7: what the coordinator sends twice has one effect, and is acknowledged again.
+// W7: a frame that the coordinator sends twice has an effect only once, and is acknowledged again. Here the repeat contains another task, so that
+// only its id and seq show that it is a repeat.
 func TestDuplicateFrame(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -208,18 +212,19 @@ func TestDuplicateFrame(t *testing.T) {
 		s.commit(report)
 		synctest.Wait()
 		s.quiet("second start", isReports)
-		f.GetDispatch().Assignments[0] = assignment("t2") // only the envelope tells that it is old
+		f.GetDispatch().Assignments[0] = assignment("t2")
 		s.resend(f)
 		ack := s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() != "" })
 		if ack.GetPayload() != nil || ack.GetSeq() != 0 {
-			t.Errorf("acknowledgement = %v, want a bare frame", ack)
+			t.Errorf("acknowledgement = %v, want a frame without payload and seq", ack)
 		}
 		s.quiet("effect of a duplicate", isReports)
 		r.shutdown()
 	})
 }
 
-// W7: a gap is told once with the seq that is missing, and what came after it is dropped until it comes again.
+// W7: the worker reports a gap once, with the seq of the missing frame. It drops the frames behind the gap, and handles them when they come again
+// after the missing one.
 func TestGap(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -227,14 +232,14 @@ func TestGap(t *testing.T) {
 		r := c.run(worker.Config{Concurrency: 3}, echo)
 		s := c.accept()
 		synctest.Wait()
-		s.mute.Store(true) // a receipt would be behind the gap, too
+		s.mute.Store(true) // an acknowledgement would be a frame behind the gap as well
 		lost := s.lose(dispatchOf("t1"))
 		after := []*lessorv1.SessionResponse{s.dispatch("t2"), s.dispatch("t3")}
 		e := s.next("gap", isGapError)
 		if e.GetError().GetExpectedSeq() != lost.GetSeq() || e.GetCorr() != after[0].GetId() {
-			t.Errorf("error = %v, want the seq %d", e, lost.GetSeq())
+			t.Errorf("error = %v, want expected_seq %d and corr %s", e, lost.GetSeq(), after[0].GetId())
 		}
-		s.quiet("effect of a frame behind a gap, or a second word on it", func(f *lessorv1.SessionRequest) bool {
+		s.quiet("effect of a frame behind a gap, or second report of the gap", func(f *lessorv1.SessionRequest) bool {
 			return isReports(f) || isError(f)
 		})
 		s.resend(lost)
@@ -250,7 +255,8 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// W7: a gap that what is sent again does not close is told again, and if nothing helps the worker leaves the stream.
+// W7: the worker reports a gap again if a repeated frame does not close it, and after waits if no frame does. After six of these it leaves the
+// stream.
 func TestGapStaysOpen(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
@@ -265,7 +271,7 @@ func TestGapStaysOpen(t *testing.T) {
 		s.resend(after)
 		s.next("gap, by the repeat", isGapError)
 		if got := time.Since(told); got != 0 {
-			t.Errorf("a repeat that does not close the gap is told after %v", got)
+			t.Errorf("the worker reported the gap again %v after a repeat that does not close it, want at once", got)
 		}
 		for range resendTries {
 			s.next("gap, by the clock", isGapError)
@@ -275,7 +281,8 @@ func TestGapStaysOpen(t *testing.T) {
 	})
 }
 
-// An idle_timeout is a promise of both sides: a coordinator that says nothing for so long is left.
+// idle_timeout holds for both sides: the worker leaves a stream on which the coordinator sends nothing for that long. A frame without a payload, here
+// every 50 s, is enough to keep it open.
 func TestIdleTimeout(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -291,11 +298,11 @@ func TestIdleTimeout(t *testing.T) {
 			s.send(&lessorv1.SessionResponse{})
 		}
 		if len(c.streams) > 0 {
-			t.Error("a session with a word every 50 s was left")
+			t.Error("the worker left a stream with a frame every 50s, want it to stay for an idle_timeout of 1m")
 		}
 		c.accept()
 		if got := time.Since(begun); got < 310*time.Second || got > 340*time.Second {
-			t.Errorf("left after %v", got)
+			t.Errorf("the worker left the stream after %v, want 310s to 340s: 1m after the last frame", got)
 		}
 		r.shutdown()
 	})

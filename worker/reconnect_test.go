@@ -19,7 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// A session that breaks is opened again, with waits that grow up to MaxBackoff (W1).
+// W1: the worker opens a session that broke again, after waits that grow from MinBackoff to MaxBackoff. OnState and OnError are told.
 func TestBackoffGrows(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -37,12 +37,12 @@ func TestBackoffGrows(t *testing.T) {
 		}
 		r.shutdown()
 		if !slices.Contains(r.states, worker.StateBackoff) || !r.seen(errBroken) {
-			t.Errorf("states = %v, errors = %v", r.states, r.errors)
+			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors", r.states, r.errors, worker.StateBackoff, errBroken)
 		}
 	})
 }
 
-// A reset says how long to stay away.
+// A reset from the coordinator may say how long the worker has to wait before it opens another stream.
 func TestResetRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -54,13 +54,14 @@ func TestResetRetryAfter(t *testing.T) {
 		}}})
 		c.accept()
 		if got := time.Since(begun); got < time.Minute {
-			t.Errorf("back after %v", got)
+			t.Errorf("the worker came back after %v, want at least the retry_after of 1m", got)
 		}
 		r.shutdown()
 	})
 }
 
-// A refusal that no repeat can cure ends Run, and says so with the coordinator's code.
+// If the coordinator refuses the first session for good, Run ends with a RefusedError that has the coordinator's code, or else the name of the
+// status.
 func TestRefusalEndsRun(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -137,7 +138,7 @@ func wantDenied(t *testing.T, err error) {
 	}
 }
 
-// coordinatorStatus is a status as a coordinator makes it (S4).
+// coordinatorStatus is a status with the details that a coordinator adds (S4); a proxy adds none.
 func coordinatorStatus(code codes.Code, reason string) error {
 	st, err := status.New(code, "no").WithDetails(&errdetails.ErrorInfo{
 		Reason: reason, Domain: "lessor", Metadata: map[string]string{"code": "E." + strings.Replace(reason, "_", ".", 1)},
@@ -148,8 +149,8 @@ func coordinatorStatus(code codes.Code, reason string) error {
 	return st.Err()
 }
 
-// What stands between, or a source of credentials, cannot end a worker that a coordinator has accepted before: its tasks go on,
-// and are reported once the way is free again.
+// A refusal without the coordinator's details comes from a proxy or a source of credentials. It does not end a worker that a coordinator has accepted
+// before: its handlers go on, and their outcomes are reported when the worker is let in again.
 func TestRefusalOfAProxyEndsNothing(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -182,7 +183,7 @@ func TestRefusalOfAProxyEndsNothing(t *testing.T) {
 	}
 }
 
-// ofTenant refuses the first frame as a coordinator does where the credentials are of the given tenant and the worker states another.
+// ofTenant refuses the first frame, as a coordinator does if the worker states another tenant than the one to which its credentials belong.
 func (s *stream) ofTenant(tenant string) error {
 	f, err := s.grpc.Recv()
 	if err == nil {
@@ -194,7 +195,7 @@ func (s *stream) ofTenant(tenant string) error {
 	return err
 }
 
-// deny answers the frame of the given number with an error frame that no repeat can cure.
+// deny answers the frame with the given number, 1 for handshake and 2 for register, with E.SESSION.DENIED, which no repeat can cure.
 func (s *stream) deny(frame int) error {
 	for n := 1; ; n++ {
 		f, err := s.grpc.Recv()
@@ -211,7 +212,7 @@ func (s *stream) deny(frame int) error {
 	}
 }
 
-// The same refusal of a session that was established is no reason to give up: the next opening tells.
+// A session that was established and then ends with UNAUTHENTICATED does not end Run: the worker opens another one, and the answer to that decides.
 func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -225,7 +226,8 @@ func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// A refused worker cannot renew or report any more: its handlers end with ErrLeaseLost.
+// A worker whose next session the coordinator refuses for good can neither renew nor report: its handlers end with ErrLeaseLost, and Run with the
+// refusal.
 func TestRefusalStopsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -246,7 +248,7 @@ func TestRefusalStopsHandlers(t *testing.T) {
 	})
 }
 
-// A coordinator that accepts the stream and then says nothing does not hold the worker for ever.
+// If the coordinator does not answer the handshake, the worker gives up the stream after some time and opens another.
 func TestSilentCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -256,13 +258,14 @@ func TestSilentCoordinator(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if opened < 2 {
-			t.Errorf("%d streams in a minute", opened)
+			t.Errorf("the worker opened %d streams in a minute, want at least 2", opened)
 		}
 		r.shutdown()
 	})
 }
 
-// Run works once, and only with a handler.
+// Run returns an error without a handler, and ErrAlreadyRun on the second call. A worker with only a default handler registers no types, which means
+// all.
 func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -279,10 +282,10 @@ func TestRunOnce(t *testing.T) {
 		go func() { ended <- w.Run(ctx) }()
 		s := c.accept()
 		if types := s.register.GetRegister().GetCapabilities().GetTypes(); len(types) != 0 {
-			t.Errorf("types = %v, want none: every type", types)
+			t.Errorf("types = %v, want none, which means every type", types)
 		}
 		if err := w.Run(ctx); !errors.Is(err, worker.ErrAlreadyRun) {
-			t.Errorf("second Run = %v", err)
+			t.Errorf("second Run = %v, want %v", err, worker.ErrAlreadyRun)
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -291,7 +294,8 @@ func TestRunOnce(t *testing.T) {
 	})
 }
 
-// W7, W8: an error about another frame that comes before the accept is no answer to the handshake: it waited for the stream, and the accept says where to go on.
+// W7, W8: an error about an earlier frame may come before the accept of a new stream, because it waited for a stream. It is not the answer to the
+// handshake, and its expected_seq has no effect: the accept says where to go on.
 func TestErrorBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {

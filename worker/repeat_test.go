@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// refuseFor is a call that is refused so often, each time for a second.
+// refuseFor is a call that is refused as many times as given, with a wait of a second, and then succeeds. It counts the calls.
 func refuseFor(times int, calls *int) grpc.UnaryInvoker {
 	return func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 		if *calls++; *calls > times {
@@ -24,7 +24,7 @@ func refuseFor(times int, calls *int) grpc.UnaryInvoker {
 	}
 }
 
-// X5: a call that is refused with a wait is made again after it, as long as there is time for that, and not for ever.
+// X5: a call that is refused with a wait is made again after that wait, but not if the context ends before, and at most ten times.
 func TestRefusedCallsAreRepeated(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, test := range map[string]struct {
@@ -45,17 +45,17 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 				calls, begin := 0, time.Now()
 				err := repeatRefused(ctx, "", nil, nil, nil, refuseFor(test.refusals, &calls))
 				if calls != test.calls || status.Code(err) != test.code {
-					t.Errorf("%d calls, %v; want %d, %v", calls, err, test.calls, test.code)
+					t.Errorf("%d calls, error %v; want %d calls, %v", calls, err, test.calls, test.code)
 				}
 				if least := time.Duration(test.calls-1) * time.Second; time.Since(begin) < least {
-					t.Errorf("%d calls in %v", calls, time.Since(begin))
+					t.Errorf("%d calls took %v, want at least %v", calls, time.Since(begin), least)
 				}
 			})
 		})
 	}
 }
 
-// X5: who goes while it waits gets the refusal.
+// X5: if the context of a refused call is cancelled during the wait, the call returns the refusal.
 func TestRefusedCallEndsWithItsCaller(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRefusedCallEndsWithItsCaller(t *testing.T) {
 		time.AfterFunc(time.Millisecond, cancel)
 		calls := 0
 		if err := repeatRefused(ctx, "", nil, nil, nil, refuseFor(1000, &calls)); status.Code(err) != codes.ResourceExhausted || calls != 1 {
-			t.Errorf("%v after %d calls", err, calls)
+			t.Errorf("error %v after %d calls, want RESOURCE_EXHAUSTED after 1", err, calls)
 		}
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// A stream that breaks between report and verdict: the handler of the other task goes on, and the report is sent again,
-// unchanged, on the next stream (K5, W8).
+// K5, W8: the stream breaks between a report and its verdict. The handler of another task goes on, and its lease is renewed at once on the next
+// stream. The report is sent again, unchanged, until it has a verdict.
 func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 	t.Attr("rules", "K5 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 		s = c.accept()
 		f, again := s.outcome()
 		if !proto.Equal(first, again) {
-			t.Errorf("sent %v, and then %v", first, again)
+			t.Errorf("report sent again = %v, want the same as before: %v", again, first)
 		}
 		s.commit(f)
 		close(long)
@@ -64,7 +64,7 @@ func TestReportIsSentAgainAfterReconnect(t *testing.T) {
 	})
 }
 
-// A Start that got no verdict is sent again as well, so that the grant is acknowledged (W5).
+// W5: a Start that got no verdict is sent again on the next stream: the coordinator takes back a grant that is not acknowledged.
 func TestStartIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W5")
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestStartIsSentAgain(t *testing.T) {
 	})
 }
 
-// Each verdict is final, whatever it is: one report, one answer, no repeat, and the slot is free for the next task. What was REJECTED is
-// logged as an error, besides (K1-K3).
+// K1, K2, K3: after any verdict the worker does not send the report again, neither later nor on a new stream. OnVerdict is called once, and the slot
+// is free for the next task. A REJECTED outcome is also logged as an error.
 func TestVerdictsAreFinal(t *testing.T) {
 	for _, test := range []struct {
 		rule, name string
@@ -99,7 +99,7 @@ func TestVerdictsAreFinal(t *testing.T) {
 			t.Attr("rules", test.rule)
 			synctest.Test(t, func(t *testing.T) {
 				c := startCoordinator(t)
-				var log bytes.Buffer // read it only when all is quiet
+				var log bytes.Buffer // has no lock: it is read when nothing writes any more
 				r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, echo)
 				s := c.accept()
 				s.dispatch("t1")
@@ -118,7 +118,7 @@ func TestVerdictsAreFinal(t *testing.T) {
 				r.shutdown()
 				synctest.Wait()
 				if len(r.verdicts) != 2 || r.verdicts[0].GetReason() != test.judge(nil).GetReason() {
-					t.Errorf("hook saw %v", r.verdicts)
+					t.Errorf("OnVerdict got %v, want two verdicts, the first with reason %v", r.verdicts, test.judge(nil).GetReason())
 				}
 				if n := strings.Count(log.String(), `level=ERROR msg="outcome rejected"`); n != test.logged {
 					t.Errorf("%d rejections logged, want %d:\n%s", n, test.logged, log.String())
@@ -128,8 +128,8 @@ func TestVerdictsAreFinal(t *testing.T) {
 	}
 }
 
-// An item without a verdict is sent again, unchanged, no earlier than the coordinator asks (W3, K5), and given up in the
-// end.
+// K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier than the coordinator asks. After ReportTries the
+// worker gives it up, and OnError gets ErrUndelivered.
 func TestItemErrorsAreRetriedBounded(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -149,23 +149,23 @@ func TestItemErrorsAreRetriedBounded(t *testing.T) {
 				first = report
 			}
 			if waited := time.Since(begun); try > 0 && waited < time.Minute {
-				t.Errorf("try %d came after %v", try, waited)
+				t.Errorf("try %d came after %v, want at least the retry_after of 1m", try, waited)
 			}
 			if !proto.Equal(first, report) {
-				t.Errorf("sent %v, and then %v", first, report)
+				t.Errorf("report of try %d = %v, want the same as before: %v", try, report, first)
 			}
 			s.answer(f, overloaded)
 		}
 		time.Sleep(ttl)
 		s.quiet("report after the last try", isReports)
 		if !r.seen(worker.ErrUndelivered) {
-			t.Errorf("errors = %v, want %v", r.errors, worker.ErrUndelivered)
+			t.Errorf("OnError got %v, want %v among them", r.errors, worker.ErrUndelivered)
 		}
 		r.shutdown()
 	})
 }
 
-// A frame that is answered by an error frame got no verdict either.
+// K5: a report whose frame is answered with an error frame got no verdict: it is sent again, unchanged.
 func TestErrorFrameIsNoVerdict(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -180,14 +180,15 @@ func TestErrorFrameIsNoVerdict(t *testing.T) {
 		}})
 		f, again := s.outcome()
 		if !proto.Equal(first, again) {
-			t.Errorf("sent %v, and then %v", first, again)
+			t.Errorf("report sent again = %v, want the same as before: %v", again, first)
 		}
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-// A coordinator that never answers is left for a new stream, in bounded time.
+// If a report gets no verdict for some time, the worker leaves the stream, although the frame was acknowledged, and sends the report again on a new
+// one.
 func TestUnansweredReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -203,8 +204,8 @@ func TestUnansweredReport(t *testing.T) {
 	})
 }
 
-// An output that the coordinator finds too large leaves the lease live (V11): the task fails for good instead of running
-// out again and again. One that fits no message is not even sent.
+// An output that the coordinator rejects as too large leaves the lease live, so the worker then reports a failure that is not retried: another
+// attempt would end in the same way. An output that is larger than a message is not sent at all; the worker reports the failure directly.
 func TestResultTooLarge(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -240,7 +241,7 @@ func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
 	}
 }
 
-// No frame is larger than a message may be, whatever waits for it.
+// No frame is larger than MaxMessageBytes, however many reports, progresses, chunks of output and heartbeats wait at the same time.
 func TestFramesFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -263,7 +264,7 @@ func TestFramesFit(t *testing.T) {
 		for outcomes := 0; outcomes < len(ids); {
 			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
 			if n := proto.Size(f); n > limit {
-				t.Errorf("a frame of %d bytes: %v", n, f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name())
+				t.Errorf("a frame of %v has %d bytes, want at most %d", f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name(), n, limit)
 			}
 			for _, report := range f.GetReports().GetReports() {
 				if outcome(report) {
@@ -281,7 +282,7 @@ func TestFramesFit(t *testing.T) {
 	})
 }
 
-// While the stream takes nothing, output is dropped oldest first and the handler does not wait (W11).
+// W11: while the stream takes no frames, output is dropped, oldest first, and the handler does not wait.
 func TestSlowStream(t *testing.T) {
 	t.Attr("rules", "W11")
 	synctest.Test(t, func(t *testing.T) {
@@ -302,21 +303,21 @@ func TestSlowStream(t *testing.T) {
 		s := c.accept()
 		s.pause()
 		s.dispatch("t1")
-		time.Sleep(10 * time.Second) // the handler is through, although nothing was read
+		time.Sleep(10 * time.Second) // the handler needs 4 s for its output, if it does not wait
 		s.resume()
 		kept, tail, f := s.outputUntilOutcome()
 		if kept >= chunks/2 || kept == 0 {
-			t.Errorf("%d of %d chunks came", kept, chunks)
+			t.Errorf("%d of %d chunks came, want some, but fewer than half", kept, chunks)
 		}
 		if !strings.HasPrefix(tail, "the end") {
-			t.Errorf("the newest output was dropped: the tail is %.20q", tail)
+			t.Errorf("the last chunk is %.20q, want the newest, which begins with %q", tail, "the end")
 		}
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-// outputUntilOutcome counts chunks until the outcome comes, and returns the last one.
+// outputUntilOutcome reads frames until the outcome comes, and returns how many chunks came, the text of the last one, and the frame of the outcome.
 func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv1.SessionRequest) {
 	s.t.Helper()
 	for {
@@ -335,7 +336,7 @@ func (s *stream) outputUntilOutcome() (chunks int, tail string, outcome *lessorv
 	}
 }
 
-// A stream that takes nothing for long counts as broken; what was on it goes over the next one.
+// A stream that takes no frames for some time counts as broken: the worker opens another one and sends the outcomes on that.
 func TestBlockedStreamIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -345,7 +346,7 @@ func TestBlockedStreamIsLeft(t *testing.T) {
 		defer blocked.resume()
 		blocked.dispatch("t1") // fills the stream
 		time.Sleep(time.Second)
-		blocked.dispatch("t2") // whose Start waits for room
+		blocked.dispatch("t2") // its Start waits for room
 		s := c.accept()
 		for outcomes := 0; outcomes < 2; {
 			f := s.reports()
@@ -360,7 +361,7 @@ func TestBlockedStreamIsLeft(t *testing.T) {
 	})
 }
 
-// A worker that has an open stream but is told of another tenant leaves it (section 6: the envelope is checked first).
+// A frame that names another tenant than the session ends the session and has no effect.
 func TestForeignFrameEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

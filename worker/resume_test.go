@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// withTokens lets a coordinator hand out a token with each accept: token-1, token-2 ...
+// withTokens makes the coordinator issue a session token with each accept: token-1, token-2 ...
 func (c *coordinator) withTokens() {
 	n := 0
 	c.accepts = func(_ *stream, a *lessorv1.Accept) {
@@ -24,7 +24,8 @@ func (c *coordinator) withTokens() {
 	}
 }
 
-// W8: the next stream names the session, its newest token, and the last frame that was taken in order.
+// W8: the handshake of the next stream offers to resume the session: it names the session, its newest token and the seq of the last frame that came
+// without a gap.
 func TestResumeOffer(t *testing.T) {
 	t.Attr("rules", "W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestResumeOffer(t *testing.T) {
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
 		if resume := s.handshake.GetHandshake().GetResume(); resume != nil {
-			t.Errorf("first handshake resumes %v", resume)
+			t.Errorf("resume of the first handshake = %v, want none", resume)
 		}
 		s.send(&lessorv1.SessionResponse{})
 		synctest.Wait()
@@ -45,18 +46,19 @@ func TestResumeOffer(t *testing.T) {
 		s = c.accept()
 		resume := s.handshake.GetHandshake().GetResume()
 		if resume.GetSessionId() != "s" || resume.GetSessionToken() != "token-1" || resume.GetLastSeenSeq() != seen {
-			t.Errorf("resume = %v, want token-1 and seq %d", resume, seen)
+			t.Errorf("resume = %v, want session s, token-1 and last_seen_seq %d", resume, seen)
 		}
 		s.finish(errBroken)
 		s = c.accept()
 		if resume := s.handshake.GetHandshake().GetResume(); resume.GetSessionToken() != "token-2" {
-			t.Errorf("resume = %v, want the newest token", resume)
+			t.Errorf("resume = %v, want the newest token, token-2", resume)
 		}
 		r.shutdown()
 	})
 }
 
-// W8: a report that the coordinator had taken is not said again; its verdict comes on the new stream, under the old seq.
+// W8: if the accept of a resumed session says that the coordinator has received a report, the worker does not send the report again. The verdict,
+// which was lost with the old stream, comes on the new one with its old seq. The time after which the worker gives up waiting for it begins anew.
 func TestResumeTakenReport(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -81,19 +83,19 @@ func TestResumeTakenReport(t *testing.T) {
 		if got := s.register.GetSeq(); got != f.GetSeq()+1 {
 			t.Errorf("register has seq %d, want %d", got, f.GetSeq()+1)
 		}
-		time.Sleep(8 * time.Second) // its time begins anew with the stream
+		time.Sleep(8 * time.Second) // with the 25 s on the old stream longer than the worker waits for a verdict
 		s.resend(missed)
 		synctest.Wait()
 		s.quiet("report that was taken", isReports)
 		r.shutdown()
 		if n := len(r.verdicts); n != 1 {
-			t.Errorf("%d verdicts, want 1", n)
+			t.Errorf("OnVerdict was called %d times, want once", n)
 		}
 	})
 }
 
-// W8: what the coordinator had not taken is said again, after register, and so is everything when it has lost the
-// sequences: then they begin anew with 1.
+// W8: a report that the coordinator has not received before the stream broke is sent again after register. If the coordinator restarted it has lost
+// the sequences: both sides begin with seq 1 again, and the worker sends everything again that has no verdict.
 func TestResumeUntakenReport(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, restarted := range map[string]bool{"blink": false, "restart": true} {
@@ -121,10 +123,10 @@ func TestResumeUntakenReport(t *testing.T) {
 				s = c.accept()
 				f, report := s.outcome()
 				if report.GetComplete().GetReportId() != outcomeOf(first).GetComplete().GetReportId() || f.GetId() == first.GetId() {
-					t.Errorf("report = %v, want that of %v in a frame of its own", f, first)
+					t.Errorf("report = %v, want the report of %v in a new frame", f, first)
 				}
 				if s.register.GetSeq() != next || f.GetSeq() != next+1 {
-					t.Errorf("register has seq %d, report %d, want %d and one more", s.register.GetSeq(), f.GetSeq(), next)
+					t.Errorf("register has seq %d and the report %d, want %d and %d", s.register.GetSeq(), f.GetSeq(), next, next+1)
 				}
 				s.commit(f)
 				r.shutdown()
@@ -133,7 +135,8 @@ func TestResumeUntakenReport(t *testing.T) {
 	}
 }
 
-// W8: a token that is refused is forgotten, and the worker begins a session without it; its handler goes on.
+// W8: if the coordinator refuses the session token, the worker forgets it and begins a new session at once. Its handlers go on and their leases are
+// renewed.
 func TestResumeRefused(t *testing.T) {
 	t.Attr("rules", "W8")
 	denied := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.AUTH.INVALID_TOKEN"}}}
@@ -169,19 +172,19 @@ func TestResumeRefused(t *testing.T) {
 				s.finish(errBroken)
 				s = c.accept()
 				if refused != 1 {
-					t.Errorf("%d openings with a token, want 1", refused)
+					t.Errorf("%d streams with a token were refused, want 1", refused)
 				}
 				if resume := s.handshake.GetHandshake().GetResume(); resume != nil {
-					t.Errorf("the handshake after a refusal resumes %v", resume)
+					t.Errorf("resume of the handshake after the refusal = %v, want none", resume)
 				}
 				if got := s.renewal().GetHeartbeat().GetLeases(); len(got) != 1 {
-					t.Errorf("renewed = %v, want the lease that lives", got)
+					t.Errorf("the first renewal names %v, want the one lease that lives", got)
 				}
 				close(goOn)
 				f, _ := s.outcome()
 				s.commit(f)
 				if err := <-stopped; err != nil {
-					t.Errorf("the handler's context ended: %v", err)
+					t.Errorf("the handler's context ended with %v, want it to go on", err)
 				}
 				r.shutdown()
 			})
@@ -189,12 +192,12 @@ func TestResumeRefused(t *testing.T) {
 	}
 }
 
-// A token that is past its time, by the span in which it was told, is not offered.
+// W8: a token that has expired is not offered. Its expiry counts as a span from server_time, because the clocks of both sides need not agree.
 func TestResumeExpired(t *testing.T) {
 	t.Attr("rules", "W8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		far := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC) // the clocks need not agree
+		far := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC) // a year behind the worker's clock
 		c.accepts = func(_ *stream, a *lessorv1.Accept) {
 			a.SessionToken, a.ServerTime, a.ExpiresAt = "token", timestamppb.New(far), timestamppb.New(far.Add(time.Hour))
 		}
@@ -210,13 +213,14 @@ func TestResumeExpired(t *testing.T) {
 		s.finish(errBroken)
 		s = c.accept()
 		if resume := s.handshake.GetHandshake().GetResume(); resume != nil {
-			t.Errorf("resume = %v after an hour", resume)
+			t.Errorf("resume = %v an hour after the token was issued, want none", resume)
 		}
 		r.shutdown()
 	})
 }
 
-// A verdict that does not come is asked for anew: a coordinator that took the report may have lost it.
+// K5, W8: if the verdict on a report does not come for some time, the worker opens another stream and sends the report again, even if the accept says
+// that the coordinator has received it: the coordinator may have lost it since.
 func TestResumeWithoutVerdict(t *testing.T) {
 	t.Attr("rules", "K5 W8")
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +238,7 @@ func TestResumeWithoutVerdict(t *testing.T) {
 			fresh.lastSent = sent
 		}
 		s.send(&lessorv1.SessionResponse{})
-		s = c.accept() // the answer is overdue
+		s = c.accept() // the worker has waited too long for the verdict
 		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// The whole loop once: handshake, register, start, complete, goodbye (section 6, W1, K1).
+// W1: one session from the handshake over register, start and complete to goodbye, with the fields of its frames and the states that OnState is told.
 func TestHappyPath(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestHappyPath(t *testing.T) {
 		f, report := s.outcome()
 		got := report.GetComplete()
 		if string(got.GetOutput()) != "in-t1" || got.GetAttempt() != 1 || got.GetWorkerId() != "w1" || got.GetLeaseId() != "lease-t1" {
-			t.Errorf("complete = %v", got)
+			t.Errorf("complete = %v, want output in-t1, attempt 1, worker w1 and lease-t1", got)
 		}
 		s.commit(f)
 
@@ -47,19 +47,19 @@ func checkOpening(t *testing.T, s *stream) {
 	t.Helper()
 	h := s.handshake
 	if h.GetTenant() != "default" || h.GetSender().GetRole() != "worker" || h.GetSender().GetId() != "w1" {
-		t.Errorf("envelope of the first frame = %v", h)
+		t.Errorf("envelope of the first frame = %v, want tenant default, role worker and id w1", h)
 	}
 	if i := h.GetHandshake(); i.GetProtocol() != 1 || i.GetWorker().GetName() != "w1" || i.GetWorker().GetVersion() != "1.2" {
-		t.Errorf("handshake = %v", i)
+		t.Errorf("handshake = %v, want protocol 1, name w1 and version 1.2", i)
 	}
 	reg := s.register.GetRegister()
 	if !slices.Equal(reg.GetQueues(), []string{"q"}) || !slices.Equal(reg.GetCapabilities().GetTypes(), []string{"work"}) ||
 		reg.GetCapabilities().GetConcurrency().GetMaxParallel() != 1 {
-		t.Errorf("register = %v", reg)
+		t.Errorf("register = %v, want queue q, type work and max_parallel 1", reg)
 	}
 }
 
-// An idle worker shows at the interval of accept that it lives (W9).
+// W9: an idle worker sends a heartbeat at the interval that accept states.
 func TestIdleHeartbeat(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,8 @@ func TestIdleHeartbeat(t *testing.T) {
 	})
 }
 
-// S7: what a task may be is the coordinator's to say: one that is larger than what this worker may send is taken.
+// S7: the coordinator decides how large a task may be. The worker takes a task that is larger than its own MaxMessageBytes, which limits only what it
+// sends.
 func TestLargeTaskIsTaken(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestLargeTaskIsTaken(t *testing.T) {
 		f, _ := s.outcome()
 		s.commit(f)
 		if size := <-sizes; size != 8<<20 {
-			t.Errorf("the handler got %d bytes", size)
+			t.Errorf("the handler got a payload of %d bytes, want %d", size, 8<<20)
 		}
 		r.shutdown()
 	})

@@ -10,14 +10,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// newerPayload is a frame with a payload of a newer version.
+// newerPayload is a frame with a payload that this version does not know.
 func newerPayload() *lessorv1.SessionResponse {
 	f := &lessorv1.SessionResponse{}
 	f.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))
 	return f
 }
 
-// W1: every frame of the coordinator in every state of the worker.
+// W1: in which states the worker handles which frame of the coordinator. An allowed list names the states; in all others the frame is refused.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const (
@@ -42,13 +42,14 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	} {
 		for state := StateNew; state <= StateClosed; state++ {
 			if got, want := state.heeds(tt.frame), slices.Contains(strings.Fields(tt.allowed), state.String()); got != want {
-				t.Errorf("%s in %v is allowed: %v, want %v", tt.name, state, got, want)
+				t.Errorf("heeds(%s) in state %v = %v, want %v", tt.name, state, got, want)
 			}
 		}
 	}
 }
 
-// W1: every event in every state of the worker; where nothing is said, it stays. A drain that was asked before there is a session begins with it.
+// W1: which event moves the worker from which state to which other. In all states that are not listed the event changes nothing. A drain that was
+// asked for before there is a session begins when the session is accepted.
 func TestEveryEventInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	for e, want := range map[event]string{
@@ -66,16 +67,16 @@ func TestEveryEventInEveryState(t *testing.T) {
 			w.move(e)
 			to := w.mu.state
 			if moved := slices.Contains(strings.Fields(want), from.String()+">"+to.String()); moved == (from == to) {
-				t.Errorf("event %d leads from %v to %v", e, from, to)
+				t.Errorf("event %d moves the worker from %v to %v, want only %q", e, from, to, want)
 			}
 			if from == to && strings.Contains(" "+want, " "+from.String()+">") {
-				t.Errorf("event %d leaves %v as it is", e, from)
+				t.Errorf("event %d does not change the state %v, want %q", e, from, want)
 			}
 		}
 	}
 	w := &Worker{}
 	w.mu.state, w.mu.drain.asked = StateHandshaking, true
 	if w.move(accepted); w.mu.state != StateDraining {
-		t.Errorf("a worker that was drained before is %v once it is accepted", w.mu.state)
+		t.Errorf("the state of a worker that was drained before it was accepted is %v, want %v", w.mu.state, StateDraining)
 	}
 }

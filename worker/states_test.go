@@ -10,14 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// isUnknownOf is the refusal of a frame.
+// isUnknownOf returns whether a frame is the refusal, E.CMD.UNKNOWN, of the frame with the id.
 func isUnknownOf(id string) func(*lessorv1.SessionRequest) bool {
 	return func(f *lessorv1.SessionRequest) bool {
 		return f.GetCorr() == id && f.GetError().GetCode() == "E.CMD.UNKNOWN"
 	}
 }
 
-// W1: a payload of a newer coordinator is answered, not passed over; a new field of the envelope is no payload.
+// W1: the worker refuses a payload that it does not know with E.CMD.UNKNOWN. A field that it does not know in the envelope is not a payload, and is
+// ignored.
 func TestUnknownPayload(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +37,7 @@ func TestUnknownPayload(t *testing.T) {
 	})
 }
 
-// W1: a frame that comes before accept is refused, changes nothing, and does not end the opening.
+// W1: a dispatch before the accept is refused with E.CMD.UNKNOWN and changes nothing; the session is opened nevertheless.
 func TestFrameBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
@@ -52,12 +53,12 @@ func TestFrameBeforeAccept(t *testing.T) {
 		s.quiet("effect of the early frame", isReports)
 		r.shutdown()
 		if len(r.errors) > 0 {
-			t.Errorf("errors = %v", r.errors)
+			t.Errorf("OnError got %v, want no error", r.errors)
 		}
 	})
 }
 
-// The envelope is checked first: a frame of another tenant, role or coordinator ends the session without an effect.
+// W1: a frame with another tenant, role or coordinator in its envelope has no effect and ends the session, with one error for OnError.
 func TestEnvelopeDisagrees(t *testing.T) {
 	t.Attr("rules", "W1")
 	for name, spoil := range map[string]func(*lessorv1.SessionResponse){
@@ -78,7 +79,7 @@ func TestEnvelopeDisagrees(t *testing.T) {
 				c.accept()
 				r.shutdown()
 				if len(r.errors) != 1 {
-					t.Errorf("errors = %v, want the one of the session", r.errors)
+					t.Errorf("OnError got %v, want one error, for the session", r.errors)
 				}
 			})
 		})

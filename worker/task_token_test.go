@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// A handler has the newest task token: that of the assignment, and then what each renewal brings that is good for longer.
+// H1: TaskToken returns the token of the assignment, and after a renewal the token in its answer, if that expires later than the one before.
 func TestTaskTokenIsTheNewest(t *testing.T) {
 	t.Attr("rules", "H1")
 	synctest.Test(t, func(t *testing.T) {
@@ -28,10 +28,10 @@ func TestTaskTokenIsTheNewest(t *testing.T) {
 		}
 		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 			if task.CallbackURL != "http://coordinator" {
-				t.Errorf("it is to call back to %q", task.CallbackURL)
+				t.Errorf("CallbackURL = %q, want %q", task.CallbackURL, "http://coordinator")
 			}
 			want(task, "lst_first", 60)
-			for _, minutes := range []int{90, 90, 90} { // of the last two answers one has an older token, and one has none
+			for _, minutes := range []int{90, 90, 90} { // the second answer has an older token, and the third has none
 				if err := task.Confirm(ctx, time.Second); err != nil {
 					t.Error(err)
 				}

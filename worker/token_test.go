@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// X1: a token file that changes is read again; one that is gone, empty or being written leaves the last token in use.
+// X1: TokenFile reads the file again when it has changed. If the file is gone or has no valid token, for example because it is just being written,
+// the last token stays in use.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	t.Attr("rules", "X1")
 	file := filepath.Join(t.TempDir(), "token")
@@ -33,7 +34,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		for range 2 {
 			got, err := token.GetRequestMetadata(t.Context())
 			if err != nil || got["authorization"] != "Bearer "+step.want {
-				t.Errorf("step %d: %q (%v), want %q", i, got, err, step.want)
+				t.Errorf("step %d, file %q: metadata %q (%v), want token %q", i, step.content, got, err, step.want)
 			}
 		}
 	}
@@ -41,11 +42,12 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := token.GetRequestMetadata(t.Context()); err != nil || got["authorization"] != "Bearer ten" {
-		t.Errorf("without its file: %q (%v)", got, err)
+		t.Errorf("after the file was removed: metadata %q (%v), want token %q", got, err, "ten")
 	}
 }
 
-// X1: what is no token is refused by name, rather than by gRPC, which would say that the coordinator failed.
+// X1: a token that cannot be sent as metadata is refused with UNAUTHENTICATED and an error that says so, without the token. gRPC would refuse it as
+// well, but with an error that sounds as if the coordinator had failed.
 func TestWhatIsNoTokenIsNotSent(t *testing.T) {
 	t.Attr("rules", "X1")
 	for _, text := range []string{"one\ntwo", "one two", "\x7fELF", "tok\u00e9n", "a\x00b"} {
@@ -56,18 +58,18 @@ func TestWhatIsNoTokenIsNotSent(t *testing.T) {
 		for name, token := range map[string]*Token{"file": TokenFile(file), "static": StaticToken(text)} {
 			_, err := token.GetRequestMetadata(t.Context())
 			if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), errNotOne.Error()) || strings.Contains(err.Error(), text) {
-				t.Errorf("%s %q: %v, want UNAUTHENTICATED, and nothing of the text", name, text, err)
+				t.Errorf("%s %q: %v, want UNAUTHENTICATED with %q and without the text of the token", name, text, err, errNotOne)
 			}
 		}
 	}
 }
 
-// X1: a token does not go over a connection that everyone can read, unless that was asked for.
+// X1: Dial refuses to send a token over a connection without TLS, unless its PlainText is set.
 func TestTokenWantsTLS(t *testing.T) {
 	t.Attr("rules", "X1")
 	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
 	if _, err := Dial("localhost:1", plain, grpc.WithPerRPCCredentials(StaticToken("x"))); err == nil {
-		t.Error("the token would go over plain text")
+		t.Error("Dial with a token and without TLS: no error")
 	}
 	conn, err := Dial("localhost:1", plain, grpc.WithPerRPCCredentials(&Token{PlainText: true}))
 	if err != nil {

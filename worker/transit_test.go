@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A frame is never taken for younger than it is while the clocks run on, however far they are apart; an answer that took long makes it older at most. A clock that
-// was set is believed again after two windows.
+// most never returns less than the time that a frame was under way, however far the clocks of both sides are apart, as long as they run evenly. It
+// returns more if the answers so far took long. After a clock was set back it is wrong for at most two windows.
 func TestTransit(t *testing.T) {
 	t.Attr("rules", "A4 A8")
 	const second = time.Second
@@ -20,31 +20,31 @@ func TestTransit(t *testing.T) {
 		check := func(what string, sent, came, want time.Duration) {
 			t.Helper()
 			if got := tr.most(at(came), ts(sent)); got != want {
-				t.Errorf("%s, clocks apart by %v: under way for %v at most, want %v", what, off, got, want)
+				t.Errorf("%s, clocks apart by %v: most = %v, want %v", what, off, got, want)
 			}
 		}
 		check("before any answer", 0, 9*second, 0)
-		tr.answered(at(0), at(5*second), ts(4*second)) // of the 5 s, 1 s was for the answer; that is not known
+		tr.answered(at(0), at(5*second), ts(4*second)) // the answer itself was under way for 1 s of the 5 s, which the worker cannot know
 		check("a second under way", 6*second, 7*second, 5*second)
 		tr.answered(at(8*second), at(8*second), ts(8*second))
 		check("after a quick answer", 10*second, 11*second, second)
 		tr.answered(at(12*second), at(40*second), ts(12*second))
 		check("after a slow answer", 50*second, 51*second, second)
-		check("without a time", 50*second, 50*second, 0)
+		check("not under way", 50*second, 50*second, 0)
 
-		tr.answered(at(70*second), at(99*second), ts(98*second)) // late, and the first of its window
-		check("the window before tells as well", 98*second, 99*second, second)
+		tr.answered(at(70*second), at(99*second), ts(98*second)) // a slow answer, the first of its window
+		check("by an answer of the window before", 98*second, 99*second, second)
 
-		off -= 10 * second // set back
-		check("a clock that was set back", 100*second, 100*second, 10*second)
+		off -= 10 * second // the coordinator's clock was set back
+		check("right after the clock was set back", 100*second, 100*second, 10*second)
 		for i := range 3 * (transitWindow / second) {
 			tr.answered(at(100*second+i*second), at(100*second+i*second), ts(100*second+i*second))
 		}
-		check("two windows later", 300*second, 301*second, second)
+		check("two windows after the clock was set back", 300*second, 301*second, second)
 	}
 	var tr transit
 	tr.answered(began, began, nil)
 	if got := tr.most(began.Add(second), nil); got != 0 {
-		t.Errorf("without times: %v", got)
+		t.Errorf("most for frames without a time = %v, want 0", got)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// What a handler says costs neither its outcome nor its lease, and the coordinator finds no fault with it: the words are made to fit.
+// The worker changes texts and names that a handler or a Config gives and that the coordinator would refuse, such as control characters or texts that
+// are too long. They cost the task neither its outcome nor its lease, and the coordinator reports no error.
 func TestWordsFit(t *testing.T) {
 	const bad = "line 1\nline 2\x7f"
 	long := strings.Repeat("x", 100<<10)
@@ -63,7 +64,7 @@ func TestWordsFit(t *testing.T) {
 						err = test.says(task)
 					}
 					if err == nil {
-						time.Sleep(5 * time.Minute) // heartbeats carry what was said, too
+						time.Sleep(5 * time.Minute) // so that heartbeats contain the texts as well
 					}
 					return nil, err
 				})
