@@ -20,11 +20,11 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// scripted is a coordinator that takes a number of frames of each stream and then ends it, with the next frame under way.
+// scripted is a coordinator that answers a number of frames of each stream, receives the next frame, and ends the stream without an answer to it.
 type scripted struct {
 	lessorv1.UnimplementedTaskServiceServer
-	frames []int // of each stream
-	end    error
+	frames []int // how many frames it answers on each stream
+	end    error // with which each stream ends
 }
 
 func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
@@ -49,7 +49,7 @@ func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitS
 	return s.end
 }
 
-// serveScript runs a test against a scripted coordinator, in a bubble.
+// serveScript runs a test against a scripted coordinator, in a bubble of fake time.
 func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,14 +72,15 @@ func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.C
 	})
 }
 
-// T1: a stream that ends with a frame under way, as when its token has run out, refuses nothing: a spec with a key is sent again, and of one without
-// nobody knows. What refuses the repeat does not say more. Only a stream that never was of use can be refused itself.
+// T1: if a stream on which frames were answered ends before the answer to a frame, for example because its token has expired, the specs of that frame
+// may have been made. A spec with an idempotency key is sent again; a call without one fails with UNAVAILABLE, and so does one whose repeat is
+// refused. If no frame of the stream was answered, the coordinator refused the stream, and the call gets that refusal.
 func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
 	t.Attr("rules", "T1")
 	ended := status.Error(codes.Unauthenticated, "the token has run out")
 	for name, test := range map[string]struct {
 		frames []int
-		first  bool // it is the first frame of the client
+		first  bool // the frame that gets no answer is the first of the client
 		key    string
 		want   codes.Code
 	}{
@@ -106,7 +107,8 @@ func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
 	}
 }
 
-// A spec with a key is sent again for as long as its context allows; the error then says what was in the way, and only while it is.
+// A spec with an idempotency key is sent again as long as its context allows. At the deadline the error has the reason why no stream could be opened,
+// but not after a stream was opened again.
 func TestDeadlineSaysWhatWasInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(1 << 20)
@@ -134,14 +136,14 @@ func TestDeadlineSaysWhatWasInTheWay(t *testing.T) {
 			return err
 		}
 		if err := submit(10 * time.Second); status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "nobody listens") {
-			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED and the reason", err)
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED with %q", err, "nobody listens")
 		}
 		away.Store(false)
 		if err := submit(5 * time.Minute); err != nil {
 			t.Errorf("Submit = %v", err)
 		}
 		if err := submit(0); status.Code(err) != codes.DeadlineExceeded || strings.Contains(err.Error(), "nobody listens") {
-			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED alone", err)
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED without %q", err, "nobody listens")
 		}
 		_ = p.Close()
 		_ = conn.Close()

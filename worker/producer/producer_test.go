@@ -49,7 +49,7 @@ func (s *countingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// S1: calls of many goroutines share frames; each gets its own result, durable, once.
+// S1: calls of many goroutines share frames, and each gets the result of its own spec.
 func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	t.Attr("rules", "S1")
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 		seen := map[string]bool{}
 		for i, id := range ids {
 			if seen[id] {
-				t.Fatalf("two calls got task %s", id)
+				t.Fatalf("two calls got task %s, want one task for each call", id)
 			}
 			seen[id] = true
 			if key := c.Task(id).GetSpec().GetTaskKey(); i%100 == 0 && key != strconv.Itoa(i) {
@@ -81,12 +81,13 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 			}
 		}
 		if conn.frames > n/10 {
-			t.Errorf("%d calls took %d frames", n, conn.frames)
+			t.Errorf("%d calls took %d frames, want at most %d", n, conn.frames, n/10)
 		}
 	})
 }
 
-// S4: a refusal is that of the call alone, with the code, the field and the details that SubmitTask would have given.
+// S4: if the coordinator refuses a spec, its call fails with the code and the field that SubmitTask returns, and the stream stays open for other
+// calls. A repeat with the same idempotency key gets the first task.
 func TestRefusalsAreTheCallsOwn(t *testing.T) {
 	t.Attr("rules", "S4 T1")
 	synctest.Test(t, func(t *testing.T) {
@@ -95,11 +96,11 @@ func TestRefusalsAreTheCallsOwn(t *testing.T) {
 		defer func() { _ = p.Close() }()
 		first, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
 		if err != nil || !first.GetCreated() {
-			t.Fatalf("first: %v, %v", first, err)
+			t.Fatalf("Submit = %v, %v; want a task that was created", first, err)
 		}
 		again, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
 		if err != nil || again.GetCreated() || again.GetTaskId() != first.GetTaskId() {
-			t.Errorf("again: %v, %v", again, err)
+			t.Errorf("Submit with the same key = %v, %v; want the first task, not created", again, err)
 		}
 		for name, test := range map[string]struct {
 			spec  *lessorv1.TaskSpec
@@ -115,7 +116,7 @@ func TestRefusalsAreTheCallsOwn(t *testing.T) {
 			_, err := p.Submit(t.Context(), test.spec)
 			st := status.Convert(err)
 			if st.Code() != test.code || test.field != "" && fieldOf(st) != test.field {
-				t.Errorf("%s: %v of field %q", name, err, fieldOf(st))
+				t.Errorf("%s: %v of field %q, want %v of field %q", name, err, fieldOf(st), test.code, test.field)
 			}
 		}
 	})
@@ -215,7 +216,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	})
 }
 
-// slow opens no stream before open is closed.
+// slow is a connection that opens no stream before open is closed.
 type slow struct {
 	grpc.ClientConnInterface
 	open chan struct{}
@@ -226,7 +227,8 @@ func (c *slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-// A spec is the caller's again when Submit has returned, though it is only sent then: what is made is what was submitted.
+// The caller may change a spec after Submit has returned, even if the spec has not been sent yet: the task is made of what was submitted. Here the
+// caller gives up before a stream opens, and changes the spec.
 func TestSpecIsTheCallersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -243,12 +245,12 @@ func TestSpecIsTheCallersAgain(t *testing.T) {
 		close(conn.open)
 		result, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", TaskKey: "one", IdempotencyKey: "one"})
 		if err != nil || result.GetCreated() {
-			t.Errorf("the repeat = %v, %v, want the first task", result, err)
+			t.Errorf("Submit with the same key = %v, %v, want the task of the first call", result, err)
 		}
 	})
 }
 
-// A caller who has gone gets his own error at once; the others go on. Nothing is taken after Close.
+// Submit with a context that has ended fails at once with CANCELLED, and later calls work. After Close, which may be called twice, Submit fails.
 func TestCallersAndCloseEndAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -256,7 +258,7 @@ func TestCallersAndCloseEndAtOnce(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := p.Submit(gone, &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Canceled {
-			t.Errorf("a caller who has gone: %v", err)
+			t.Errorf("Submit with a cancelled context = %v, want CANCELLED", err)
 		}
 		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
 			t.Error(err)
@@ -265,12 +267,12 @@ func TestCallersAndCloseEndAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Canceled {
-			t.Errorf("after Close: %v", err)
+			t.Errorf("Submit after Close = %v, want CANCELLED", err)
 		}
 	})
 }
 
-// hanging is a connection whose source of credentials hangs, whatever its context says.
+// hanging is a connection whose source of credentials ignores its context and returns only when letGo is closed.
 type hanging struct {
 	grpc.ClientConnInterface
 	letGo chan struct{}
@@ -287,7 +289,8 @@ func (h hanging) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 func (hanging) RequireTransportSecurity() bool { return false }
 
-// A source of credentials that hangs holds up neither Submit nor Close, and what was given up meanwhile is not kept.
+// A source of credentials that hangs delays neither Submit beyond its context nor Close. The client does not keep the specs of calls that have given
+// up.
 func TestCredentialsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -304,7 +307,7 @@ func TestCredentialsThatHang(t *testing.T) {
 			cancel()
 		}
 		if kept := heap() - before; kept > 50<<20 {
-			t.Errorf("100 calls that were given up keep %d MiB", kept>>20)
+			t.Errorf("100 calls of 1 MiB that gave up keep %d MiB of the heap, want at most 50", kept>>20)
 		}
 		last := make(chan error, 1)
 		go func() { _, err := p.Submit(t.Context(), spec); last <- err }()
@@ -318,14 +321,14 @@ func TestCredentialsThatHang(t *testing.T) {
 				t.Errorf("Submit = %v, want CANCELLED", err)
 			}
 		default:
-			t.Error("Close waits for the credentials")
+			t.Error("Close waits for the source of credentials, want it to return at once")
 		}
 		close(conn.letGo)
 		<-closed
 	})
 }
 
-// heap is how many bytes are in use.
+// heap returns how many bytes of the heap are in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

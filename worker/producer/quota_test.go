@@ -24,7 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// within runs a test against a coordinator with quotas, in a bubble.
+// within runs a test against a coordinator with quotas for the tenant, in a bubble of fake time.
 func within(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,8 @@ func within(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.Cli
 	})
 }
 
-// X5: what is refused for a while is sent again after the wait, from many goroutines at once, and each task is made once.
+// X5: specs that the quota refuses with a wait are sent again after it. Calls of many goroutines all succeed, none faster than the quota allows, and
+// each task is made once.
 func TestQuotasAreWaitedFor(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 100}}, func(t *testing.T, conn *grpc.ClientConn) {
@@ -69,16 +70,17 @@ func TestQuotasAreWaitedFor(t *testing.T) {
 			wg.Wait()
 		}
 		if took := time.Since(begin); took < 2*time.Second {
-			t.Errorf("400 tasks took %v, with 100 a second", took)
+			t.Errorf("400 tasks took %v, want at least 2s with a quota of 100 a second", took)
 		}
 		q, err := lessorv1.NewAdminServiceClient(conn).GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 400 {
-			t.Errorf("%v (%v), want 400 tasks", q, err)
+			t.Errorf("GetQueue = %v, %v; want 400 ready tasks", q, err)
 		}
 	})
 }
 
-// X5: a caller who cannot wait for so long is told at once, with the wait; so is one who waits when the client is closed.
+// X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the refusal at once, with the wait. A call that waits
+// when the client is closed fails at once with CANCELLED.
 func TestQuotaThatIsNotWaitedFor(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
@@ -100,7 +102,7 @@ func TestQuotaThatIsNotWaitedFor(t *testing.T) {
 			told = told || ok && wait.GetRetryDelay().AsDuration() == time.Minute
 		}
 		if st.Code() != codes.ResourceExhausted || !told || time.Since(begin) != 0 {
-			t.Errorf("%v after %v, want a refusal with a wait of a minute at once", st, time.Since(begin))
+			t.Errorf("Submit = %v after %v, want RESOURCE_EXHAUSTED with a wait of 1m at once", st, time.Since(begin))
 		}
 		waiting := make(chan error)
 		go func() { waiting <- submit(t.Context()) }()
@@ -109,12 +111,12 @@ func TestQuotaThatIsNotWaitedFor(t *testing.T) {
 			t.Error(err)
 		}
 		if code := status.Code(<-waiting); code != codes.Canceled || time.Since(begin) != 0 {
-			t.Errorf("%v after %v, want CANCELLED at once", code, time.Since(begin))
+			t.Errorf("Submit = %v after %v, want CANCELLED at once", code, time.Since(begin))
 		}
 	})
 }
 
-// X5: a stream that may not be opened is opened later.
+// X5: if the quota refuses the client's stream, the client opens it later. Here the only stream of the tenant becomes free after 5 s.
 func TestStreamThatIsRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	within(t, quota.Limits{Streams: 1}, func(t *testing.T, conn *grpc.ClientConn) {

@@ -12,13 +12,13 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// model is loaded once and asked often.
+// model stands for something that takes long to load and then answers many questions.
 type model struct{ name string }
 
 func (m *model) answer(question []byte) []byte { return append([]byte(m.name+" says "), question...) }
 
-// One task loads a model and names it in its result; the next refers to it and finds it in the same worker, and only there
-// (W12, [C §3.1]).
+// W12: a task loads a model and names it in its result as an artifact. The next task refers to the artifact, and so is given to the worker that holds
+// the model, although another worker has more free slots. When nobody has used the model for its TTL it is closed.
 func TestModelFromTaskToTask(t *testing.T) {
 	t.Attr("rules", "W12")
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestModelFromTaskToTask(t *testing.T) {
 		loaded := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "load"})
 		artifact := loaded.GetArtifacts()[0]
 		if artifact.GetWorkerId() != "holder" || artifact.GetType() != "model" || artifact.GetExpiresAt() == nil {
-			t.Errorf("artifact = %v", artifact)
+			t.Errorf("artifact = %v, want worker holder, type model and an expiry", artifact)
 		}
 
 		other := c.Worker("q", worker.Config{Name: "other", Concurrency: 8})
@@ -60,13 +60,13 @@ func TestModelFromTaskToTask(t *testing.T) {
 			ResourceId: artifact.GetResourceId(), WorkerId: artifact.GetWorkerId(), Type: artifact.GetType(), ExpiresAt: artifact.GetExpiresAt(),
 		}}})
 		if got := string(answer.GetOutput()); got != "m1 says hello" {
-			t.Errorf("answer = %q, want that of the model", got)
+			t.Errorf("answer = %q, want %q, the answer of the model", got, "m1 says hello")
 		}
 		time.Sleep(11 * time.Minute)
 		select {
 		case <-unloaded:
 		default:
-			t.Error("the model was not unloaded")
+			t.Error("the model was not closed 11m after its last use, with a TTL of 10m")
 		}
 	})
 }

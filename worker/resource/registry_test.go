@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// thing counts how often it was closed.
+// thing is a resource that counts how often it was closed.
 type thing struct {
 	mu     sync.Mutex
 	closed int
@@ -61,7 +61,7 @@ func lease(t *testing.T, r *resource.Registry) *resource.Lease {
 	return l
 }
 
-// [C §3.1]: what nobody uses is closed at the end of its time to live, once, and cannot be leased any more.
+// A resource that nobody leases is closed at the end of its TTL, once, and then cannot be leased.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
@@ -71,7 +71,7 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		g.check(t, 1)
 		if _, err := r.Lease("a"); !errors.Is(err, resource.ErrNotFound) {
-			t.Errorf("Lease = %v", err)
+			t.Errorf("Lease = %v, want %v", err, resource.ErrNotFound)
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -80,14 +80,15 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// A leased resource lives on, whatever its time to live; that begins anew with the last release, and with Touch.
+// A resource is not closed while it is leased, even after its TTL. The TTL begins again with the release of the last lease, and with Touch. A second
+// Release of the same lease has no effect.
 func TestLeaseHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
 		g := register(t, r)
 		first, second := lease(t, r), lease(t, r)
 		if first.Value() != any(g) || first.ID() != "a" {
-			t.Errorf("value = %v", first.Value())
+			t.Errorf("the lease has value %v and id %q, want %v and %q", first.Value(), first.ID(), g, "a")
 		}
 		first.Release()
 		first.Release()
@@ -100,7 +101,7 @@ func TestLeaseHolds(t *testing.T) {
 		time.Sleep(ttl / 2)
 		artifact, err := r.Touch("a")
 		if err != nil || artifact.ResourceID != "a" || artifact.Type != "thing" || !artifact.ExpiresAt.Equal(time.Now().Add(ttl)) {
-			t.Errorf("Touch = %v, %v", artifact, err)
+			t.Errorf("Touch = %v, %v; want id a, type thing and expiry %v", artifact, err, time.Now().Add(ttl))
 		}
 		time.Sleep(ttl - 1)
 		g.check(t, 0)
@@ -109,20 +110,21 @@ func TestLeaseHolds(t *testing.T) {
 	})
 }
 
-// What is removed while it is leased is closed with the last lease, once, and makes room for another of its name.
+// A resource that is removed while it is leased is closed when the last lease is released, once. Its ID is free at once. Close closes the resources
+// that are left, and after Close nothing can be registered.
 func TestRemoveLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
 		g := register(t, r)
 		l := lease(t, r)
 		if _, err := r.Register(resource.Resource{ID: "a"}); !errors.Is(err, resource.ErrExists) {
-			t.Errorf("Register = %v", err)
+			t.Errorf("Register with an ID in use = %v, want %v", err, resource.ErrExists)
 		}
 		if err := r.Remove("a"); err != nil {
 			t.Error(err)
 		}
 		if err := r.Remove("a"); !errors.Is(err, resource.ErrNotFound) {
-			t.Errorf("second Remove = %v", err)
+			t.Errorf("second Remove = %v, want %v", err, resource.ErrNotFound)
 		}
 		g.check(t, 0)
 		next := register(t, r)
@@ -130,34 +132,35 @@ func TestRemoveLeased(t *testing.T) {
 		g.check(t, 1)
 		next.check(t, 0)
 		if err := r.Close(); err != nil || r.Len() != 0 {
-			t.Errorf("Close = %v, %d left", err, r.Len())
+			t.Errorf("Close = %v with %d resources left, want none", err, r.Len())
 		}
 		next.check(t, 1)
 		if _, err := r.Register(resource.Resource{ID: "b"}); !errors.Is(err, resource.ErrClosed) {
-			t.Errorf("Register after Close = %v", err)
+			t.Errorf("Register after Close = %v, want %v", err, resource.ErrClosed)
 		}
 	})
 }
 
-// All that a task refers to is leased, or nothing is.
+// LeaseAll leases all resources that a task refers to, or none: if one is missing, the others expire as if they had not been leased.
 func TestLeaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
 		g := register(t, r)
 		held, err := r.LeaseAll([]worker.ResourceRef{{ResourceID: "a"}, {ResourceID: "a"}})
 		if err != nil || len(held) != 2 {
-			t.Fatalf("LeaseAll = %v, %v", held, err)
+			t.Fatalf("LeaseAll = %v, %v; want two leases", held, err)
 		}
 		held.Release()
 		if _, err := r.LeaseAll([]worker.ResourceRef{{ResourceID: "a"}, {ResourceID: "b"}}); !errors.Is(err, resource.ErrNotFound) {
-			t.Errorf("LeaseAll = %v", err)
+			t.Errorf("LeaseAll with a missing resource = %v, want %v", err, resource.ErrNotFound)
 		}
 		time.Sleep(ttl)
 		g.check(t, 1)
 	})
 }
 
-// The clock may be any; what fails with nobody there is told.
+// The registry uses the clock and the timers of its Config. A timer that fires although Touch has replaced it closes nothing, and a resource whose
+// TTL is over cannot be leased even if its timer has not fired yet. OnError gets the error of a Close function that a timer called.
 func TestClockAndErrors(t *testing.T) {
 	now, failure := time.Unix(0, 0), errors.New("stuck")
 	var due func()
@@ -174,21 +177,22 @@ func TestClockAndErrors(t *testing.T) {
 	if _, err := r.Touch("a"); err != nil {
 		t.Error(err)
 	}
-	early() // its stop came too late, and so does it
+	early() // it was not stopped in time
 	if r.Len() != 1 {
-		t.Error("a timer of the past closed the resource")
+		t.Error("the timer that Touch replaced closed the resource")
 	}
 	now = now.Add(ttl)
 	if _, err := r.Lease("a"); !errors.Is(err, resource.ErrNotFound) {
-		t.Errorf("Lease at the end = %v", err) // before the timer was heard
+		t.Errorf("Lease after the TTL, before the timer fires = %v, want %v", err, resource.ErrNotFound)
 	}
 	due()
 	if !errors.Is(told, failure) {
-		t.Errorf("told = %v", told)
+		t.Errorf("OnError got %v, want %v", told, failure)
 	}
 }
 
-// Closers run once, however many use, remove and close at once.
+// The Close function of each resource is called exactly once, even if many goroutines register, lease and remove the same ID at the same time and its
+// TTL ends.
 func TestRace(t *testing.T) {
 	r := resource.New(resource.Config{})
 	var made, closed atomic.Int64
@@ -210,14 +214,15 @@ func TestRace(t *testing.T) {
 	all.Wait()
 	_ = r.Close()
 	for deadline := time.Now().Add(time.Minute); closed.Load() < made.Load() && time.Now().Before(deadline); {
-		runtime.Gosched() // a timer may still be at its closer
+		runtime.Gosched() // a timer may still be calling the Close function
 	}
 	if made.Load() == 0 || closed.Load() != made.Load() {
-		t.Errorf("%d made, %d closed", made.Load(), closed.Load())
+		t.Errorf("%d resources were registered and %d closed, want more than 0 and the same number", made.Load(), closed.Load())
 	}
 }
 
-// What would make the report of a task fail is not registered, and what is registered can be reported.
+// Register refuses a resource whose artifact the coordinator would refuse, with an error that names the field. The largest resource that Register
+// takes can be reported as an artifact.
 func TestResourceThatCannotBeReported(t *testing.T) {
 	long, entries := strings.Repeat("x", 257), map[string]string{}
 	for i := range 65 {
@@ -231,7 +236,7 @@ func TestResourceThatCannotBeReported(t *testing.T) {
 		for _, res := range bad {
 			r := resource.New(resource.Config{})
 			if _, err := r.Register(res); err == nil || !strings.Contains(err.Error(), field) || r.Len() != 0 {
-				t.Errorf("%.40q: %v with %d inside, want an error that names %s", res.ID, err, r.Len(), field)
+				t.Errorf("bad %s: Register of %.40q = %v with %d registered, want an error that names the field, and none", field, res.ID, err, r.Len())
 			}
 		}
 	}
@@ -249,7 +254,7 @@ func TestResourceThatCannotBeReported(t *testing.T) {
 		})
 		c.Run(w)
 		if task := c.Do(&lessorv1.TaskSpec{Queue: "q"}); task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-			t.Errorf("the task is %v: %v", task.GetState(), task.GetError())
+			t.Errorf("the task is %v with error %v, want COMPLETED", task.GetState(), task.GetError())
 		}
 	})
 }

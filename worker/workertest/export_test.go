@@ -2,7 +2,7 @@ package workertest
 
 import "time"
 
-// RestartAfter is Restart with a coordinator that is away for a while.
+// RestartAfter stops the coordinator and starts it again after a time.
 func (c *Coordinator) RestartAfter(away time.Duration) {
 	c.shutdown()
 	time.Sleep(away)

@@ -14,25 +14,25 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// fate is what becomes of a frame.
+// fate is what happens to a frame.
 type fate string
 
 const (
 	pass   fate = "pass"
-	drop   fate = "drop"   // it is lost
-	double fate = "double" // it comes twice
-	swap   fate = "swap"   // it comes after the next one
-	cut    fate = "cut"    // it is lost, and its stream with it
+	drop   fate = "drop"   // the frame is lost
+	double fate = "double" // the frame comes twice
+	swap   fate = "swap"   // the frame comes after the next one
+	cut    fate = "cut"    // the frame is lost and its stream ends
 )
 
-// odds are how likely what befalls a frame is; else it passes.
+// odds are the probabilities of the fates; all other frames pass.
 var odds = []struct {
 	fate
 	chance float64
 }{{drop, 0.03}, {double, 0.03}, {swap, 0.03}, {cut, 0.003}}
 
-// lossyConn is a connection between a worker and its coordinator that treats the frames of sessions badly, in both
-// directions.
+// lossyConn is a connection between a worker and its coordinator that loses, doubles and swaps frames of sessions, in both directions, and cuts
+// streams.
 type lossyConn struct {
 	grpc.ClientConnInterface
 	up, down fates
@@ -42,7 +42,7 @@ func newLossyConn(conn grpc.ClientConnInterface, seed uint64) *lossyConn {
 	return &lossyConn{ClientConnInterface: conn, up: newFates(seed, 0), down: newFates(seed, 1)}
 }
 
-// fates are drawn for one direction, frame by frame.
+// fates draws the fate of each frame in one direction, and counts them.
 type fates struct {
 	mu     sync.Mutex // guards the rest
 	random *rand.Rand
@@ -53,8 +53,9 @@ func newFates(seed, direction uint64) fates {
 	return fates{random: rand.New(rand.NewPCG(seed, direction)), counts: make(map[fate]int)}
 }
 
-// draw says what becomes of the next frame. Of a handshake and its accept none is merely lost: no other frame would show it,
-// and the worker would wait for the whole time that opening may take, which is no blink.
+// draw returns the fate of the next frame. A frame that opens a session, the handshake or its accept, passes or is cut. If it were lost no other
+// frame would show that, and the worker would wait for as long as the opening of a session may take. Grants that are not acknowledged are taken back
+// before that (W5).
 func (f *fates) draw(opens bool) fate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +73,7 @@ func (f *fates) draw(opens bool) fate {
 	return drawn
 }
 
-// addTo adds the frames of each fate so far.
+// addTo adds to sum how many frames had each fate so far.
 func (f *fates) addTo(sum map[fate]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +82,7 @@ func (f *fates) addTo(sum map[fate]int) {
 	}
 }
 
-// NewStream opens a session on which frames get lost.
+// NewStream opens a session on a lossyStream.
 func (l *lossyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cut := context.WithCancel(ctx)
 	stream, err := l.ClientConnInterface.NewStream(ctx, desc, method, opts...)
@@ -92,19 +93,19 @@ func (l *lossyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	return &lossyStream{ClientStream: stream, conn: l, cut: cut}, nil
 }
 
-// lossyStream is one session.
+// lossyStream is the stream of one session.
 type lossyStream struct {
 	grpc.ClientStream
 	conn *lossyConn
 	cut  context.CancelFunc
 
-	// heldUp is overtaken by the next frame that is sent; the sender's own.
+	// heldUp holds the frame, if any, that is sent after the next one. Only SendMsg uses it.
 	heldUp []proto.Message
-	// heldDown is overtaken by the next frame that comes, queue was received; the receiver's own.
+	// heldDown holds the frame, if any, that is received after the next one, and queue the frames that RecvMsg returns next. Only RecvMsg uses them.
 	heldDown, queue []proto.Message
 }
 
-// SendMsg sends a frame, or does not.
+// SendMsg draws the fate of a frame and sends what is left of it.
 func (s *lossyStream) SendMsg(m any) error {
 	frame := proto.CloneOf(m.(*lessorv1.SessionRequest)) // the worker may change what it sends again
 	fate := s.conn.up.draw(frame.GetHandshake() != nil)
@@ -120,7 +121,7 @@ func (s *lossyStream) SendMsg(m any) error {
 	return nil
 }
 
-// RecvMsg receives a frame that got through.
+// RecvMsg receives frames and draws their fates until one is left.
 func (s *lossyStream) RecvMsg(m any) error {
 	for len(s.queue) == 0 {
 		frame := &lessorv1.SessionResponse{}
@@ -140,7 +141,8 @@ func (s *lossyStream) RecvMsg(m any) error {
 	return nil
 }
 
-// suffer returns the frames that go on now: what is left of the frame, and after it the one that it overtakes.
+// suffer applies a fate to a frame. It returns the frames that go on now: what is left of the frame, and after it the frame that was held, if it is
+// overtaken now.
 func suffer(fate fate, frame proto.Message, held *[]proto.Message) []proto.Message {
 	overtaken := *held
 	switch *held = nil; fate {

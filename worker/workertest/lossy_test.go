@@ -17,8 +17,8 @@ import (
 
 var lossySeeds = flag.Uint64("lossy.seeds", 8, "how many connections TestLossyStream tries; the seed says what gets lost on each")
 
-// Over a stream that loses, doubles and swaps frames and breaks, every task is committed once, no handler starts without a
-// live lease, and none is stopped (W5, W6, W7, W8).
+// W5, W6, W7, W8: over streams that lose, double and swap frames, and that break, each task is run and committed in one attempt, no handler begins
+// without a live lease, and none is stopped.
 func TestLossyStream(t *testing.T) {
 	t.Attr("rules", "W5 W6 W7 W8")
 	sum := make(map[fate]int)
@@ -35,7 +35,7 @@ func TestLossyStream(t *testing.T) {
 	t.Logf("frames: %v", sum)
 	for _, o := range odds {
 		if sum[o.fate] == 0 {
-			t.Errorf("no frame met the fate %q", o.fate)
+			t.Errorf("no frame had the fate %q, want at least one", o.fate)
 		}
 	}
 }
@@ -45,7 +45,7 @@ type attemptID struct {
 	attempt uint32
 }
 
-// lossyRun is many tasks through one worker behind one bad connection.
+// lossyRun runs many tasks in one worker over one lossy connection.
 type lossyRun struct {
 	t    *testing.T
 	c    *workertest.Coordinator
@@ -74,20 +74,20 @@ func (l *lossyRun) run(seed uint64) {
 	stop()
 }
 
-// handle takes as many tenths of a second as the payload has bytes.
+// handle checks that the attempt has a live lease, and then runs for as many tenths of a second as the payload has bytes.
 func (l *lossyRun) handle(ctx context.Context, task *worker.Task) ([]byte, error) {
 	l.mu.Lock()
 	l.runs[attemptID{task.ID, task.Attempt}]++
 	l.mu.Unlock()
 	if got, err := lessorv1.NewTaskServiceClient(l.c.Conn()).GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: task.ID}); err != nil ||
 		got.GetTask().GetAttempt() != task.Attempt || !leased(got.GetTask()) {
-		l.t.Errorf("attempt %d began without a live lease: %v, %v", task.Attempt, got, err)
+		l.t.Errorf("task %s attempt %d began without a live lease: GetTask = %v, %v", task.ID, task.Attempt, got, err)
 	}
 	select {
 	case <-time.After(time.Duration(len(task.Payload)) * 100 * time.Millisecond):
 		return task.Payload, nil
 	case <-ctx.Done():
-		l.t.Errorf("task %s attempt %d was stopped: %v", task.ID, task.Attempt, context.Cause(ctx))
+		l.t.Errorf("task %s attempt %d was stopped with %v, want it to finish", task.ID, task.Attempt, context.Cause(ctx))
 		return nil, ctx.Err()
 	}
 }
@@ -96,16 +96,17 @@ func leased(task *lessorv1.Task) bool {
 	return task.GetState() == lessorv1.TaskState_TASK_STATE_LEASED || task.GetState() == running
 }
 
-// check wants a task that was run and committed in one attempt.
+// check checks that a task was run once and committed in its first attempt.
 func (l *lossyRun) check(task *lessorv1.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wantState(l.t, task, completed)
 	id := task.GetTaskId()
 	if n := l.runs[attemptID{id, task.GetAttempt()}]; n != 1 {
-		l.t.Errorf("task %s: the attempt that was committed ran %d times", id, n)
+		l.t.Errorf("task %s: the attempt that was committed ran %d times, want once", id, n)
 	}
 	if task.GetAttempt() != 1 || task.GetLosses() != 0 || task.GetFailures() != 0 {
-		l.t.Errorf("task %s: %d attempts, %d losses; history %v", id, task.GetAttempt(), task.GetLosses(), task.GetHistory())
+		l.t.Errorf("task %s: %d attempts, %d losses, %d failures, want 1, 0 and 0; history %v",
+			id, task.GetAttempt(), task.GetLosses(), task.GetFailures(), task.GetHistory())
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// TestMain fails when a test leaves a goroutine behind.
+// TestMain fails if a goroutine is still running after the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
@@ -28,7 +28,7 @@ const (
 	cancelled = lessorv1.TaskState_TASK_STATE_CANCELLED
 )
 
-// serve starts a coordinator and a worker with the handler, in a bubble of fake time.
+// serve runs a test with a coordinator and a worker that has the handler, in a bubble of fake time.
 func serve(t *testing.T, h worker.Handler, test func(t *testing.T, c *workertest.Coordinator)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func wantState(t *testing.T, task *lessorv1.Task, want lessorv1.TaskState) {
 	}
 }
 
-// How full the machine of the test is keeps no work away.
+// A coordinator of workertest gives work to a worker even if the memory and the disk of the machine are full.
 func TestFullMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -62,14 +62,14 @@ func TestFullMachine(t *testing.T) {
 		})
 		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
 		c.Run(w)
-		time.Sleep(time.Minute) // heartbeats have told
+		time.Sleep(time.Minute) // until heartbeats have sent the gauges
 		task := c.Submit(spec())
 		synctest.Wait()
 		wantState(t, c.Task(task), completed)
 	})
 }
 
-// A task goes through the real coordinator and comes back with its output (K1).
+// A task that is submitted is run by the worker and completed with the output of the handler.
 func TestComplete(t *testing.T) {
 	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 		return append(task.Payload, "-out"...), nil
@@ -77,12 +77,12 @@ func TestComplete(t *testing.T) {
 		task := c.Do(spec())
 		wantState(t, task, completed)
 		if string(task.GetOutput()) != "in-out" || task.GetAttempt() != 1 {
-			t.Errorf("task = %v", task)
+			t.Errorf("task = %v, want output in-out in attempt 1", task)
 		}
 	})
 }
 
-// A failure is retried by the policy, with the checkpoint of the attempt before and a higher fencing token (T3, T10, A2).
+// T3, T10, A2: the retry of a failed attempt gets the checkpoint of that attempt and a higher fencing token.
 func TestRetryWithCheckpoint(t *testing.T) {
 	t.Attr("rules", "T3 T10 A2")
 	var tokens []uint64
@@ -99,15 +99,15 @@ func TestRetryWithCheckpoint(t *testing.T) {
 		task := c.Do(spec())
 		wantState(t, task, completed)
 		if string(task.GetOutput()) != "xx" || task.GetFailures() != 2 {
-			t.Errorf("task = %v", task)
+			t.Errorf("task = %v, want output xx after 2 failures", task)
 		}
 		if len(tokens) != 3 || tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
-			t.Errorf("fencing tokens = %v", tokens)
+			t.Errorf("fencing tokens = %v, want three that rise", tokens)
 		}
 	})
 }
 
-// A permanent failure and a panic end as the handler says (T4).
+// T4: a permanent failure is not retried, and keeps its category and message. A panic is a failure that is retried, with the stack.
 func TestFailures(t *testing.T) {
 	t.Attr("rules", "T4")
 	serve(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
@@ -119,19 +119,19 @@ func TestFailures(t *testing.T) {
 		task := c.Do(spec())
 		wantState(t, task, failed)
 		if task.GetAttempt() != 1 || task.GetError().GetCategory() != worker.Infrastructure || task.GetError().GetMessage() != "no way" {
-			t.Errorf("error = %v", task.GetError())
+			t.Errorf("error = %v after %d attempts, want INFRASTRUCTURE with %q after 1", task.GetError(), task.GetAttempt(), "no way")
 		}
 		s := spec()
 		s.Type, s.RetryPolicy = "panic", &lessorv1.RetryPolicy{MaxAttempts: 2}
 		task = c.Do(s)
 		wantState(t, task, failed)
 		if task.GetFailures() != 2 || task.GetError().GetMessage() != "panic: ouch" || task.GetError().GetStackTrace() == "" {
-			t.Errorf("task = %v", task)
+			t.Errorf("task = %v, want 2 failures, message %q and a stack", task, "panic: ouch")
 		}
 	})
 }
 
-// A long task keeps its lease by heartbeats, and may confirm it at any time (K4).
+// A3, K4: a task that runs much longer than its TTL keeps its lease by heartbeats, and can confirm it at any time.
 func TestLongTask(t *testing.T) {
 	t.Attr("rules", "A3 K4")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -156,7 +156,7 @@ func TestLongTask(t *testing.T) {
 	})
 }
 
-// A cancel reaches the handler at once, with its reason, and the task ends CANCELLED (T7, K6).
+// T7, K6: a cancel ends the handler's context at once, with its reason. If the handler then returns, the task is CANCELLED.
 func TestCancel(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	reasons := make(chan string, 1)
@@ -170,13 +170,13 @@ func TestCancel(t *testing.T) {
 		begun := time.Now()
 		c.Cancel(id, "changed my mind")
 		if reason := <-reasons; reason != "changed my mind" || time.Since(begun) > 0 {
-			t.Errorf("reason = %q after %v", reason, time.Since(begun))
+			t.Errorf("CancelReason = %q after %v, want %q at once", reason, time.Since(begun), "changed my mind")
 		}
 		wantState(t, c.Wait(id), cancelled)
 	})
 }
 
-// A handler that outlasts the grace of a cancel has lost its lease, and its result is discarded (T7, K2).
+// T7, K2: a handler that still runs at the end of the grace after a cancel has lost its lease: its result is discarded, and the task is FAILED.
 func TestCancelTimeout(t *testing.T) {
 	t.Attr("rules", "T7 K2")
 	var cause error
@@ -192,12 +192,12 @@ func TestCancelTimeout(t *testing.T) {
 		wantState(t, task, failed)
 		synctest.Wait()
 		if !errors.Is(cause, worker.ErrCancelled) || len(task.GetOutput()) > 0 {
-			t.Errorf("cause = %v, task = %v", cause, task)
+			t.Errorf("cause = %v, task = %v; want %v and no output", cause, task, worker.ErrCancelled)
 		}
 	})
 }
 
-// The attempt timeout ends the lease under the handler (T6).
+// T6: at the attempt timeout the lease ends, and with it the handler's context.
 func TestAttemptTimeout(t *testing.T) {
 	t.Attr("rules", "T6")
 	causes := make(chan error, 1)
@@ -211,13 +211,12 @@ func TestAttemptTimeout(t *testing.T) {
 		task := c.Do(s)
 		wantState(t, task, failed)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) {
-			t.Errorf("cause = %v", cause)
+			t.Errorf("cause = %v, want %v", cause, worker.ErrLeaseLost)
 		}
 	})
 }
 
-// A coordinator that restarts takes nothing from a running handler: the lease lives on, and the outcome is committed
-// under it (A9, W8).
+// A9, W8: restarts of the coordinator do not end the lease of a running handler; its outcome is committed in the first attempt.
 func TestRestart(t *testing.T) {
 	t.Attr("rules", "A9 W8")
 	begun := make(chan struct{}, 1)
@@ -244,8 +243,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Restarts while many tasks run cost none of them an attempt: what was reported into a stream that broke is reported
-// again, and committed once (K5, V4, A9).
+// A9, K5: restarts of the coordinator while many tasks run cost none of them an attempt: a report without a verdict is sent again on the next stream.
 func TestRestartsUnderLoad(t *testing.T) {
 	t.Attr("rules", "A9 K5")
 	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
@@ -276,8 +274,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 	})
 }
 
-// While the coordinator is away no handler is stopped whose lease lives, and what is reported meanwhile is committed
-// afterwards, under the same leases (W8, K5, A9).
+// A9, K5, W8: while the coordinator is away for half a TTL no handler is stopped. Outcomes of that time are committed when it is back, each in the
+// first attempt.
 func TestRollingRestart(t *testing.T) {
 	t.Attr("rules", "A9 K5 W8")
 	const away, ttl = 45 * time.Second, 90 * time.Second
@@ -288,7 +286,7 @@ func TestRollingRestart(t *testing.T) {
 			select {
 			case <-time.After(time.Duration(task.Payload[0]) * time.Second):
 			case <-ctx.Done():
-				t.Errorf("task %s was stopped: %v", task.ID, context.Cause(ctx))
+				t.Errorf("task %s was stopped with %v, want it to finish", task.ID, context.Cause(ctx))
 			}
 			return task.Payload, nil
 		})
@@ -300,8 +298,8 @@ func TestRollingRestart(t *testing.T) {
 			ids[i] = c.Submit(s)
 		}
 		for range 2 {
-			// Not at a full second, at which handlers end: a grant of that moment may not have been acknowledged when the line breaks, and is
-			// given up (W5) if the worker needs more than five seconds to come back.
+			// The stop must not be at a full second. Handlers end then and other tasks are granted; a grant that is not acknowledged when the
+			// connection breaks is taken back (W5) if the worker needs more than five seconds to come back.
 			time.Sleep(ttl/3 + 300*time.Millisecond)
 			c.RestartAfter(away)
 		}
@@ -315,7 +313,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// A worker that is drained gives back what it cannot finish, and another takes it at once (W10).
+// W10: a worker that is drained releases a task that it cannot finish. Another worker gets it, and neither a failure nor a loss is counted.
 func TestDrainHandsOver(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
@@ -342,12 +340,12 @@ func TestDrainHandsOver(t *testing.T) {
 		task := c.Wait(id)
 		wantState(t, task, completed)
 		if string(task.GetOutput()) != "fast" || task.GetFailures() != 0 || task.GetLosses() != 0 {
-			t.Errorf("task = %v", task)
+			t.Errorf("task = %v, want output fast without failures and losses", task)
 		}
 	})
 }
 
-// Many short tasks over one stream are each committed once.
+// Of many short tasks over one stream, each is started once and committed once.
 func TestManyTasks(t *testing.T) {
 	const tasks = 1000
 	var starts [tasks]int
@@ -378,18 +376,18 @@ func TestManyTasks(t *testing.T) {
 		c.Run(w)
 		for range tasks {
 			if v := <-verdicts; v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || v.GetReplayed() {
-				t.Fatalf("verdict = %v", v)
+				t.Fatalf("verdict = %v, want COMMITTED and not replayed", v)
 			}
 		}
 	})
 	for n, times := range starts {
 		if times != 1 {
-			t.Fatalf("task %d was started %d times", n, times)
+			t.Fatalf("task %d was started %d times, want once", n, times)
 		}
 	}
 }
 
-// Who waits for a task goes on waiting while the coordinator is restarted.
+// Wait and WaitState go on waiting for a task while the coordinator restarts.
 func TestWaitOverRestart(t *testing.T) {
 	serve(t, func(context.Context, *worker.Task) ([]byte, error) {
 		time.Sleep(10 * time.Second)
@@ -408,7 +406,7 @@ func TestWaitOverRestart(t *testing.T) {
 	})
 }
 
-// errorsOf is a TB that counts errors.
+// errorsOf is a TB that counts its errors instead of failing the test.
 type errorsOf struct {
 	workertest.TB
 	errors int
@@ -416,7 +414,7 @@ type errorsOf struct {
 
 func (tb *errorsOf) Errorf(string, ...any) { tb.errors++ }
 
-// A worker that an operator drained has left nothing behind, and is no failure of the test; one that is stuck is.
+// A worker that was drained over the admin service is no failure of the test, because it has left nothing behind. One that is stuck in a handler is.
 func TestDrainedWorkerIsNoFailure(t *testing.T) {
 	for name, stuck := range map[string]bool{"drained": false, "stuck": true} {
 		t.Run(name, func(t *testing.T) {
@@ -438,7 +436,7 @@ func TestDrainedWorkerIsNoFailure(t *testing.T) {
 				time.Sleep(time.Minute)
 				stop()
 				if failed := tb.errors > 0; failed != stuck {
-					t.Errorf("the test failed: %v, want %v", failed, stuck)
+					t.Errorf("%d errors of the test, want some: %v", tb.errors, stuck)
 				}
 				if stuck {
 					close(release)
@@ -448,7 +446,7 @@ func TestDrainedWorkerIsNoFailure(t *testing.T) {
 	}
 }
 
-// recorder is a test that may fail.
+// recorder is a TB that records its failures instead of failing the test.
 type recorder struct {
 	*testing.T
 	failures []string
@@ -463,7 +461,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Who waits for a task of a worker that cannot run learns why, instead of waiting for ever.
+// If a worker cannot run, Wait and WaitState fail the test with the reason, instead of waiting for ever.
 func TestWaitForAWorkerThatFails(t *testing.T) {
 	for name, wait := range map[string]func(c *workertest.Coordinator, id string){
 		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
@@ -483,11 +481,11 @@ func TestWaitForAWorkerThatFails(t *testing.T) {
 				select {
 				case <-ended:
 				default:
-					t.Fatal("it waits")
+					t.Fatal("the call still waits for the task, want it to fail because the worker has ended")
 				}
 				stop()
 				if len(tb.failures) != 2 || !strings.Contains(tb.failures[0], "no handler was registered") {
-					t.Errorf("failures: %q, want one of who waited and one of the worker", tb.failures)
+					t.Errorf("failures = %q, want one of the call that waited and one of the worker", tb.failures)
 				}
 			})
 		})

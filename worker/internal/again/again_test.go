@@ -21,7 +21,7 @@ func refusal(t *testing.T, code codes.Code, wait time.Duration) error {
 	return st.Err()
 }
 
-// X5: a refusal with a wait is repeated after that wait and some jitter, a bounded number of times; nothing else is.
+// X5: a call that was refused with a wait is made again after that wait and some jitter, up to a number of times. A call with any other error is not.
 func TestWait(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, err := range map[string]error{
@@ -29,7 +29,7 @@ func TestWait(t *testing.T) {
 		"no error": nil,
 	} {
 		if _, ok := Wait(err, 0); ok {
-			t.Errorf("%s: repeated", name)
+			t.Errorf("%s: Wait says that the call is made again, want not", name)
 		}
 	}
 	drawn := map[time.Duration]bool{}
@@ -37,15 +37,15 @@ func TestWait(t *testing.T) {
 		for range 100 {
 			wait, ok := Wait(refusal(t, codes.ResourceExhausted, 3*time.Second), repeats)
 			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(leastJitter<<repeats, mostJitter) {
-				t.Fatalf("repeat %d after %v (%v)", repeats, wait, ok)
+				t.Fatalf("repeat %d: Wait = %v, %v; want 3s and at most %v more, true", repeats, wait, ok, min(leastJitter<<repeats, mostJitter))
 			}
 			drawn[wait] = true
 		}
 	}
 	if len(drawn) < most {
-		t.Errorf("%d different waits: no jitter", len(drawn))
+		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*most, most)
 	}
 	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), most); ok {
-		t.Error("repeated for ever")
+		t.Errorf("Wait says that the call is made again after %d repeats, want not", most)
 	}
 }

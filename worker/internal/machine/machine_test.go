@@ -9,7 +9,7 @@ import (
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
-// host is a machine of 1,000 kB with 400 available, and its processors.
+// host has the files of a machine with 1,000 kB of memory, of which 400 are available. cpu is the first line of its proc/stat.
 func host(cpu string) fstest.MapFS {
 	return fstest.MapFS{
 		"proc/meminfo": file("MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\n"),
@@ -24,7 +24,7 @@ func check(t *testing.T, gauges map[string]float64, name string, want float64) {
 	}
 }
 
-// W9: without groups the machine counts; the CPU needs two readings.
+// W9: without control groups the gauges are those of the machine. The CPU is measured between two readings, so that the first has none.
 func TestMachine(t *testing.T) {
 	t.Attr("rules", "W9")
 	now := time.Unix(1000, 0)
@@ -32,20 +32,21 @@ func TestMachine(t *testing.T) {
 	gauges := m.Measure(now)
 	check(t, gauges, MemPct, 60)
 	if cpu, ok := gauges[CPUPct]; ok {
-		t.Errorf("%s = %v at once", CPUPct, cpu)
+		t.Errorf("%s = %v in the first reading, want none", CPUPct, cpu)
 	}
 	if disk, ok := gauges[DiskPct]; !ok || disk <= 0 || disk > 100 {
-		t.Errorf("%s = %v", DiskPct, disk)
+		t.Errorf("%s = %v (%v), want more than 0 and at most 100", DiskPct, disk, ok)
 	}
 	m.root = host("cpu  120 0 110 760 110 0 0 0 60 0") // 30 of 100 busy
 	check(t, m.Measure(now.Add(time.Second)), CPUPct, 30)
 	m.root = host("cpu  120 0 110 760 110 0 0 0 60 0")
 	if cpu, ok := m.Measure(now.Add(2 * time.Second))[CPUPct]; ok {
-		t.Errorf("%s = %v without time in between", CPUPct, cpu)
+		t.Errorf("%s = %v though the processors counted no time since the last reading, want none", CPUPct, cpu)
 	}
 }
 
-// W9: of the group, those around it, and the machine, the fullest counts; cache that can be given up does not.
+// W9: of the process's control group, the groups around it and the machine, the fullest counts. Memory is without the file cache that the kernel can
+// give up. A group without a limit does not count, and neither does a group to which the process does not belong.
 func TestGroups(t *testing.T) {
 	t.Attr("rules", "W9")
 	now := time.Unix(1000, 0)
@@ -67,14 +68,14 @@ func TestGroups(t *testing.T) {
 	gauges := m.Measure(now)
 	check(t, gauges, MemPct, 80)
 	if disk, ok := gauges[DiskPct]; ok {
-		t.Errorf("%s = %v of a disk that is not there", DiskPct, disk)
+		t.Errorf("%s = %v for a directory that does not exist, want none", DiskPct, disk)
 	}
-	fs["proc/stat"] = file("cpu  110 0 100 790 100 0 0 0 0 0") // 10 %
+	fs["proc/stat"] = file("cpu  110 0 100 790 100 0 0 0 0 0") // the machine is busy for 10 of 100
 	fs["sys/fs/cgroup/pod/cpu.stat"] = file("usage_usec 401000\n")
-	check(t, m.Measure(now.Add(time.Second)), CPUPct, 80) // 0.4 s of 0.5 s
+	check(t, m.Measure(now.Add(time.Second)), CPUPct, 80) // the group used 0.4 s of the 0.5 s that it may use
 }
 
-// A machine that says nothing, or nonsense, has no gauges.
+// A machine whose files are missing or cannot be parsed has no gauges.
 func TestNothing(t *testing.T) {
 	m := newMeter(fstest.MapFS{
 		"proc/stat":        file("cpu 1 2 x 4 5 6"),
@@ -83,7 +84,7 @@ func TestNothing(t *testing.T) {
 	}, "/nowhere")
 	for range 2 {
 		if gauges := m.Measure(time.Unix(1, 0)); len(gauges) > 0 {
-			t.Errorf("gauges = %v", gauges)
+			t.Errorf("gauges = %v, want none", gauges)
 		}
 	}
 }
