@@ -38,8 +38,8 @@ type watcher interface {
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped sends that n news were lost because the reader was slow; catchUp is called next.
-	skipped(n int) error
+	// skipped sends that n news were lost because the reader was slow, gone of them about deleted tasks; catchUp is called next.
+	skipped(n, gone int) error
 }
 
 // errWatchOver ends a watch: its task is final or gone, and the reader was told.
@@ -66,7 +66,7 @@ func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 
 func passOn(w watcher, n *engine.News) error {
 	if n.Skipped > 0 {
-		if err := w.skipped(n.Skipped); err != nil {
+		if err := w.skipped(n.Skipped, n.Gone); err != nil {
 			return err
 		}
 		if err := w.catchUp(); err != nil {
@@ -178,7 +178,8 @@ func (w *taskWatcher) gone() error {
 	return errWatchOver
 }
 
-func (w *taskWatcher) skipped(n int) error { return w.missedVolatile(w.id.String(), n) }
+// skipped leaves it to catchUp to find that the task is gone.
+func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n, 0) }
 
 // version sends what is new in a version of the task. A version may be older than what was sent; then nothing is new.
 func (w *taskWatcher) version(t *lease.Task) error {

@@ -64,17 +64,17 @@ func (t *teller) deleted(id lease.TaskID) error {
 	})
 }
 
-// missedVolatile sends that n news did not fit. The durable ones among them are sent from the store.
-func (t *teller) missedVolatile(taskID string, n int) error {
+// missed sends that n news did not fit, gone of them about deleted tasks. The other durable ones among them are sent from the store.
+func (t *teller) missed(taskID string, n, gone int) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
-		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Volatile: uint64(n)}},
+		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},
 	})
 }
 
 func (t *teller) feed(id lease.TaskID, n *engine.News) error {
 	f, state := n.Feed, lessorv1.TaskState(n.Task.State())
 	if f.Lost > 0 {
-		if err := t.missedVolatile(id.String(), f.Lost); err != nil {
+		if err := t.missed(id.String(), f.Lost, 0); err != nil {
 			return err
 		}
 	}

@@ -112,4 +112,4 @@ func (w *runWatcher) version(t *lease.Task) error {
 	return nil
 }
 
-func (w *runWatcher) skipped(n int) error { return w.missedVolatile("", n) }
+func (w *runWatcher) skipped(n, gone int) error { return w.missed("", n, gone) }

@@ -337,6 +337,54 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	})
 }
 
+// S5: a reader of a run that stood still gets or misses the end of every task that was deleted meanwhile, and a miss is counted as durable: nothing
+// tells of it later.
+func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
+		r.submit(t, inRun)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		stream, err := r.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{RunId: "run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.lease(t)
+		r.start(t, a)
+		const others = 600
+		for range others {
+			r.submit(t, inRun)
+		}
+		beat := &lessorv1.HeartbeatRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)},
+		}
+		for range 400 { // nobody reads, so the windows and then the queue of news fill up
+			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waiting := &lessorv1.TaskFilter{RunId: "run", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}}
+		deleted, err := r.tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: waiting})
+		if err != nil || deleted.GetResult().GetChanged() != others {
+			t.Fatalf("%v, %v; want %d deleted", deleted, err, others)
+		}
+		r.complete(t, a, "")
+		synctest.Wait()
+		got, missed := 0, uint64(0)
+		for err == nil {
+			var e *lessorv1.WatchTaskResponse
+			if e, err = stream.Recv(); e.GetDeleted() != nil {
+				got++
+			}
+			missed += e.GetMissed().GetDurable()
+		}
+		if missed == 0 || got+int(missed) != others {
+			t.Errorf("told of %d deleted tasks, and that %d durable events were missed; want %d in all, some missed", got, missed, others)
+		}
+	})
+}
+
 // S5: a reader of a run that stood still gets every durable event once, even those that it had got before.
 func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")

@@ -178,6 +178,7 @@ type News struct {
 	Feed    *Feed           // of volatile news; else nil
 	Sum     *lease.Feedback // of volatile news: everything that the attempt has said so far, except its output
 	Skipped int             // how many news were dropped right before this one because the reader was slow; durable ones are in the store
+	Gone    int             // how many of those said that a task was deleted, which the store does not tell
 }
 
 // Feed is volatile news of a running attempt. A field that is nil or empty says nothing new.

@@ -94,19 +94,22 @@ func (s *Subscription) Close() {
 // arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
 func (s *Subscription) give(n News) {
 	if len(s.c) == cap(s.c) {
-		n.Skipped = s.drop()
+		n.Skipped, n.Gone = s.drop()
 	}
 	s.c <- n
 }
 
-// drop empties the channel and returns how many news were lost.
-func (s *Subscription) drop() (lost int) {
+// drop empties the channel and returns how many news were lost, and how many of them said that a task was deleted.
+func (s *Subscription) drop() (lost, gone int) {
 	for {
 		select {
 		case n := <-s.c:
-			lost += 1 + n.Skipped
+			lost, gone = lost+1+n.Skipped, gone+n.Gone
+			if n.Task == nil {
+				gone++
+			}
 		default:
-			return lost
+			return lost, gone
 		}
 	}
 }

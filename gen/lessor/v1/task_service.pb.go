@@ -2528,7 +2528,7 @@ func (*WatchTaskResponse_Deleted) isWatchTaskResponse_Event() {}
 // Missed counts events that a watcher will not see.
 type Missed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many durable events.
+	// How many durable events. That a task was deleted counts as one.
 	Durable uint64 `protobuf:"varint,1,opt,name=durable,proto3" json:"durable,omitempty"`
 	// How many volatile events.
 	Volatile      uint64 `protobuf:"varint,2,opt,name=volatile,proto3" json:"volatile,omitempty"`
