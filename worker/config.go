@@ -37,7 +37,7 @@ type Config struct {
 	// A task that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).
 	SingleFlight bool
 	// MaxBytes is how many bytes of payloads and checkpoints the tasks in this worker may have together; a larger task
-	// comes only while there is no other. 0: no limit.
+	// comes only while there is no other. A handler that goes on without its lease is not counted. 0: no limit.
 	MaxBytes int64
 
 	// Runtimes, Features, Labels and Resources are what this worker has and tasks may require (W12): a task that requires

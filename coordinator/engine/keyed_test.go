@@ -70,6 +70,9 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: g.Task.ID}); err != nil {
 				r.Error(err)
 			}
+			if early := r.lease(3, 0); len(early) != 0 {
+				r.Errorf("leased %s while the first is CANCELLING, want none: its lease is live (T7)", seqs(early))
+			}
 			r.say(lease.KindFail, g)
 		},
 		"the next one is cancelled": func(r *rig, g Granted) {
@@ -159,6 +162,22 @@ func TestStartBringsParkedTasksBack(t *testing.T) {
 		r.start(Config{})
 		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID == holder {
 			r.Errorf("leased %s", seqs(g))
+		}
+	})
+}
+
+// T11: the smallest limit counts only while a task that names it holds the key.
+func TestSmallestLimitGoesWithItsHolder(t *testing.T) {
+	t.Attr("rules", "T11")
+	run(t, func(r *rig) {
+		r.submit(sharing("k", 2), sharing("k", 3), sharing("k", 3), sharing("k", 3))
+		g := r.lease(4, 0)
+		if len(g) != 2 {
+			r.Fatalf("leased %s, want the first two", seqs(g))
+		}
+		r.say(lease.KindComplete, g[0])
+		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // one comes back when another has been granted
+			r.Errorf("leased %s after the task of limit 2 ended, want the other two", seqs(g))
 		}
 	})
 }
@@ -326,21 +345,36 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	}
 }
 
-// T11: a parked task with a lower limit holds up those behind it. When it is cancelled, they are granted.
+// T11: a parked task with a lower limit holds up those behind it. When it is cancelled or deleted, they are granted, and the queue counts it no more.
 func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
 	t.Attr("rules", "T11")
-	run(t, func(r *rig) {
-		tasks := r.submit(sharing("k", 2), sharing("k", 2), sharing("k", 1), sharing("k", 2))
-		g := r.lease(4, 0)
-		if len(g) != 2 {
-			r.Fatalf("leased %s", seqs(g))
-		}
-		r.say(lease.KindComplete, g[0])
-		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: tasks[2].ID}); err != nil {
-			r.Fatal(err)
-		}
-		if g := r.lease(4, 0); len(g) != 1 || g[0].Task.ID != tasks[3].ID {
-			r.Errorf("leased %s, want the one behind the cancelled one", seqs(g))
-		}
-	})
+	for name, goes := range map[string]func(*rig, lease.TaskID) error{
+		"cancelled": func(r *rig, id lease.TaskID) error {
+			_, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
+			return err
+		},
+		"deleted": func(r *rig, id lease.TaskID) error {
+			return r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: id})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				tasks := r.submit(sharing("k", 2), sharing("k", 2), sharing("k", 1), sharing("k", 2))
+				g := r.lease(4, 0)
+				if len(g) != 2 {
+					r.Fatalf("leased %s", seqs(g))
+				}
+				r.say(lease.KindComplete, g[0])
+				if err := goes(r, tasks[2].ID); err != nil {
+					r.Fatal(err)
+				}
+				if g := r.lease(4, 0); len(g) != 1 || g[0].Task.ID != tasks[3].ID {
+					r.Errorf("leased %s, want the one behind it", seqs(g))
+				}
+				if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 {
+					r.Errorf("queue: %+v, want nothing ready or parked", q)
+				}
+			})
+		})
+	}
 }

@@ -95,6 +95,42 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
+// T13: what a queue has let through counts under its next settings. Neither a pause nor a new rate gives a burst back, or rates could be evaded by
+// changing them.
+func TestRateLimitOverUpdates(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		rate := func(perSecond float64, burst uint32) func(*lease.Settings) {
+			return func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: perSecond, Burst: burst} }
+		}
+		r.govern(rate(2, 4))
+		r.submit(many(50)...)
+		c, _ := r.join("i", 50)
+		for _, step := range []struct {
+			what   string
+			change func(*lease.Settings)
+			wait   time.Duration
+			want   int
+		}{
+			{"the burst", func(*lease.Settings) {}, 0, 4},
+			{"a pause", func(s *lease.Settings) { s.Paused = true }, 0, 4},
+			{"its end", func(s *lease.Settings) { s.Paused = false }, 0, 4},
+			{"another setting", func(s *lease.Settings) { s.MaxInflight = 40 }, 0, 4},
+			{"a higher rate", rate(4, 4), 0, 4},
+			{"a second of it", func(*lease.Settings) {}, time.Second, 8},
+			{"a larger burst", rate(4, 6), 0, 10},
+			{"a smaller one", rate(1, 3), 0, 10},
+			{"two seconds of it", func(*lease.Settings) {}, 2 * time.Second, 12},
+		} {
+			r.govern(step.change)
+			time.Sleep(step.wait)
+			if n := len(c.grants()); n != step.want {
+				r.Errorf("%d grants after %s, want %d", n, step.what, step.want)
+			}
+		}
+	})
+}
+
 // waitInVain joins a worker and checks that it is granted nothing for 19 minutes.
 func (r *rig) waitInVain() *crew {
 	r.Helper()
@@ -313,6 +349,36 @@ func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 		}
 		if got["rare"] < 45 || got["rare"] > 55 {
 			r.Errorf("of 100 grants %v, want half of each", got)
+		}
+	})
+}
+
+// T12: a key that often has a single task gets no more than its share, and takes nothing from the shares of the others, although nothing of it waits between
+// two of its tasks.
+func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 9, "silver": 3} })
+		for _, key := range []string{"gold", "silver", "lead"} {
+			specs := many(500)
+			for _, s := range specs {
+				s.FairnessKey = key
+			}
+			r.submit(specs...)
+		}
+		got := map[string]int{}
+		for range 40 { // 10 grants each time; its share is one of 14
+			single := work()
+			single.FairnessKey = "single"
+			r.submit(single)
+			for _, g := range r.lease(10, 0) {
+				got[g.Task.Spec.FairnessKey]++
+			}
+		}
+		for key, want := range map[string]int{"gold": 257, "silver": 86, "lead": 29, "single": 29} {
+			if n := got[key]; n < want-2 || n > want+2 {
+				r.Errorf("of 400 grants %v, want %d of %s", got, want, key)
+			}
 		}
 	})
 }
