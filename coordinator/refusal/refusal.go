@@ -44,8 +44,8 @@ var (
 	ErrOwner = errors.New("a backup contains the data of all tenants; only operators of the tenant named by serve --backup-tenant may take one")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
-	ErrBackupLate  = errors.New("the backup took too long and was cut off; discard what was received")
-	ErrBackupStall = errors.New("the reader of the backup stalled for too long, and the backup was cut off; discard what was received")
+	ErrBackupLate  = errors.New("the backup took longer than serve --backup-timeout allows and was cut off; discard what was received")
+	ErrBackupStall = errors.New("the reader of the backup stalled for longer than serve --backup-stall allows, and the backup was cut off; discard what was received")
 )
 
 // RoleError refuses a caller that has none of the roles that may make the call.

@@ -67,7 +67,7 @@ func (t *tally) compare(tx uint64) error {
 	case !ok:
 		return errSums
 	case wrote != tx && wrote != tx+1:
-		return fmt.Errorf("its newest commit is number %d, and its records are of number %d: the disk lost what was written", tx, wrote)
+		return fmt.Errorf("its newest commit is number %d, but its records are of number %d: the disk lost data that was written", tx, wrote)
 	}
 	var differ []string
 	for ks := range want {
