@@ -102,11 +102,11 @@ type Submitted struct {
 type StateError struct {
 	Task  TaskID
 	State State
-	Want  string // the states in which the command is allowed, in words
+	Want  string // what the command would need, in words
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("task %s is %s; this needs %s", e.Task, e.State, e.Want)
+	return fmt.Sprintf("task %s is %s; %s", e.Task, e.State, e.Want)
 }
 
 // ExistsError refuses a spec whose idempotency key was used with another spec (T1).
