@@ -5,14 +5,17 @@ import (
 	"maps"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
 func isCapacity(f *lessorv1.SessionRequest) bool { return f.GetCapacity() != nil }
@@ -133,34 +136,78 @@ func TestNoCapacityHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// A task that waits for a free slot starts when the capacity grows.
+// A task that waits for a free slot, in all or of its type, starts when the capacity grows.
 func TestConcurrencyGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startCoordinator(t)
-		hold := make(chan struct{})
-		r := c.run(worker.Config{Concurrency: 1}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
-		s := c.accept()
-		s.dispatch("t1", "t2")
-		s.commit(s.reports())
-		s.quiet("start without a slot", isReports)
-		mustSet(t, r.worker.SetConcurrency(2))
+	for name, c := range map[string]struct {
+		cfg  worker.Config
+		grow func(*worker.Worker) error
+	}{
+		"in all":      {worker.Config{Concurrency: 1}, func(w *worker.Worker) error { return w.SetConcurrency(2) }},
+		"of its type": {worker.Config{Concurrency: 2, PerTypeLimits: map[string]int{"work": 1}}, func(w *worker.Worker) error { return w.SetTypeLimits(nil) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { concurrencyGrows(t, c.cfg, c.grow) })
+		})
+	}
+}
+
+func concurrencyGrows(t *testing.T, cfg worker.Config, grow func(*worker.Worker) error) {
+	c := startCoordinator(t)
+	hold := make(chan struct{})
+	r := c.run(cfg, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+	s := c.accept()
+	s.dispatch("t1", "t2")
+	s.commit(s.reports())
+	s.quiet("start without a slot", isReports)
+	mustSet(t, grow(r.worker))
+	f := s.reports()
+	if f.GetReports().GetReports()[0].GetStart() == nil {
+		t.Errorf("report = %v, want the second start", f)
+	}
+	s.commit(f)
+	close(hold)
+	for n := 0; n < 2; {
 		f := s.reports()
-		if f.GetReports().GetReports()[0].GetStart() == nil {
-			t.Errorf("report = %v, want the second start", f)
-		}
+		n += count(f, outcome)
 		s.commit(f)
-		close(hold)
-		for n := 0; n < 2; {
-			f := s.reports()
-			n += count(f, outcome)
-			s.commit(f)
+	}
+	r.shutdown()
+}
+
+// A handler that ignores the end of its attempt does not hold up tasks of other types; the next attempt at its own task begins when it has returned.
+func TestStuckHandlerHoldsUpItsTypeAlone(t *testing.T) {
+	t.Attr("rules", "W4")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		w := c.Worker("q", worker.Config{Concurrency: 3, PerTypeLimits: map[string]int{"gpu": 1}})
+		var running atomic.Int32
+		w.Handle("gpu", func(_ context.Context, task *worker.Task) ([]byte, error) {
+			if n := running.Add(1); n > 1 {
+				t.Errorf("%d handlers of the type run, want 1 at once", n)
+			}
+			defer running.Add(-1)
+			if task.Attempt == 1 {
+				time.Sleep(10 * time.Second)
+			}
+			return nil, nil
+		})
+		w.Handle("work", echo)
+		stop := c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "gpu", AttemptTimeout: durationpb.New(time.Second)})
+		time.Sleep(5 * time.Second)
+		begun := time.Now()
+		if task := c.Do(&lessorv1.TaskSpec{Queue: "q", Type: "work"}); task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || time.Since(begun) > 0 {
+			t.Errorf("a task of another type is %v after %v, want COMPLETED at once", task.GetState(), time.Since(begun))
 		}
-		r.shutdown()
+		if task := c.Wait(id); task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+			t.Errorf("the task is %v, want COMPLETED by a later attempt", task.GetState())
+		}
+		stop()
 	})
 }
 
 // A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator takes it for gone: the next
-// task of the type waits for it a moment and is then given back, and meanwhile the worker declares a smaller limit. A task of another type starts.
+// task of the type waits for it a moment and is then given back, and meanwhile the worker declares a smaller limit.
 func TestStuckHandlerLessensTheLimitOfItsType(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
