@@ -86,14 +86,16 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	})
 }
 
-// S4: if the coordinator refuses a spec, its call fails with the code and the field that SubmitTask returns, and the stream stays open for other
-// calls. A repeat with the same idempotency key gets the first task.
+// S4: if the coordinator refuses a spec, its call fails with the code and the field that SubmitTask returns, and calls that share its frame do not:
+// no stream opens before all of them wait, so that they share frames. T1: a repeat with the same idempotency key gets the first task.
 func TestRefusalsAreTheCallsOwn(t *testing.T) {
 	t.Attr("rules", "S4 T1")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
+		conn := &slow{c.Conn(), make(chan struct{})}
+		shared := producer.New(conn)
 		p := producer.New(c.Conn())
-		defer func() { _ = p.Close() }()
+		defer func() { _ = errors.Join(p.Close(), shared.Close()) }()
 		first, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
 		if err != nil || !first.GetCreated() {
 			t.Fatalf("Submit = %v, %v; want a task that was created", first, err)
@@ -102,6 +104,7 @@ func TestRefusalsAreTheCallsOwn(t *testing.T) {
 		if err != nil || again.GetCreated() || again.GetTaskId() != first.GetTaskId() {
 			t.Errorf("Submit with the same key = %v, %v; want the first task, not created", again, err)
 		}
+		var wg sync.WaitGroup
 		for name, test := range map[string]struct {
 			spec  *lessorv1.TaskSpec
 			code  codes.Code
@@ -113,12 +116,22 @@ func TestRefusalsAreTheCallsOwn(t *testing.T) {
 			"far too large": {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 5<<20)}, codes.InvalidArgument, ""},
 			"too large":     {&lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, 2<<20)}, codes.InvalidArgument, "payload"},
 		} {
-			_, err := p.Submit(t.Context(), test.spec)
-			st := status.Convert(err)
-			if st.Code() != test.code || test.field != "" && fieldOf(st) != test.field {
-				t.Errorf("%s: %v of field %q, want %v of field %q", name, err, fieldOf(st), test.code, test.field)
-			}
+			wg.Go(func() {
+				_, err := shared.Submit(t.Context(), test.spec)
+				st := status.Convert(err)
+				if st.Code() != test.code || test.field != "" && fieldOf(st) != test.field {
+					t.Errorf("%s: %v of field %q, want %v of field %q", name, err, fieldOf(st), test.code, test.field)
+				}
+			})
+			wg.Go(func() {
+				if _, err := shared.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+					t.Errorf("Submit of a good spec in the same frame = %v", err)
+				}
+			})
 		}
+		synctest.Wait()
+		close(conn.open)
+		wg.Wait()
 	})
 }
 
