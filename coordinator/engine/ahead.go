@@ -42,19 +42,20 @@ type reading struct {
 	more   bool          // there are more places behind these
 }
 
+// linePart returns how many places of a line are read at once.
+func linePart() int { return lineHead / 2 }
+
 const (
-	// linePart is how many places of a line are read at once.
-	linePart = lineHead / 2
 	// maxAhead bounds the readings under way, and with them the memory of their tasks.
 	maxAhead = 4
 	// maxMoved bounds the list of a reading that takes long. Beyond, it is given up.
-	maxMoved = 16 * lineHead
+	maxMoved = 1 << 16
 )
 
 // readOn asks for a reading if the head of the line has become short.
 func (e *Engine) readOn(l *line) {
 	waiting := l.head.entries.Len()
-	if l.ahead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart || len(e.aheads) >= maxAhead {
+	if l.ahead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.aheads) >= maxAhead {
 		return
 	}
 	l.ahead = &ahead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch.number, seqs: map[uint64]struct{}{}}
@@ -151,7 +152,7 @@ func (e *Engine) refillLine(l *line) {
 func readLine(r store.Reader, space uint32, kind lease.Line, after place, room int) (found reading, err error) {
 	from := store.ReadyKey{Priority: after.priority, Place: after.place, Seq: after.seq}
 	err = records.Ready(r, space, kind, from, func(k store.ReadyKey) (bool, error) {
-		if found.more = len(found.places) == linePart; found.more {
+		if found.more = len(found.places) == linePart(); found.more {
 			return false, nil
 		}
 		found.places = append(found.places, place{k.Priority, k.Place, k.Seq})

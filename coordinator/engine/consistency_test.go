@@ -17,7 +17,15 @@ import (
 // and no task stays parked while its key has room.
 func (r *rig) consistent() {
 	r.Helper()
-	synctest.Wait()
+	idle := func() bool {
+		return r.batch.empty() && len(r.inflight) == 0 && len(r.aheads) == 0 && r.stirred.len == 0
+	}
+	for range 100 { // commits may be slow
+		if synctest.Wait(); inside(r, idle) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	for _, problem := range inside(r, func() []string { return inspect(r.Engine) }) {
 		r.Error(problem)
 	}
@@ -544,7 +552,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 			found = append(found, id)
 		}
 	}
-	if t.wants.selective() && waiting > mostPassed { // it does not look at all of them
+	if t.wants.selective() && waiting > min(mostPassed, linePart()) { // it does not look at all of them
 		found = nil
 	}
 	l, at := i.best(q, t)

@@ -41,7 +41,7 @@ func TestLifeOfATask(t *testing.T) {
 func TestBacklogBeyondMemory(t *testing.T) {
 	t.Attr("rules", "T2")
 	run(t, func(r *rig) {
-		const n = 3 * lineHead
+		n := 3 * lineHead
 		for range n / 1000 {
 			r.submit(many(1000)...)
 		}

@@ -17,7 +17,7 @@ type keyed struct {
 }
 
 // parkedHead is how many parked tasks of a line are kept in memory.
-const parkedHead = 256
+var parkedHead = 256
 
 func (e *Engine) keyed(s *space, key string) *keyed {
 	k := s.keys[key]

@@ -211,7 +211,7 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 func TestLongParkingLine(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
-		const n = 3 * parkedHead
+		n := 3 * parkedHead
 		for range n / 256 {
 			specs := make([]*lease.Spec, 256)
 			for i := range specs {

@@ -176,9 +176,6 @@ func (e *Engine) invalidate() {
 	}
 }
 
-// timersPart is how many timers are read at once.
-const timersPart = timerHead / 2
-
 // refillTimers reads on in the timers of tasks at rest.
 func (e *Engine) refillTimers(tl *timeline) {
 	e.flush()
@@ -187,7 +184,7 @@ func (e *Engine) refillTimers(tl *timeline) {
 	e.set.read(func(r store.Reader) error {
 		after := store.TimerKey{Clock: tl.clock, Due: tl.rest.bound.due, Task: tl.rest.bound.task}
 		return records.Timers(r, after, func(k store.TimerKey) bool {
-			more = len(keys) == timersPart
+			more = len(keys) == timerHead/2
 			if !more {
 				keys = append(keys, timerKey{k.Due, k.Task})
 			}

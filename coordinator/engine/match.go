@@ -7,7 +7,7 @@ import (
 )
 
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
-const grantsPerTurn = 64
+var grantsPerTurn = 64
 
 // stir marks a queue to be matched, because a new task or a taker with room may have found its match. While the queue has no task or no taker
 // there is nothing to match; the next one to come stirs it again.

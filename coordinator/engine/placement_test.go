@@ -172,7 +172,7 @@ func TestTaskWhoseWorkerIsGone(t *testing.T) {
 func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
-		const n = 3 * lossesPerRound
+		n := 3 * lossesPerRound
 		specs := many(n)
 		for _, s := range specs {
 			on("nobody")(s)
@@ -182,7 +182,7 @@ func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 		time.Sleep(lease.DefaultResourceWait / 2)
 		r.kill()
 		time.Sleep(lease.DefaultResourceWait - time.Second)
-		if q := r.queueInfo(); q.Ready != n+1 {
+		if q := r.queueInfo(); q.Ready != uint64(n+1) {
 			r.Fatalf("%d tasks wait, want all %d", q.Ready, n+1)
 		}
 		time.Sleep(2 * time.Second)

@@ -93,7 +93,7 @@ func (e *Engine) unawait(l *line) {
 }
 
 // lossesPerRound is how many tasks are given up before other operations have their turn.
-const lossesPerRound = 200
+var lossesPerRound = 200
 
 // loseResources gives up the tasks that wait for a worker that has been gone for too long.
 func (e *Engine) loseResources(k workerKey) {

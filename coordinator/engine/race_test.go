@@ -3,4 +3,4 @@
 package engine
 
 // quickHistories is smaller with the race detector, with which a history takes several times as long.
-const quickHistories = 3
+const quickHistories = 5

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -32,6 +34,7 @@ const historyCalls = 150
 // decides the calls, but the engine's own ids and waits are random, so that a seed may have to be played several times until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "T2 T11 T12 T13 W5 W8 W9 W12")
+	small(t)
 	if *randomSeed != 0 {
 		playHistory(t, *randomSeed)
 		return
@@ -41,16 +44,32 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
+// small makes memory hold so little, and rounds do so little, that a few tasks are too many.
+func small(t *testing.T) {
+	for _, bound := range []*int{&lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn} {
+		before := *bound
+		t.Cleanup(func() { *bound = before })
+		*bound = 4
+	}
+}
+
 // playHistory plays the history of a seed.
 func playHistory(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{rig: &rig{T: t, st: memstore.New()}, rng: rand.New(rand.NewPCG(seed, 0))}
 		w.start(Config{})
+		if w.slow = w.one(2); w.slow {
+			w.slowDown()
+		}
 		for n := 0; n < historyCalls && !t.Failed(); n++ {
 			w.call()
-			w.consistent()
+			if !w.slow || w.one(10) {
+				w.answered.Wait()
+				w.consistent()
+			}
 		}
+		w.answered.Wait()
 		if !t.Failed() {
 			w.heal()
 		}
@@ -64,6 +83,8 @@ func playHistory(t *testing.T, seed uint64) {
 			t.Logf("the last calls:\n%s\nrepeat: go test ./coordinator/engine -run TestRandomHistories -random.seed=%d",
 				strings.Join(w.journal[max(0, len(w.journal)-40):], "\n"), seed)
 			w.stop()
+			w.answered.Wait()
+			_ = <-w.done
 		}
 	})
 }
@@ -72,12 +93,39 @@ func playHistory(t *testing.T, seed uint64) {
 type world struct {
 	*rig
 	rng     *rand.Rand
-	tasks   []lease.TaskID
 	clients []*client
-	journal []string
+	// slow: commits take their time, and calls do not wait for the answers of those before, so that several batches are under way.
+	slow     bool
+	answered sync.WaitGroup
 
-	mu    sync.Mutex
-	unary []Granted // what unary requests were granted, and is not reported yet
+	mu      sync.Mutex // guards what follows
+	tasks   []lease.TaskID
+	unary   []Granted // what unary requests were granted, and is not reported yet
+	journal []string
+}
+
+// slowDown makes the commits of the present store slow.
+func (w *world) slowDown() {
+	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 0))
+	w.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+		d := time.Duration(rng.Int64N(int64(300 * time.Millisecond)))
+		if rng.IntN(50) == 0 {
+			d += 2 * SlowCommit
+		}
+		time.Sleep(d)
+		apply()
+		return nil
+	})
+}
+
+// do makes a call, and waits for its answer unless commits are slow. The engine is that of the time of the call: it may be killed meanwhile.
+func (w *world) do(call func(e *Engine)) {
+	e := w.Engine
+	if !w.slow {
+		call(e)
+		return
+	}
+	w.answered.Go(func() { call(e) })
 }
 
 // client is a session with the leases that it has not reported yet.
@@ -96,6 +144,8 @@ func (h *client) take() {
 }
 
 func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.journal = append(w.journal, fmt.Sprintf("%8.3fs ", time.Since(epoch).Seconds())+fmt.Sprintf(format, args...))
 }
 
@@ -186,7 +236,7 @@ func (w *world) spec() *lease.Spec {
 	return s
 }
 
-// submits makes one task, a few, or more tasks of one kind than a round handles at once.
+// submits makes one task, a few, or more of one kind than a round gives up at once.
 func (w *world) submits() {
 	specs := make([]*lease.Spec, pick(w, 1, 1, 2, 3))
 	for i := range specs {
@@ -200,14 +250,16 @@ func (w *world) submits() {
 			w.Fatal(err)
 		}
 	}
-	made, _, err := w.Submit(w.Context(), home, specs, make([]lease.Digest, len(specs)))
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, m := range made {
-		w.tasks = append(w.tasks, m.Task.ID)
-	}
-	w.note("submit %d, the first %v: %+v", len(made), made[0].Task.ID, *made[0].Task.Spec)
+	w.do(func(e *Engine) {
+		made, _, err := e.Submit(w.Context(), home, specs, make([]lease.Digest, len(specs)))
+		w.check(err)
+		w.note("submit: %d made, of %d like %+v", len(made), len(specs), *specs[0])
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, m := range made {
+			w.tasks = append(w.tasks, m.Task.ID)
+		}
+	})
 }
 
 func (w *world) wants(worker string) Wants {
@@ -272,7 +324,7 @@ func (w *world) replaced() {
 		w.check(w.Dismiss(home.Tenant, h.Session))
 		w.note("dismiss %s", h.Session)
 	case 2:
-		w.check(w.Revoke(w.Context(), home.Tenant, h.Session, "by chance"))
+		w.do(func(e *Engine) { w.check(e.Revoke(w.Context(), home.Tenant, h.Session, "by chance")) })
 		w.note("revoke %s", h.Session)
 	}
 }
@@ -285,14 +337,14 @@ func (w *world) updates() {
 	switch w.rng.IntN(3) {
 	case 0:
 		wants, slots := w.wants(h.Wants.Worker), w.rng.IntN(4)
-		w.check(w.Update(h.Session, wants, slots))
+		w.do(func(e *Engine) { w.check(e.Update(h.Session, wants, slots)) })
 		w.note("update %s: %+v, %d slots", h.Session, wants, slots)
 	case 1:
 		slots := w.rng.IntN(4)
-		w.check(w.Resize(h.Member, slots))
+		w.do(func(e *Engine) { w.check(e.Resize(h.Member, slots)) })
 		w.note("resize %s: %d slots", h.Session, slots)
 	case 2:
-		w.check(w.Heard(home.Tenant, h.Session))
+		w.do(func(e *Engine) { w.check(e.Heard(home.Tenant, h.Session)) })
 		w.note("heard %s", h.Session)
 	}
 }
@@ -349,9 +401,17 @@ func (w *world) says() {
 	case lease.KindComplete:
 		report.Result = &lease.Result{Output: []byte("done")}
 	}
-	a, err := w.Say(w.Context(), home.Tenant, []*lease.Report{report})
-	w.check(err)
-	w.note("say %v of %v attempt %d by %q: %v %v", kind, g.Task.ID, g.Task.Attempt(), report.Session, a[0].Verdict, a[0].Reason)
+	w.reports(report)
+}
+
+func (w *world) reports(all ...*lease.Report) {
+	w.do(func(e *Engine) {
+		answers, err := e.Say(w.Context(), home.Tenant, all)
+		w.check(err)
+		for i, a := range answers {
+			w.note("say %v of %s by %q: %v %v", all[i].Kind, all[i].TaskID, all[i].Session, a.Verdict, a.Reason)
+		}
+	})
 }
 
 // acknowledges has a session start all that it got.
@@ -359,9 +419,8 @@ func (w *world) acknowledges() {
 	if h := w.anyClient(); h != nil {
 		h.take()
 		for _, g := range h.held {
-			w.sayBy(h.Session, lease.KindStart, g)
+			w.reports(&lease.Report{Kind: lease.KindStart, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session})
 		}
-		w.note("start all %d of %s", len(h.held), h.Session)
 	}
 }
 
@@ -374,9 +433,9 @@ func (w *world) leases() {
 		ctx, cancel = context.WithTimeout(ctx, w.upTo(5*time.Second))
 	}
 	w.note("lease by %s: %+v", worker, req)
-	ask := func() {
+	ask := func(e *Engine) {
 		defer cancel()
-		got, err := w.Lease(ctx, req)
+		got, err := e.Lease(ctx, req)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if err == nil {
@@ -384,48 +443,64 @@ func (w *world) leases() {
 		}
 	}
 	if req.Wait == 0 {
-		ask()
+		w.do(ask)
 	} else {
-		go ask()
+		go ask(w.Engine)
 	}
 }
 
 // commands changes a task by hand. That its state may not allow this is fine.
 func (w *world) commands() {
-	if len(w.tasks) == 0 {
+	id, ok := w.anyTask()
+	if !ok {
 		return
 	}
-	id := pick(w, w.tasks...)
-	var err error
-	switch w.rng.IntN(5) {
-	case 0, 1:
-		_, err = w.Cancel(w.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
-		w.note("cancel %v: %v", id, err)
-	case 2:
-		_, err = w.Retry(w.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
-		w.note("retry %v: %v", id, err)
-	case 3:
-		err = w.Delete(w.Context(), lease.Delete{Tenant: home.Tenant, Task: id, Force: w.one(2)})
-		w.note("delete %v: %v", id, err)
-	case 4:
-		_, err = w.Adopt(w.Context(), lease.Adopt{Tenant: home.Tenant, Task: id})
-		w.note("adopt %v: %v", id, err)
+	how, force := w.rng.IntN(5), w.one(2)
+	w.do(func(e *Engine) {
+		var err error
+		switch how {
+		case 0, 1:
+			_, err = e.Cancel(w.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
+			w.note("cancel %v: %v", id, err)
+		case 2:
+			_, err = e.Retry(w.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
+			w.note("retry %v: %v", id, err)
+		case 3:
+			err = e.Delete(w.Context(), lease.Delete{Tenant: home.Tenant, Task: id, Force: force})
+			w.note("delete %v: %v", id, err)
+		case 4:
+			_, err = e.Adopt(w.Context(), lease.Adopt{Tenant: home.Tenant, Task: id})
+			w.note("adopt %v: %v", id, err)
+		}
+	})
+}
+
+// anyTask returns one of the tasks that were submitted.
+func (w *world) anyTask() (id lease.TaskID, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.tasks) == 0 {
+		return id, false
 	}
+	return pick(w, w.tasks...), true
 }
 
 // sweeps cancels, retries or deletes all tasks of a queue.
 func (w *world) sweeps() {
 	queue, how := pick(w, "a", "b"), w.rng.IntN(3)
-	_, err := w.Sweep(w.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+	sweep := Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
 		if t.Spec.Queue != queue {
 			return nil, false
 		}
 		return [...]lease.Command{
 			lease.Cancel{Tenant: home.Tenant, Task: t.ID}, lease.Retry{Tenant: home.Tenant, Task: t.ID}, lease.Delete{Tenant: home.Tenant, Task: t.ID, Force: true},
 		}[how], false
-	}})
-	w.check(err)
-	w.note("sweep %s: %d", queue, how)
+	}}
+	w.do(func(e *Engine) {
+		_, err := e.Sweep(w.Context(), sweep)
+		w.check(err)
+		w.note("sweep %s: %d", queue, how)
+	})
 }
 
 // governs changes the settings of a queue.
@@ -440,9 +515,11 @@ func (w *world) governs() {
 	if w.one(3) {
 		to.Weights = map[string]float64{"f": pick(w, 0.1, 3, 10)}
 	}
-	_, err := w.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = to })
-	w.check(err)
-	w.note("queue %s: %+v", queue, to)
+	w.do(func(e *Engine) {
+		_, err := e.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = to })
+		w.check(err)
+		w.note("queue %s: %+v", queue, to)
+	})
 }
 
 func (w *world) sleeps() {
@@ -457,15 +534,22 @@ func (w *world) restarts() {
 	w.note("restart, killed: %v", killed)
 	if killed {
 		w.kill()
+		if w.slow {
+			w.slowDown()
+		}
 	} else {
+		w.answered.Wait()
 		w.restart(Config{})
 	}
+	w.answered.Wait()
 	w.clients = nil
 }
 
 // heal ends all faults: workers that can do everything do what there is, and nothing holds them up.
 func (w *world) heal() {
 	w.note("heal")
+	w.slow = false
+	w.st.(*memstore.Store).SetHook(nil)
 	for _, queue := range []string{"a", "b"} {
 		_, err := w.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = lease.Settings{} })
 		w.check(err)
@@ -538,9 +622,10 @@ func (w *world) forgets() {
 	}
 }
 
+// check reports an error of a call, unless the engine was stopped meanwhile.
 func (w *world) check(err error) {
 	w.Helper()
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrStore) && !errors.Is(err, store.ErrClosed) {
 		w.Error(err)
 	}
 }

@@ -153,8 +153,8 @@ func placeOf(t *lease.Task) place {
 	return place{priority: t.Spec.Priority, place: t.Place, seq: t.ID.Seq}
 }
 
-// lineHead is how many places of a line are kept in memory.
-const lineHead = 4096
+// lineHead is how many places of a line are kept in memory. It is a variable, as are other such bounds, so that tests can make it small.
+var lineHead = 4096
 
 // directory finds the number of a space. The edge may read it without the loop.
 type directory struct {

@@ -36,7 +36,7 @@ type timeline struct {
 }
 
 // timerHead is how many timers of tasks at rest are kept in memory per clock.
-const timerHead = 4096
+var timerHead = 4096
 
 func newTimeline(c store.Clock) *timeline {
 	return &timeline{

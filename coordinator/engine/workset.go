@@ -8,7 +8,7 @@ import (
 
 // maxIdle bounds the waiting tasks that stay in memory for their coming grant. A small payload stays with its task, so that the dispatch need not read
 // it.
-const maxIdle = 16_384
+var maxIdle = 16_384
 
 // workset holds the newest version of every task that has a live lease, is changed by a batch that is not durable yet, or is about to be granted. All
 // other tasks are read from the store, which has their newest version.
