@@ -84,7 +84,9 @@ func playHistory(t *testing.T, seed uint64) {
 				strings.Join(w.journal[max(0, len(w.journal)-40):], "\n"), seed)
 			w.stop()
 			w.answered.Wait()
-			_ = <-w.done
+			if err := <-w.done; err != nil {
+				t.Log(err)
+			}
 		}
 	})
 }
