@@ -84,10 +84,10 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	})
 }
 
-// S7: the number of items in a frame is limited; a frame with more is refused as a whole.
+// S7: the number of items in a frame is limited, but not by a smaller limit of batches; a frame with more is refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
 		tk := r.work(t, "w", 1)
 		r.submitAll(t, 1)
 		a := tk.given(1)[0]

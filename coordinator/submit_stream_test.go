@@ -12,6 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -19,7 +20,7 @@ import (
 // the existing task.
 func TestSubmitStream(t *testing.T) {
 	t.Attr("rules", "S1 T1")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
 		stream, err := r.tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -97,8 +97,12 @@ type Limits struct {
 	Checkpoint int // bytes of a checkpoint
 	Stack      int // bytes of an error's message, and of its stack
 	Discarded  int // bytes of a discarded result that is kept (V15)
-	Batch      int // tasks of a batch, reports of a frame
+	Batch      int // tasks of a batch; see Frame
 }
+
+// Frame is how many items a frame of a stream may have. Workers and producers fill frames by themselves, up to the default limit of a batch, so a
+// lower limit of batches does not apply to frames.
+func (l Limits) Frame() int { return max(l.Batch, DefaultLimits().Batch) }
 
 // DefaultLimits are the limits of S7.
 func DefaultLimits() Limits {

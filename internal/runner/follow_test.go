@@ -34,6 +34,8 @@ type fakeCoordinator struct {
 	watches  []*fakeWatch
 	// broken is how many of the next calls fail with UNAVAILABLE.
 	broken int
+	// limit is how many tasks a batch may have; 0: any number.
+	limit int
 	// calls counts the calls of each kind.
 	calls map[string]int
 }
@@ -56,6 +58,9 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 	defer f.mu.Unlock()
 	if err := f.count("submit"); err != nil {
 		return nil, err
+	}
+	if f.limit > 0 && len(req.GetTasks()) > f.limit {
+		return nil, status.Error(codes.InvalidArgument, "tasks: too many")
 	}
 	for _, spec := range req.GetTasks() {
 		if _, there := f.keys[spec.GetIdempotencyKey()]; there {
@@ -369,6 +374,23 @@ func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 		second.finish("<a><b><c>")
 		if fake.calls["submit"] != 2 || len(fake.tasks) != 3 {
 			t.Errorf("%d submits made %d tasks, want 2 submits and 3 tasks", fake.calls["submit"], len(fake.tasks))
+		}
+	})
+}
+
+// S7: a coordinator may take smaller batches than usual.
+func TestABatchThatIsRefusedIsSplit(t *testing.T) {
+	t.Attr("rules", "S7")
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		fake.limit = 2
+		r := startRun(t, fake, t.TempDir(), 5, false)
+		for line := range 5 {
+			fake.end(line+1, completed)
+		}
+		r.finish("<a><b><c><d><e>")
+		if !r.summary.OK() || r.err != nil {
+			t.Errorf("%v, %v", r.summary, r.err)
 		}
 	})
 }

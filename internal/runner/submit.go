@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -109,14 +111,26 @@ func (s *submitter) flush(ctx context.Context) error {
 	if len(s.batch) == 0 {
 		return nil
 	}
-	err := persist(ctx, func() error {
-		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: s.batch})
-		return err
-	})
+	err := s.submit(ctx, s.batch)
 	if err == nil && !closed(s.begun) {
 		close(s.begun)
 	}
 	s.batch, s.bytes = s.batch[:0], 0
+	return err
+}
+
+// submit submits tasks. Batches may have fewer tasks on this coordinator than usual (S7): one that is refused is tried again in halves.
+func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
+	err := persist(ctx, func() error {
+		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
+		return err
+	})
+	if half := len(tasks) / 2; half > 0 && status.Code(err) == codes.InvalidArgument {
+		if err := s.submit(ctx, tasks[:half]); err != nil {
+			return err
+		}
+		return s.submit(ctx, tasks[half:])
+	}
 	return err
 }
 
