@@ -337,8 +337,8 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	})
 }
 
-// S5: a reader of a run that stood still gets or misses the end of every task that was deleted meanwhile, and a miss is counted as durable: nothing
-// tells of it later.
+// S5: a watcher of a run that did not read for a while either gets the deletion of a task, or the deletion is counted as a missed durable event. No
+// later event would tell of it.
 func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -12,9 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// consistent checks everything that the loop keeps in memory against the tasks themselves, once nothing is under way any more: counts, lines, pools,
-// parked tasks, timers, holders, workers that are waited for. And it checks that nobody waits in vain: no task waits that a taker with room could have,
-// and no task stays parked while its key has room.
+// consistent waits until nothing is under way, and compares what the loop keeps in memory with the tasks: counts, lines, pools, parked tasks, timers,
+// holders of leases, workers that tasks wait for. It also checks that no task waits although a taker with room may have it, and that no task stays
+// parked although its key has room.
 func (r *rig) consistent() {
 	r.Helper()
 	idle := func() bool {
@@ -31,10 +31,10 @@ func (r *rig) consistent() {
 	}
 }
 
-// inspection looks for contradictions in the memory of an engine. It runs on the loop.
+// inspection collects contradictions in the memory of an engine. It runs on the loop.
 type inspection struct {
 	*Engine
-	tasks    map[lease.TaskID]*lease.Task // newest versions
+	tasks    map[lease.TaskID]*lease.Task // the newest versions
 	problems []string
 }
 
@@ -258,7 +258,7 @@ func (i *inspection) checkPools(q *queue) {
 	}
 }
 
-// keyOf names a concurrency key.
+// keyOf identifies a concurrency key.
 type keyOf struct {
 	space uint32
 	key   string
@@ -337,7 +337,7 @@ func (i *inspection) checkParked(k *keyed, kind lease.Line, h *head[place], task
 	if !k.standing().Room(first.Spec.ConcurrencyLimit) {
 		return
 	}
-	for _, t := range i.tasks { // one that was brought back goes first
+	for _, t := range i.tasks { // first need not come back while an earlier one of its line waits for a taker
 		if isInLine(t) && t.ID.Space == first.ID.Space && t.Spec.ConcurrencyKey == k.key && t.Line() == kind && placeLess(placeOf(t), placeOf(first)) {
 			return
 		}
@@ -419,7 +419,7 @@ func (i *inspection) checkLeases() {
 	i.eachTaker(func(t *taker) {
 		again := &taker{wants: t.wants, leases: t.leases}
 		i.reckon(again)
-		var bytes uint64 // those that it had at its grants: a checkpoint may have come since
+		var bytes uint64 // their sizes at the grants: a checkpoint may have come since
 		for _, b := range t.room.leases {
 			bytes += b.bytes
 		}
@@ -506,14 +506,14 @@ func (i *inspection) checkWorkers() {
 		}
 	}
 	i.alarms.set.Scan(func(a *alarm) bool {
-		if !known[a] && a.at > i.now.Serving.Add(restsFor) { // the alarm of a session that rests is not kept anywhere
+		if !known[a] && a.at > i.now.Serving.Add(restsFor) { // nothing refers to the alarm of a session that rests
 			i.problem("an alarm is set that nobody can silence")
 		}
 		return true
 	})
 }
 
-// checkTakers checks that no taker with room waits while there is a task for it.
+// checkTakers checks that no taker with room waits although there is a task for it.
 func (i *inspection) checkTakers() {
 	attending := map[*queue]int{}
 	i.eachTaker(func(t *taker) {
@@ -552,7 +552,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 			found = append(found, id)
 		}
 	}
-	if t.wants.selective() && waiting > min(mostPassed, linePart()) { // it does not look at all of them
+	if t.wants.selective() && waiting > min(mostPassed, linePart()) { // such a taker does not look at all of them
 		found = nil
 	}
 	l, at := i.best(q, t)
@@ -567,7 +567,8 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	}
 }
 
-// wakes reports whether a queue is looked at again by the time at which its rate limit allows a grant. The limit is computed in floating point.
+// wakes reports whether the loop looks at a queue again when its rate limit allows a grant, at the time by. That time is computed in floating point
+// and may be slightly off.
 func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 	i.throttled.Scan(func(t throttle) bool {
 		found = t.queue == q && t.until <= by.Add(time.Microsecond)
@@ -576,7 +577,7 @@ func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 	return found
 }
 
-// isFor reports whether a taker may have a task that waits, as far as that can be said of the two alone.
+// isFor reports whether a taker may have a waiting task, as far as only the two matter: not the state of the queue, nor that of other tasks.
 func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	s := task.Spec
 	switch {

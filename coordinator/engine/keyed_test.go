@@ -176,7 +176,7 @@ func TestSmallestLimitGoesWithItsHolder(t *testing.T) {
 			r.Fatalf("leased %s, want the first two", seqs(g))
 		}
 		r.say(lease.KindComplete, g[0])
-		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // one comes back when another has been granted
+		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // the first call finds one, and the other one comes back when that is granted
 			r.Errorf("leased %s after the task of limit 2 ended, want the other two", seqs(g))
 		}
 	})
@@ -345,7 +345,8 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	}
 }
 
-// T11: a parked task with a lower limit holds up those behind it. When it is cancelled or deleted, they are granted, and the queue counts it no more.
+// T11: a parked task with a lower limit holds up the tasks behind it. When it is cancelled or deleted, they are granted, and the queue no longer
+// counts it.
 func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, goes := range map[string]func(*rig, lease.TaskID) error{

@@ -192,14 +192,14 @@ func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 	})
 }
 
-// W12: a worker that is gone may be waited for in several lines, which are given up one after the other. Nothing is left of that: once the worker is
-// back, its tasks wait for it again, however long ago that was.
+// W12: several lines may wait for the same worker that is gone, and are given up one after the other. Nothing of that is left in memory: when the
+// worker has come back and gone again, its tasks wait for it again.
 func TestLinesOfAWorkerThatIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		var specs []*lease.Spec
 		for _, typ := range []string{"a", "b"} {
-			for _, s := range many(lossesPerRound * 3 / 4) { // of the two together a part remains for the second round
+			for _, s := range many(lossesPerRound * 3 / 4) { // both lines together have more tasks than one round gives up
 				on("holder")(s)
 				s.Type = typ
 				specs = append(specs, s)

@@ -95,8 +95,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// T13: what a queue has let through counts under its next settings. Neither a pause nor a new rate gives a burst back, or rates could be evaded by
-// changing them.
+// T13: the grants of the past count under new settings, too. Neither a pause nor a new rate gives the burst again: otherwise a change of the settings
+// would evade the rate limit.
 func TestRateLimitOverUpdates(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -353,8 +353,8 @@ func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 	})
 }
 
-// T12: a key that often has a single task gets no more than its share, and takes nothing from the shares of the others, although nothing of it waits between
-// two of its tasks.
+// T12: a fairness key that often has a single task, and between two of them none, gets no more than its share, and does not reduce the shares of the
+// other keys.
 func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -367,7 +367,7 @@ func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 			r.submit(specs...)
 		}
 		got := map[string]int{}
-		for range 40 { // 10 grants each time; its share is one of 14
+		for range 40 { // 10 grants each time, of which the weight of single (1 of 14) gives it less than one
 			single := work()
 			single.FairnessKey = "single"
 			r.submit(single)

@@ -23,15 +23,15 @@ var (
 	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
 )
 
-// historyCalls is how many calls a history has until its faults are over.
+// historyCalls is the number of calls of a history before its faults end.
 const historyCalls = 150
 
 // TestRandomHistories makes random calls on an engine, as producers, workers and operators do, with restarts and crashes in between. After each call,
-// whatever the engine keeps in memory must agree with the tasks, and nobody may wait in vain (see rig.consistent). Once the faults are over, all tasks must
-// end; once they are deleted, nothing of them may be left in memory.
+// rig.consistent compares what the engine keeps in memory with the tasks, and checks that no task waits although a worker could have it. When the
+// faults have ended, all tasks must end. When all tasks are deleted, nothing of them may be left in memory.
 //
-// The simulation of package lease proves the rules. This test is about what the engine adds to them: indexes, turns, alarms, and who is woken when. A seed
-// decides the calls, but the engine's own ids and waits are random, so that a seed may have to be played several times until it fails again.
+// The simulation of package lease tests the rules. This test is about what the engine adds to them: indexes, turns, alarms, and whom it wakes when.
+// The seed decides the calls, but the engine's own ids and waits are random. So a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "T2 T11 T12 T13 W5 W8 W9 W12")
 	small(t)
@@ -44,7 +44,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// small makes memory hold so little, and rounds do so little, that a few tasks are too many.
+// small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
 func small(t *testing.T) {
 	for _, bound := range []*int{&lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn} {
 		before := *bound
@@ -53,7 +53,7 @@ func small(t *testing.T) {
 	}
 }
 
-// playHistory plays the history of a seed.
+// playHistory plays the history of one seed.
 func playHistory(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,22 +91,22 @@ func playHistory(t *testing.T, seed uint64) {
 	})
 }
 
-// world is an engine with those who call it.
+// world is an engine and its callers.
 type world struct {
 	*rig
 	rng     *rand.Rand
 	clients []*client
-	// slow: commits take their time, and calls do not wait for the answers of those before, so that several batches are under way.
+	// slow: commits take time, and calls do not wait for the answers of earlier ones, so that several batches are under way.
 	slow     bool
 	answered sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	tasks   []lease.TaskID
-	unary   []Granted // what unary requests were granted, and is not reported yet
+	unary   []Granted // leases of unary requests that are not reported yet
 	journal []string
 }
 
-// slowDown makes the commits of the present store slow.
+// slowDown makes the commits of the current store slow.
 func (w *world) slowDown() {
 	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 0))
 	w.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
@@ -120,7 +120,7 @@ func (w *world) slowDown() {
 	})
 }
 
-// do makes a call, and waits for its answer unless commits are slow. The engine is that of the time of the call: it may be killed meanwhile.
+// do makes a call to the current engine, which may be killed meanwhile. It waits for the answer, unless commits are slow.
 func (w *world) do(call func(e *Engine)) {
 	e := w.Engine
 	if !w.slow {
@@ -136,7 +136,7 @@ type client struct {
 	held []Granted
 }
 
-// take moves what was delivered since to the leases that the client holds.
+// take adds what was delivered since the last call to the leases that the client holds.
 func (h *client) take() {
 	synctest.Wait()
 	h.mu.Lock()
@@ -151,7 +151,7 @@ func (w *world) note(format string, args ...any) {
 	w.journal = append(w.journal, fmt.Sprintf("%8.3fs ", time.Since(epoch).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// epoch is when the clock of a bubble begins.
+// epoch is the time at which the clock of a bubble begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // one reports true once in n times.
@@ -238,7 +238,7 @@ func (w *world) spec() *lease.Spec {
 	return s
 }
 
-// submits makes one task, a few, or more of one kind than a round gives up at once.
+// submits submits one to three tasks, or rarely more equal tasks than a round gives up at once.
 func (w *world) submits() {
 	specs := make([]*lease.Spec, pick(w, 1, 1, 2, 3))
 	for i := range specs {
@@ -296,7 +296,7 @@ func (w *world) joins() {
 	w.note("join %s: %+v, %d slots", m.Session, m.Wants, m.Slots)
 }
 
-// anyClient returns one of the sessions, which may be displaced, or nil.
+// anyClient returns one of the sessions, or nil if there is none. The session may have been displaced.
 func (w *world) anyClient() *client {
 	if len(w.clients) == 0 {
 		return nil
@@ -358,7 +358,7 @@ func (w *world) refuses() {
 	}
 }
 
-// anyLease returns a lease that somebody holds or held, and takes it away if it is to be the last word on it. h is nil if a unary request got it.
+// anyLease returns a lease that somebody holds or held. If last is set, nobody reports about it again. h is nil if a unary request got the lease.
 func (w *world) anyLease(last bool) (h *client, g Granted, ok bool) {
 	from := &w.unary
 	if h = w.anyClient(); h != nil && !w.one(4) {
@@ -379,7 +379,7 @@ func (w *world) anyLease(last bool) (h *client, g Granted, ok bool) {
 	return h, g, true
 }
 
-// says reports about a lease, live or not.
+// says reports about a lease, which may have ended.
 func (w *world) says() {
 	kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindComplete, lease.KindComplete, lease.KindFail, lease.KindRelease)
 	h, g, ok := w.anyLease(kind.Closes() && !w.one(4))
@@ -416,7 +416,7 @@ func (w *world) reports(all ...*lease.Report) {
 	})
 }
 
-// acknowledges has a session start all that it got.
+// acknowledges makes a session start all tasks that it got.
 func (w *world) acknowledges() {
 	if h := w.anyClient(); h != nil {
 		h.take()
@@ -426,7 +426,7 @@ func (w *world) acknowledges() {
 	}
 }
 
-// leases asks for work by a unary call, which may wait, and whose caller may go before it is answered.
+// leases asks for work by a unary call. The call may wait, and its caller may give up before it is answered.
 func (w *world) leases() {
 	worker := pick(w, workers...)
 	req := LeaseRequest{Wants: w.wants(worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
@@ -451,7 +451,7 @@ func (w *world) leases() {
 	}
 }
 
-// commands changes a task by hand. That its state may not allow this is fine.
+// commands cancels, retries, deletes or adopts a task. The command may be refused because of the task's state.
 func (w *world) commands() {
 	id, ok := w.anyTask()
 	if !ok {
@@ -505,7 +505,7 @@ func (w *world) sweeps() {
 	})
 }
 
-// governs changes the settings of a queue.
+// governs sets random settings of a queue.
 func (w *world) governs() {
 	queue, to := pick(w, "a", "b"), lease.Settings{Paused: w.one(5)}
 	if w.one(3) {
@@ -530,7 +530,7 @@ func (w *world) sleeps() {
 	w.note("sleep %v", d)
 }
 
-// restarts stops the coordinator in order, or kills it. All streams are lost.
+// restarts stops the coordinator gracefully, or kills it. All streams are lost.
 func (w *world) restarts() {
 	killed := w.one(2)
 	w.note("restart, killed: %v", killed)
@@ -547,7 +547,7 @@ func (w *world) restarts() {
 	w.clients = nil
 }
 
-// heal ends all faults: workers that can do everything do what there is, and nothing holds them up.
+// heal ends all faults: it removes the limits of the queues, and workers with all capabilities complete everything. Then all tasks must end in time.
 func (w *world) heal() {
 	w.note("heal")
 	w.slow = false
@@ -588,7 +588,7 @@ func (w *world) heal() {
 	}
 }
 
-// forgets deletes everything, and checks that nothing is left of it in memory once the ledgers are gone as well.
+// forgets deletes all tasks, and checks that nothing of them is left in memory when their ledgers have expired.
 func (w *world) forgets() {
 	w.note("forget")
 	for _, h := range w.clients {

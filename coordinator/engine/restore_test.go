@@ -47,8 +47,8 @@ func TestRestoreFromABackup(t *testing.T) {
 	})
 }
 
-// After a restore, a task that was granted since the backup is granted with the same number of attempts again: what the earlier holder says of
-// itself is not taken for the words of the new one.
+// A11: after a restore, a task that was granted after the backup is granted again with the same attempt number. Feedback of the earlier holder must
+// not be taken for that of the new one.
 func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 	t.Attr("rules", "A11")
 	run(t, func(r *rig) {
