@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -36,6 +37,8 @@ type fakeCoordinator struct {
 	broken int
 	// limit is how many tasks a batch may have; 0: any number.
 	limit int
+	// bad is a line that is refused; empty: none.
+	bad string
 	// calls counts the calls of each kind.
 	calls map[string]int
 }
@@ -60,7 +63,12 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 		return nil, err
 	}
 	if f.limit > 0 && len(req.GetTasks()) > f.limit {
-		return nil, status.Error(codes.InvalidArgument, "tasks: too many")
+		return nil, f.refuse("tasks")
+	}
+	for i, spec := range req.GetTasks() {
+		if string(spec.GetPayload()) == f.bad {
+			return nil, f.refuse(fmt.Sprintf("tasks[%d].payload", i))
+		}
 	}
 	for _, spec := range req.GetTasks() {
 		if _, there := f.keys[spec.GetIdempotencyKey()]; there {
@@ -72,6 +80,16 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 		})
 	}
 	return &lessorv1.BatchSubmitTasksResponse{}, nil
+}
+
+func (f *fakeCoordinator) refuse(field string) error {
+	st, err := status.New(codes.InvalidArgument, field+": is refused").WithDetails(&errdetails.BadRequest{
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field}},
+	})
+	if err != nil {
+		return err
+	}
+	return st.Err()
 }
 
 // find returns the index of a task, or NOT_FOUND.
@@ -378,7 +396,8 @@ func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	})
 }
 
-// S7: a coordinator may take smaller batches than usual.
+// S7: a coordinator may take smaller batches than usual. A batch that is refused for one of its tasks is not split: the error names the task, and
+// nothing is submitted.
 func TestABatchThatIsRefusedIsSplit(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
@@ -391,6 +410,13 @@ func TestABatchThatIsRefusedIsSplit(t *testing.T) {
 		r.finish("<a><b><c><d><e>")
 		if !r.summary.OK() || r.err != nil {
 			t.Errorf("%v, %v", r.summary, r.err)
+		}
+		fake = newFakeCoordinator()
+		fake.bad = "c"
+		r = startRun(t, fake, t.TempDir(), 5, false)
+		r.finish("")
+		if len(fake.tasks) > 0 || r.err == nil || !strings.Contains(r.err.Error(), "tasks[2].payload") {
+			t.Errorf("%d tasks, %v; want none, and an error that names tasks[2].payload", len(fake.tasks), r.err)
 		}
 	})
 }

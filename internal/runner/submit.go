@@ -5,10 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
-	"google.golang.org/grpc/codes"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -125,13 +126,24 @@ func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) erro
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
 		return err
 	})
-	if half := len(tasks) / 2; half > 0 && status.Code(err) == codes.InvalidArgument {
+	if half := len(tasks) / 2; half > 0 && aboutAll(err) {
 		if err := s.submit(ctx, tasks[:half]); err != nil {
 			return err
 		}
 		return s.submit(ctx, tasks[half:])
 	}
 	return err
+}
+
+// aboutAll reports whether a batch was refused for its number of tasks, and not for one of them.
+func aboutAll(err error) bool {
+	for _, d := range status.Convert(err).Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if ok && slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "tasks" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // spec returns the task of one line. It must be the same in every process that works on the run.
