@@ -88,12 +88,13 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
 	}
 	p := c.process(t)
 	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
-	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) { c.stop(ctx, t, exited, signal) }
+	told := false // to stop
+	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) { told = c.stop(ctx, t, exited, signal) }
 	state, err := p.run()
 	switch {
 	case closed(c.Kill):
 		return worker.Release(0, "the worker was told to stop at once")
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && (told || state == nil): // else the command had ended by itself
 		return stopped(context.Cause(ctx), state)
 	case err != nil && state == nil:
 		return err
@@ -127,14 +128,14 @@ func stopped(cause error, state *os.ProcessState) error {
 	return fmt.Errorf("%w; the command was stopped: %v", cause, state)
 }
 
-// stop ends the command when its context does.
-func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}, signal func(syscall.Signal)) {
+// stop ends the command when its context does. It returns false if the command ended before.
+func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}, signal func(syscall.Signal)) (told bool) {
 	select {
 	case <-exited:
-		return
+		return false
 	case <-c.Kill:
 		signal(syscall.SIGKILL)
-		return
+		return true
 	case <-ctx.Done():
 	}
 	signal(syscall.SIGTERM)
@@ -147,12 +148,13 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	defer patience.Stop()
 	select {
 	case <-exited:
-		return
+		return true
 	case <-patience.C:
 	case <-lost:
 	case <-c.Kill:
 	}
 	signal(syscall.SIGKILL)
+	return true
 }
 
 // untilKill returns how long to wait between SIGTERM and SIGKILL.

@@ -220,6 +220,23 @@ func TestADrainGivesTheTaskBack(t *testing.T) {
 	}
 }
 
+// K6: a command that has ended by itself is not taken for one that was stopped, even if its worker is drained while another process still holds the
+// output open.
+func TestADrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
+	t.Attr("rules", "K6")
+	b := newBench(t, `mkfifo $FIFO.left
+		setsid sh -c "echo left > $FIFO.left; while kill -0 $$; do sleep 0.01; done 2> /dev/null; echo gone > $FIFO; exec sleep 2" &
+		read left < $FIFO.left; printf done`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
+	id := b.Submit(b.spec(""))
+	b.hear()
+	b.stop()
+	task := b.unheld(id)
+	b.wantState(task, completed)
+	if string(task.GetOutput()) != "done" {
+		t.Errorf("output %q, want done", task.GetOutput())
+	}
+}
+
 func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
 	kill, draining := make(chan struct{}), make(chan struct{})
 	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{Kill: kill}, worker.Config{
