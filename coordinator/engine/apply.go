@@ -195,6 +195,7 @@ func (e *Engine) forgetRequest(t *lease.Task) {
 	left := slices.DeleteFunc(e.requests[k], func(id lease.TaskID) bool { return id == t.ID })
 	if len(left) == 0 {
 		delete(e.requests, k)
+		delete(e.answered, k)
 		return
 	}
 	e.requests[k] = left

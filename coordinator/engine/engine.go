@@ -86,18 +86,19 @@ type Engine struct {
 	serving   *timeline         // timers on the serving clock
 	wall      *timeline         // timers on the wall clock
 	sessions  map[string]*taker
-	current   map[string]string                  // session of each instance
-	orphans   map[string]map[lease.TaskID]uint32 // attempts of live leases without a session, by the instance that held them
-	orphaned  map[lease.TaskID]string            // that instance, by task
-	requests  map[requestKey][]lease.TaskID      // tasks with live leases, by the unary request that got them
-	callers   map[*taker]func([]Granted, error)  // unary requests that wait
-	asking    map[requestKey]*taker              // the callers that have a request id
-	served    []*taker                           // the callers that were granted something and have no answer yet
-	stirred   *lanes[turn]                       // queues to be matched, by tenant
-	grants    uint64                             // number of grants since the start
-	nudged    map[*keyed]struct{}                // concurrency keys that may have room
-	throttled *btree.BTreeG[throttle]            // queues that wait for their rate limit
-	workers   map[workerKey]*presence            // workers that are there, or for which pinned tasks wait
+	current   map[string]string                      // session of each instance
+	orphans   map[string]map[lease.TaskID]uint32     // attempts of live leases without a session, by the instance that held them
+	orphaned  map[lease.TaskID]string                // that instance, by task
+	requests  map[requestKey][]lease.TaskID          // tasks with live leases, by the unary request that got them
+	answered  map[requestKey]map[lease.TaskID]uint32 // of these, what the call takes back if its caller is gone
+	callers   map[*taker]func([]Granted, error)      // unary requests that wait
+	asking    map[requestKey]*taker                  // the callers that have a request id
+	served    []*taker                               // the callers that were granted something and have no answer yet
+	stirred   *lanes[turn]                           // queues to be matched, by tenant
+	grants    uint64                                 // number of grants since the start
+	nudged    map[*keyed]struct{}                    // concurrency keys that may have room
+	throttled *btree.BTreeG[throttle]                // queues that wait for their rate limit
+	workers   map[workerKey]*presence                // workers that are there, or for which pinned tasks wait
 	alarms    alarms
 	aheads    map[*ahead]struct{} // readings of lines under way
 	audited   store.AuditKey      // key of the newest audit entry
@@ -140,7 +141,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
-		callers: map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newStirred(), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
+		answered: map[requestKey]map[lease.TaskID]uint32{},
+		callers:  map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newStirred(), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		aheads: map[*ahead]struct{}{},
 	}

@@ -368,6 +368,53 @@ func TestCallerGoneBeforeHandOver(t *testing.T) {
 	})
 }
 
+// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat has the task. That the first caller turns out to be gone takes
+// nothing from it.
+func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
+	t.Attr("rules", "S2 W5")
+	run(t, func(r *rig) {
+		block := make(chan struct{})
+		var once sync.Once
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			once.Do(func() { <-block })
+			apply()
+			return nil
+		})
+		go submitOne(r)
+		synctest.Wait()
+		type answer struct {
+			granted []Granted
+			err     error
+		}
+		call := func(ctx context.Context) <-chan answer {
+			got := make(chan answer, 1)
+			go func() {
+				g, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Request: "r1"})
+				got <- answer{g, err}
+			}()
+			synctest.Wait()
+			return got
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		first, repeat := call(ctx), call(r.Context())
+		cancel()
+		if a := <-first; !errors.Is(a.err, context.Canceled) {
+			r.Fatalf("the first call gets %+v", a)
+		}
+		synctest.Wait()
+		close(block)
+		a := <-repeat
+		if a.err != nil || len(a.granted) != 1 {
+			r.Fatalf("the repeat gets %+v, want the task", a)
+		}
+		synctest.Wait()
+		r.want(r.say(lease.KindComplete, a.granted[0]), lease.VerdictCommitted, lease.None)
+		if n := inside(r, func() int { return len(r.requests) + len(r.answered) }); n != 0 {
+			r.Errorf("%d requests are remembered whose leases have ended", n)
+		}
+	})
+}
+
 // A10, design 4: a failed commit has no verdict. Every call that waits gets ErrStore, the engine ends, and so do later calls.
 func TestFailedCommitHasNoVerdict(t *testing.T) {
 	t.Attr("rules", "A10")

@@ -79,6 +79,7 @@ func (e *Engine) repeat(t *taker) {
 		e.hangUp(before)
 	}
 	e.asking[k] = t
+	clear(e.answered[k]) // they are this call's now, even if the earlier caller turns out to be gone
 	for _, id := range e.requests[k] {
 		t.granted = append(t.granted, e.granted(e.set.task(id)))
 	}
@@ -97,6 +98,9 @@ func (e *Engine) hangUp(t *taker) {
 	e.doneWaiting(t)
 	for id := range t.leases {
 		e.unhold(id) // when the lease ends, nobody gets a free slot
+	}
+	if t.request != "" && len(t.leases) > 0 {
+		e.answered[t.requestKey()] = t.leases
 	}
 	granted := t.granted
 	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
