@@ -64,9 +64,9 @@ func (c Config) Handler() (worker.Handler, error) {
 func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	out := &capture{spool: c.Spool, name: SpoolName(t.ID, t.Attempt), limit: c.InlineLimit}
 	defer out.discard()
-	err := c.run(ctx, t, out)
+	byItself, err := c.run(ctx, t, out)
 	switch {
-	case err != nil && c.KeepFailed && out.size > 0 && ctx.Err() == nil:
+	case err != nil && c.KeepFailed && out.size > 0 && byItself:
 		return nil, c.keepFailed(err, out)
 	case err != nil:
 		return nil, err
@@ -76,9 +76,9 @@ func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	return nil, c.attach(t, out)
 }
 
-// run runs the command. Once the command was told to stop, even a success counts as a failure: many programs end with code 0 after a
-// SIGTERM, with their work half done.
-func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
+// run runs the command, and reports whether the command ended by itself. Once the command was told to stop, even a success counts as a failure:
+// many programs end with code 0 after a SIGTERM, with their work half done.
+func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself bool, err error) {
 	last := &tail{}
 	sinks := []io.Writer{last, t.Output("stderr")}
 	if c.Stderr != nil {
@@ -93,15 +93,15 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) error {
 	state, err := p.run()
 	switch {
 	case closed(c.Kill):
-		return worker.Release(0, "the worker was told to stop at once")
+		return false, worker.Release(0, "the worker was told to stop at once")
 	case ctx.Err() != nil && (told || state == nil): // else the command had ended by itself
-		return stopped(context.Cause(ctx), state)
+		return false, stopped(context.Cause(ctx), state)
 	case err != nil && state == nil:
-		return err
+		return false, err
 	case err != nil:
-		return worker.WithCategory(worker.Infrastructure, err)
+		return true, worker.WithCategory(worker.Infrastructure, err)
 	}
-	return exitFailure(state, last)
+	return true, exitFailure(state, last)
 }
 
 func (c Config) process(t *worker.Task) *process {

@@ -224,16 +224,28 @@ func TestADrainGivesTheTaskBack(t *testing.T) {
 // output open.
 func TestADrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	t.Attr("rules", "K6")
-	b := newBench(t, `mkfifo $FIFO.left
-		setsid sh -c "echo left > $FIFO.left; while kill -0 $$; do sleep 0.01; done 2> /dev/null; echo gone > $FIFO; exec sleep 2" &
-		read left < $FIFO.left; printf done`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
-	id := b.Submit(b.spec(""))
-	b.hear()
-	b.stop()
-	task := b.unheld(id)
-	b.wantState(task, completed)
-	if string(task.GetOutput()) != "done" {
-		t.Errorf("output %q, want done", task.GetOutput())
+	for _, code := range []string{"0", "1"} {
+		b := newBench(t, `mkfifo $FIFO.left
+			setsid sh -c "echo left > $FIFO.left; while kill -0 $$; do sleep 0.01; done 2> /dev/null; echo gone > $FIFO; exec sleep 2" &
+			read left < $FIFO.left; printf done; exit `+code, Config{KeepFailed: true}, worker.Config{DrainTimeout: time.Millisecond})
+		spec := b.spec("")
+		spec.RetryPolicy = &lessorv1.RetryPolicy{MaxAttempts: 1}
+		id := b.Submit(spec)
+		b.hear()
+		b.stop()
+		task := b.unheld(id)
+		if code == "0" {
+			b.wantState(task, completed)
+			if string(task.GetOutput()) != "done" {
+				t.Errorf("output %q, want done", task.GetOutput())
+			}
+			continue
+		}
+		b.wantState(task, failed)
+		kept, err := os.ReadFile(b.spool.Path(SpoolName(id, 1)))
+		if string(kept) != "done" {
+			t.Errorf("kept %q, %v; want done", kept, err)
+		}
 	}
 }
 
