@@ -396,8 +396,8 @@ func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	})
 }
 
-// S7: a coordinator may take smaller batches than usual. A batch that is refused for one of its tasks is not split: the error names the task, and
-// nothing is submitted.
+// S7: a coordinator may take smaller batches than usual. A batch that is refused for one of its tasks is not split: its tasks are not
+// submitted. The error names the line of the input, and not the place in the batch.
 func TestABatchThatIsRefusedIsSplit(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
@@ -411,12 +411,14 @@ func TestABatchThatIsRefusedIsSplit(t *testing.T) {
 		if !r.summary.OK() || r.err != nil {
 			t.Errorf("%v, %v", r.summary, r.err)
 		}
-		fake = newFakeCoordinator()
-		fake.bad = "c"
-		r = startRun(t, fake, t.TempDir(), 5, false)
-		r.finish("")
-		if len(fake.tasks) > 0 || r.err == nil || !strings.Contains(r.err.Error(), "tasks[2].payload") {
-			t.Errorf("%d tasks, %v; want none, and an error that names tasks[2].payload", len(fake.tasks), r.err)
+		for limit, submitted := range map[int]int{0: 0, 2: 3} {
+			fake = newFakeCoordinator()
+			fake.limit, fake.bad = limit, "d"
+			r = startRun(t, fake, t.TempDir(), 5, false)
+			r.finish("")
+			if len(fake.tasks) != submitted || r.err == nil || !strings.Contains(r.err.Error(), "line 4: payload: ") {
+				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4", limit, len(fake.tasks), r.err, submitted)
+			}
 		}
 	})
 }

@@ -3,10 +3,12 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -126,24 +128,50 @@ func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) erro
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
 		return err
 	})
-	if half := len(tasks) / 2; half > 0 && aboutAll(err) {
+	violations := violationsOf(err)
+	if half := len(tasks) / 2; half > 0 && aboutAll(violations) {
 		if err := s.submit(ctx, tasks[:half]); err != nil {
 			return err
 		}
 		return s.submit(ctx, tasks[half:])
 	}
-	return err
+	return byLine(err, violations, tasks)
 }
 
 // aboutAll reports whether a batch was refused for its number of tasks, and not for one of them.
-func aboutAll(err error) bool {
+func aboutAll(violations []*errdetails.BadRequest_FieldViolation) bool {
+	return slices.ContainsFunc(violations, func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "tasks" })
+}
+
+// violationsOf returns what is wrong with a request that was refused.
+func violationsOf(err error) []*errdetails.BadRequest_FieldViolation {
 	for _, d := range status.Convert(err).Details() {
-		bad, ok := d.(*errdetails.BadRequest)
-		if ok && slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "tasks" }) {
-			return true
+		if bad, ok := d.(*errdetails.BadRequest); ok {
+			return bad.GetFieldViolations()
 		}
 	}
-	return false
+	return nil
+}
+
+// byLine names the lines of the input in the error of a refused batch. Users do not know which lines were in the batch.
+func byLine(err error, violations []*errdetails.BadRequest_FieldViolation, tasks []*lessorv1.TaskSpec) error {
+	var texts []string
+	for _, v := range violations {
+		var i int
+		var field string
+		if n, _ := fmt.Sscanf(v.GetField(), "tasks[%d].%s", &i, &field); n == 2 && i >= 0 && i < len(tasks) {
+			v.Field = fmt.Sprintf("line %s: %s", tasks[i].GetTaskKey(), field)
+		}
+		texts = append(texts, v.GetField()+": "+v.GetDescription())
+	}
+	if texts == nil {
+		return err
+	}
+	st := status.New(status.Code(err), strings.Join(texts, "; "))
+	if detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: violations}); err == nil {
+		st = detailed
+	}
+	return st.Err()
 }
 
 // spec returns the task of one line. It must be the same in every process that works on the run.
