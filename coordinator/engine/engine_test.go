@@ -415,6 +415,71 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	})
 }
 
+// W5: a lease that was granted to a call may end before its commit, and its task may be granted to a session. That the caller turns out to be gone then
+// takes nothing from the session: it holds the task, and its slot becomes free when that lease ends.
+func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
+	t.Attr("rules", "W5")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.CancelGrace = time.Millisecond
+		id := r.submit(spec)[0].ID
+		block := make(chan struct{})
+		var once sync.Once
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			once.Do(func() { <-block })
+			apply()
+			return nil
+		})
+		var calls sync.WaitGroup
+		begin := func(call func() error) {
+			calls.Go(func() {
+				if err := call(); err != nil {
+					r.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		begin(func() error {
+			_, _, err := r.Submit(r.Context(), home, []*lease.Spec{{Queue: "another"}}, nil)
+			return err
+		})
+		ctx, hangUp := context.WithCancel(r.Context())
+		begin(func() error {
+			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "caller", Queues: []string{"q"}}, Max: 1})
+			if !errors.Is(err, context.Canceled) {
+				r.Errorf("the call ends with %v, want that it was cancelled", err)
+			}
+			return nil
+		})
+		begin(func() error {
+			_, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
+			return err
+		})
+		time.Sleep(spec.CancelGrace)
+		synctest.Wait()
+		begin(func() error {
+			_, err := r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
+			return err
+		})
+		c := &crew{}
+		begin(func() error { return r.Join(c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 1)) })
+		hangUp()
+		synctest.Wait()
+		close(block)
+		calls.Wait()
+		granted := c.grants()
+		if len(granted) != 1 || granted[0].Task.ID != id {
+			r.Fatalf("the session is granted %+v, want task %v", granted, id)
+		}
+		r.consistent()
+		r.want(r.sayBy(c.Session, lease.KindComplete, granted[0]), lease.VerdictCommitted, lease.None)
+		submitOne(r)
+		if n := len(c.grants()); n != 2 {
+			r.Errorf("%d grants, want 2: the slot is free again", n)
+		}
+	})
+}
+
 // A10, design 4: a failed commit has no verdict. Every call that waits gets ErrStore, the engine ends, and so do later calls.
 func TestFailedCommitHasNoVerdict(t *testing.T) {
 	t.Attr("rules", "A10")

@@ -131,7 +131,9 @@ func (e *Engine) abandon(t *taker) {
 		e.doneWaiting(t)
 	}
 	for id, attempt := range t.leases {
-		e.unhold(id)
+		if e.holderOf(id) == t { // after the answer, the lease may have ended, and another taker may hold the next one
+			e.unhold(id)
+		}
 		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller disconnected before it received the task"})
 	}
 }
