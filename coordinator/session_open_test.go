@@ -31,7 +31,8 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 	})
 }
 
-// A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session.
+// A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session. The log warns of
+// it, but not if the first frame may only ask for the tenant of the caller.
 func TestDenials(t *testing.T) {
 	greet := func(m *lessorv1.SessionRequest) { setPayload(m, hello("w")) }
 	for _, tt := range []struct {
@@ -62,6 +63,13 @@ func TestDenials(t *testing.T) {
 				tt.change(m)
 				e := tk.refused(tk.send(m), refusal.CodeDenied, tt.word)
 				wantWord(t, "remediation", e.GetRemediation(), tt.remedy)
+				level := "WARN"
+				if !tt.opened && strings.HasPrefix(tt.word, "tenant:") {
+					level = "INFO"
+				}
+				if log := r.log.String(); !strings.Contains(log, `"level":"`+level+`","msg":"frame refused"`) {
+					t.Errorf("the refusal is not logged as %s:\n%s", level, log)
+				}
 				err := tk.over()
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
 					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)

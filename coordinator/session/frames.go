@@ -111,6 +111,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 		return "", "" // it is refused whoever sent it
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
+		ss.asking = first
 		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", t, ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
@@ -136,8 +137,8 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 		return true
 	}
 	level := slog.LevelWarn
-	if code == refusal.CodeDenied {
-		level = slog.LevelInfo // a worker may ask for its tenant in this way
+	if ss.asking {
+		level = slog.LevelInfo
 	}
 	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
 	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))

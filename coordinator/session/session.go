@@ -42,6 +42,7 @@ type Session struct {
 	who    Caller
 	size   int  // bytes of the frame that the reader is at
 	acks   acks // leases that this frame acknowledges, until they are judged
+	asking bool // its first frame states another tenant than the caller's: a worker may ask for its tenant in this way
 
 	writing bool // a writer is at work, or the handshake is not accepted yet and the reader sends; guarded by outbox.mu
 	closing bool // nothing more is taken on this stream; guarded by outbox.mu
