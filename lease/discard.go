@@ -135,9 +135,9 @@ func (s *step) adopt(c Adopt) error {
 	case err != nil:
 		return err
 	case t.Lease != nil:
-		return &StateError{Task: t.ID, State: t.State(), Want: "a result can be adopted only while no worker holds the task"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "a result can be adopted only while no worker holds the task"}
 	case t.Outcome != nil:
-		return &StateError{Task: t.ID, State: t.State(), Want: "a result can be adopted only while the round has no outcome"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "a result can be adopted only while the round has no outcome"}
 	}
 	attempt := c.Attempt
 	if n := len(t.Discarded); attempt == 0 && n > 0 {
@@ -147,7 +147,7 @@ func (s *step) adopt(c Adopt) error {
 		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
 	if s.change.Result == nil {
-		return &StateError{Task: t.ID, State: t.State(), Want: "no discarded result" + ofAttempt(c.Attempt) + " is kept"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "no discarded result" + ofAttempt(c.Attempt) + " is kept"}
 	}
 	t = s.write()
 	s.finish(Completed, NoReason, s.now.Wall)

@@ -10,7 +10,7 @@ func (s *step) cancel(c Cancel) error {
 	case Cancelled, Cancelling: // the same answer again; the grace does not restart
 		return nil
 	case Completed, Failed:
-		return &StateError{Task: t.ID, State: t.State(), Want: "only a task that has not ended can be cancelled"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "only a task that has not ended can be cancelled"}
 	}
 	s.write().Cancel = &CancelRequest{Reason: c.Reason, By: c.By, At: s.now.Wall}
 	if t.Lease == nil {
@@ -30,7 +30,7 @@ func (s *step) retry(c Retry) error {
 		return err
 	}
 	if t.Rest != Failed && t.Rest != Cancelled {
-		return &StateError{Task: t.ID, State: t.State(), Want: "only a FAILED or CANCELLED task can be retried"}
+		return &StateError{Task: t.ID, State: t.State(), Why: "only a FAILED or CANCELLED task can be retried"}
 	}
 	deadline := t.Deadline
 	if c.Deadline != 0 {
@@ -61,7 +61,7 @@ func (s *step) delete(c Delete) error {
 	}
 	if t.Lease != nil {
 		if !c.Force {
-			return &StateError{Task: t.ID, State: t.State(), Want: "a task that a worker holds can be deleted only with force"}
+			return &StateError{Task: t.ID, State: t.State(), Why: "a task that a worker holds can be deleted only with force"}
 		}
 		s.revoke(Revoked, s.now.Wall)
 	}

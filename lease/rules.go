@@ -102,11 +102,11 @@ type Submitted struct {
 type StateError struct {
 	Task  TaskID
 	State State
-	Want  string // what the command would need, in words
+	Why   string // why the command is refused, in words
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("task %s is %s; %s", e.Task, e.State, e.Want)
+	return fmt.Sprintf("task %s is %s; %s", e.Task, e.State, e.Why)
 }
 
 // ExistsError refuses a spec whose idempotency key was used with another spec (T1).

@@ -33,7 +33,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		},
 		{err: lease.ErrNotFound, code: codes.NotFound, reason: "TASK_NOT_FOUND", meta: map[string]string{"code": "E.TASK.NOT_FOUND"}},
 		{
-			err: &lease.StateError{Task: id, State: lease.Running, Want: "use force"}, code: codes.FailedPrecondition,
+			err: &lease.StateError{Task: id, State: lease.Running, Why: "use force"}, code: codes.FailedPrecondition,
 			reason: "TASK_STATE", meta: map[string]string{"code": "E.TASK.STATE", "state": "RUNNING", "task_id": id.String()},
 		},
 		{
