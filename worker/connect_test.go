@@ -101,8 +101,10 @@ func TestTLSOnOneSideIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				listener := bufconn.Listen(1 << 16)
-				defer func() { _ = listener.Close() }()
+				served := make(chan struct{})
+				defer func() { _ = listener.Close(); <-served }()
 				go func() {
+					defer close(served)
 					for {
 						peer, err := listener.Accept()
 						if err != nil {
