@@ -166,11 +166,7 @@ func concurrencyGrows(t *testing.T, cfg worker.Config, grow func(*worker.Worker)
 	}
 	s.commit(f)
 	close(hold)
-	for n := 0; n < 2; {
-		f := s.reports()
-		n += count(f, outcome)
-		s.commit(f)
-	}
+	s.commitOutcomes(2)
 	r.shutdown()
 }
 
@@ -313,11 +309,7 @@ func TestConcurrencyKeyWithoutSingleFlight(t *testing.T) {
 			s.started(id)
 		}
 		close(hold)
-		for n := 0; n < 2; {
-			f := s.reports()
-			n += count(f, outcome)
-			s.commit(f)
-		}
+		s.commitOutcomes(2)
 		r.shutdown()
 	})
 }

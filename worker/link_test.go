@@ -30,6 +30,15 @@ func count(f *lessorv1.SessionRequest, such func(*lessorv1.Report) bool) (n int)
 	return n
 }
 
+// commitOutcomes answers frames of reports with COMMITTED until n outcomes were among them.
+func (s *stream) commitOutcomes(n int) {
+	for n > 0 {
+		f := s.reports()
+		n -= count(f, outcome)
+		s.commit(f)
+	}
+}
+
 func isError(f *lessorv1.SessionRequest) bool { return f.GetError() != nil }
 
 func isGapError(f *lessorv1.SessionRequest) bool { return f.GetError().GetCode() == "E.RESULT.SEQ_GAP" }
@@ -245,11 +254,7 @@ func TestGap(t *testing.T) {
 		s.resend(lost)
 		s.resend(after[0])
 		s.resend(after[1])
-		for n := 0; n < 3; {
-			f := s.reports()
-			n += count(f, outcome)
-			s.commit(f)
-		}
+		s.commitOutcomes(3)
 		s.mute.Store(false)
 		r.shutdown()
 	})

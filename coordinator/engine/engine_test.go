@@ -340,13 +340,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 func TestCallerGoneBeforeHandOver(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
-		block := make(chan struct{})
-		var once sync.Once
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			once.Do(func() { <-block })
-			apply()
-			return nil
-		})
+		release := r.holdCommit()
 		ctx, cancel := context.WithCancel(r.Context())
 		go submitOne(r)
 		synctest.Wait()
@@ -360,7 +354,7 @@ func TestCallerGoneBeforeHandOver(t *testing.T) {
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			r.Fatal(err)
 		}
-		close(block)
+		release()
 		synctest.Wait()
 		if g := r.lease(1, 0); len(g) != 1 {
 			r.Error("the task is not back")
@@ -373,13 +367,7 @@ func TestCallerGoneBeforeHandOver(t *testing.T) {
 func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	t.Attr("rules", "S2 W5")
 	run(t, func(r *rig) {
-		block := make(chan struct{})
-		var once sync.Once
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			once.Do(func() { <-block })
-			apply()
-			return nil
-		})
+		release := r.holdCommit()
 		go submitOne(r)
 		synctest.Wait()
 		type answer struct {
@@ -402,7 +390,7 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 			r.Fatalf("the first call gets %+v", a)
 		}
 		synctest.Wait()
-		close(block)
+		release()
 		a := <-repeat
 		if a.err != nil || len(a.granted) != 1 {
 			r.Fatalf("the repeat gets %+v, want the task", a)
@@ -423,13 +411,7 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 		spec := work()
 		spec.CancelGrace = time.Millisecond
 		id := r.submit(spec)[0].ID
-		block := make(chan struct{})
-		var once sync.Once
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			once.Do(func() { <-block })
-			apply()
-			return nil
-		})
+		release := r.holdCommit()
 		var calls sync.WaitGroup
 		begin := func(call func() error) {
 			calls.Go(func() {
@@ -465,7 +447,7 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 		begin(func() error { return r.Join(c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 1)) })
 		hangUp()
 		synctest.Wait()
-		close(block)
+		release()
 		calls.Wait()
 		granted := c.grants()
 		if len(granted) != 1 || granted[0].Task.ID != id {

@@ -138,6 +138,18 @@ func (r *rig) kill() {
 	r.start(Config{})
 }
 
+// holdCommit holds up the next commit, and thus all that follow it, until release is called.
+func (r *rig) holdCommit() (release func()) {
+	held := make(chan struct{})
+	var once sync.Once
+	r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+		once.Do(func() { <-held })
+		apply()
+		return nil
+	})
+	return func() { close(held) }
+}
+
 func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
 	r.Helper()
 	digests := make([]lease.Digest, len(specs))
