@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
@@ -45,7 +45,7 @@ type Config struct {
 	// Quotas says what tenants and their credentials may use (X5). The zero value never gets in the way of a single user.
 	Quotas quota.Config
 	// Connections bounds the connections that may be open (X5).
-	Connections porch.Connections
+	Connections preauth.Connections
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile may last at most 29 s.
 	Pprof bool
 }

@@ -31,7 +31,7 @@
 //
 // Beneath it, packages in the order of a call:
 //
-//	porch                                     connections, and calls without a good credential (X5)
+//	preauth                                   connections, and calls without a good credential (X5)
 //	gate                                      who calls, and may call what (X1 to X5)
 //	auth quota audit                          credentials, quotas, the audit
 //	httpapi tasktoken                         the API in JSON; the tokens by which workers report over it

@@ -116,7 +116,7 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 			r.http.Handler.ServeHTTP(w, req)
 			return w.Code
 		}
-		const evil, burst = "192.0.2.1", 1000 // as in package porch
+		const evil, burst = "192.0.2.1", 1000 // as in package preauth
 		begin := time.Now()
 		for i := range burst {
 			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {

@@ -26,7 +26,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
@@ -54,18 +54,18 @@ const (
 
 // Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
 type Coordinator struct {
-	cfg     Config
-	engine  *engine.Engine
-	edge    *edge
-	health  *health.Server
-	grpc    *grpc.Server
-	calls   *calls
-	http    *http.Server
-	gate    *gate.Gate
-	trail   *audit.Trail
-	doors   *porch.Doorkeeper
-	ready   atomic.Bool
-	stopAll context.CancelFunc // ends streams and waits
+	cfg         Config
+	engine      *engine.Engine
+	edge        *edge
+	health      *health.Server
+	grpc        *grpc.Server
+	calls       *calls
+	http        *http.Server
+	gate        *gate.Gate
+	trail       *audit.Trail
+	connLimiter *preauth.ConnLimiter
+	ready       atomic.Bool
+	stopAll     context.CancelFunc // ends streams and waits
 }
 
 // New returns a coordinator over a store, whose state it reads. The caller closes the store, after Serve has returned.
@@ -91,9 +91,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.watch(open, eng, st, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
-		doors: porch.NewDoorkeeper(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
+		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
 	}
-	m.registry.MustRegister(c.doors.Refused())
+	m.registry.MustRegister(c.connLimiter.Refused())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
 	if c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, Holder: holder(eng, tokens),
@@ -103,8 +103,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
 	through := newChain(cfg.Logger, c.calls, c.gate)
-	outside := porch.NewStrangers(c.gate, cfg.Connections.Most)
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.doors), grpc.StatsHandler(m.frames), grpc.InTapHandle(outside.Tap))...)
+	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
 		assigner: &convert.Assigner{Tokens: tokens},
@@ -131,9 +131,9 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 }
 
-func serverOptions(cfg *Config, through chain, doors *porch.Doorkeeper) []grpc.ServerOption {
+func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(transport(cfg.TLS, doors)),
+		grpc.Creds(transport(cfg.TLS, limiter)),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -156,11 +156,11 @@ func serverOptions(cfg *Config, through chain, doors *porch.Doorkeeper) []grpc.S
 }
 
 // transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
-func transport(cfg *tls.Config, doors *porch.Doorkeeper) credentials.TransportCredentials {
+func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.TransportCredentials {
 	if cfg == nil {
 		return insecure.NewCredentials()
 	}
-	return doors.Handshakes(credentials.NewTLS(speaking(cfg, "h2")))
+	return limiter.Handshakes(credentials.NewTLS(speaking(cfg, "h2")))
 }
 
 // speaking returns cfg for one protocol above TLS. Both listeners share one configuration otherwise.
@@ -208,9 +208,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		c.cfg.Logger.Warn("no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
 			"tenant", gate.DefaultTenant, "listen", grpcLis.Addr().String())
 	}
-	grpcLis = c.doors.Listener(grpcLis)
+	grpcLis = c.connLimiter.Listener(grpcLis)
 	if httpLis != nil {
-		httpLis = c.doors.Listener(httpLis)
+		httpLis = c.connLimiter.Listener(httpLis)
 	}
 	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
@@ -25,9 +25,9 @@ type maxFlags struct {
 // keptBack is how many of the files that the process may open connections leave to the store and everything else.
 const keptBack = 500
 
-func (f maxFlags) connections() porch.Connections {
-	c := porch.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
-	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < porch.DefaultConnections {
+func (f maxFlags) connections() preauth.Connections {
+	c := preauth.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
+	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < preauth.DefaultConnections {
 		c.Most = may
 	}
 	return c

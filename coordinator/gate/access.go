@@ -17,55 +17,55 @@ import (
 
 // Sets of roles that several rules share. An operator may do everything within the tenant.
 const (
-	working   = auth.Worker | auth.Operator
-	producing = auth.Producer | auth.Operator
-	looking   = auth.Producer | auth.Viewer | auth.Operator
-	watching  = auth.Viewer | auth.Operator
-	operating = auth.Operator
+	workers     = auth.Worker | auth.Operator
+	producers   = auth.Producer | auth.Operator
+	taskReaders = auth.Producer | auth.Viewer | auth.Operator
+	viewers     = auth.Viewer | auth.Operator
+	operators   = auth.Operator
 )
 
 // access says which roles may make each call (X2); docs/security.md shows it. Nobody may make a call that is not listed.
 var access = map[string]auth.Role{
-	lessorv1.WorkerService_Lease_FullMethodName:     working,
-	lessorv1.WorkerService_Start_FullMethodName:     working,
-	lessorv1.WorkerService_Heartbeat_FullMethodName: working,
-	lessorv1.WorkerService_Complete_FullMethodName:  working,
-	lessorv1.WorkerService_Fail_FullMethodName:      working,
-	lessorv1.WorkerService_Release_FullMethodName:   working,
-	lessorv1.WorkerService_Session_FullMethodName:   working,
+	lessorv1.WorkerService_Lease_FullMethodName:     workers,
+	lessorv1.WorkerService_Start_FullMethodName:     workers,
+	lessorv1.WorkerService_Heartbeat_FullMethodName: workers,
+	lessorv1.WorkerService_Complete_FullMethodName:  workers,
+	lessorv1.WorkerService_Fail_FullMethodName:      workers,
+	lessorv1.WorkerService_Release_FullMethodName:   workers,
+	lessorv1.WorkerService_Session_FullMethodName:   workers,
 
-	lessorv1.TaskService_SubmitTask_FullMethodName:       producing,
-	lessorv1.TaskService_BatchSubmitTasks_FullMethodName: producing,
-	lessorv1.TaskService_SubmitStream_FullMethodName:     producing,
-	lessorv1.TaskService_CancelTask_FullMethodName:       producing,
-	lessorv1.TaskService_RetryTask_FullMethodName:        producing,
-	lessorv1.TaskService_BatchCancelTasks_FullMethodName: producing,
-	lessorv1.TaskService_BatchRetryTasks_FullMethodName:  producing,
-	lessorv1.TaskService_GetTask_FullMethodName:          looking,
-	lessorv1.TaskService_ListTasks_FullMethodName:        looking,
-	lessorv1.TaskService_WatchTask_FullMethodName:        looking,
-	lessorv1.TaskService_ExplainTask_FullMethodName:      looking,
-	lessorv1.TaskService_DeleteTask_FullMethodName:       operating,
-	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: operating,
-	lessorv1.TaskService_AdoptResult_FullMethodName:      operating,
+	lessorv1.TaskService_SubmitTask_FullMethodName:       producers,
+	lessorv1.TaskService_BatchSubmitTasks_FullMethodName: producers,
+	lessorv1.TaskService_SubmitStream_FullMethodName:     producers,
+	lessorv1.TaskService_CancelTask_FullMethodName:       producers,
+	lessorv1.TaskService_RetryTask_FullMethodName:        producers,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName: producers,
+	lessorv1.TaskService_BatchRetryTasks_FullMethodName:  producers,
+	lessorv1.TaskService_GetTask_FullMethodName:          taskReaders,
+	lessorv1.TaskService_ListTasks_FullMethodName:        taskReaders,
+	lessorv1.TaskService_WatchTask_FullMethodName:        taskReaders,
+	lessorv1.TaskService_ExplainTask_FullMethodName:      taskReaders,
+	lessorv1.TaskService_DeleteTask_FullMethodName:       operators,
+	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: operators,
+	lessorv1.TaskService_AdoptResult_FullMethodName:      operators,
 
-	lessorv1.AdminService_ListQueues_FullMethodName:      watching,
-	lessorv1.AdminService_GetQueue_FullMethodName:        watching,
-	lessorv1.AdminService_ListWorkers_FullMethodName:     watching,
-	lessorv1.AdminService_GetWorker_FullMethodName:       watching,
-	lessorv1.AdminService_UpdateQueue_FullMethodName:     operating,
-	lessorv1.AdminService_PurgeQueue_FullMethodName:      operating,
-	lessorv1.AdminService_DrainWorker_FullMethodName:     operating,
-	lessorv1.AdminService_KickWorker_FullMethodName:      operating,
-	lessorv1.AdminService_ListAuditEvents_FullMethodName: operating,
-	lessorv1.AdminService_Backup_FullMethodName:          operating, // and only for the owner, see admit
+	lessorv1.AdminService_ListQueues_FullMethodName:      viewers,
+	lessorv1.AdminService_GetQueue_FullMethodName:        viewers,
+	lessorv1.AdminService_ListWorkers_FullMethodName:     viewers,
+	lessorv1.AdminService_GetWorker_FullMethodName:       viewers,
+	lessorv1.AdminService_UpdateQueue_FullMethodName:     operators,
+	lessorv1.AdminService_PurgeQueue_FullMethodName:      operators,
+	lessorv1.AdminService_DrainWorker_FullMethodName:     operators,
+	lessorv1.AdminService_KickWorker_FullMethodName:      operators,
+	lessorv1.AdminService_ListAuditEvents_FullMethodName: operators,
+	lessorv1.AdminService_Backup_FullMethodName:          operators, // and only for the owner, see admit
 	lessorv1.AdminService_GetStatus_FullMethodName:       auth.Everybody,
 
-	lessorv1.AuthService_CreateToken_FullMethodName: operating,
-	lessorv1.AuthService_ListTokens_FullMethodName:  operating,
-	lessorv1.AuthService_RevokeToken_FullMethodName: operating,
-	lessorv1.AuthService_RotateKey_FullMethodName:   operating,
-	lessorv1.AuthService_ListKeys_FullMethodName:    operating,
+	lessorv1.AuthService_CreateToken_FullMethodName: operators,
+	lessorv1.AuthService_ListTokens_FullMethodName:  operators,
+	lessorv1.AuthService_RevokeToken_FullMethodName: operators,
+	lessorv1.AuthService_RotateKey_FullMethodName:   operators,
+	lessorv1.AuthService_ListKeys_FullMethodName:    operators,
 
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      auth.Everybody,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
@@ -78,8 +78,8 @@ var unguarded = map[string]bool{
 	healthv1.Health_Watch_FullMethodName: true,
 }
 
-// AsksNone reports whether a call needs no credential; see porch.Gate.
-func (*authenticator) AsksNone(method string) bool { return unguarded[method] }
+// NeedsNoCredential reports whether a call needs no credential; see preauth.Gate.
+func (*authenticator) NeedsNoCredential(method string) bool { return unguarded[method] }
 
 // admit checks that the caller may make a call. The context that it returns carries the identity of the caller for Identify.
 func (a *authenticator) admit(ctx context.Context, method string) (context.Context, Identity, error) {
@@ -89,8 +89,8 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	if a.Open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
 		return nil, Identity{}, refusal.Status(refusal.ErrOpen)
 	}
-	who, err := a.whose(ctx)
-	tell(ctx, who)
+	who, err := a.identify(ctx)
+	logCaller(ctx, who)
 	if err != nil {
 		return nil, who, a.attempts.Failed(ctx, err)
 	}
@@ -100,20 +100,20 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != a.owner {
 		return nil, who, refusal.Status(refusal.ErrOwner)
 	}
-	return as(ctx, who), who, nil
+	return withIdentity(ctx, who), who, nil
 }
 
-// tell adds to the call's line in the log whose credential was shown, good or not, if that is certain.
-func tell(ctx context.Context, who Identity) {
+// logCaller adds to the call's line in the log whose credential was shown, good or not, if that is certain.
+func logCaller(ctx context.Context, who Identity) {
 	if who.Tenant != "" {
 		logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
 	}
 }
 
-// whose returns who makes a call. If the caller was identified before the message was read (over gRPC by the tap, over HTTP by Admit), it checks the
+// identify returns who makes a call. If the caller was identified before the message was read (over gRPC by the tap, over HTTP by Admit), it checks the
 // credential again: reading the message takes time, and the credential may end meanwhile.
-func (a *authenticator) whose(ctx context.Context) (who Identity, err error) {
-	who, seen := ctx.Value(shownKey{}).(Identity)
+func (a *authenticator) identify(ctx context.Context) (who Identity, err error) {
+	who, seen := ctx.Value(checkedKey{}).(Identity)
 	if !seen {
 		who, seen = ctx.Value(identityKey{}).(Identity)
 	}

@@ -17,7 +17,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// attemptBurst is how many failed attempts of one address are answered without delay, and longestAttempt the longest delay (package porch).
+// attemptBurst is how many failed attempts of one address are answered without delay, and longestAttempt the longest delay (package preauth).
 const (
 	attemptBurst   = 1000
 	longestAttempt = 2 * time.Second

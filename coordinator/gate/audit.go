@@ -71,8 +71,8 @@ func (g *Gate) refused(a records.Audit, err error) {
 	g.trail.Refuse(a)
 }
 
-// overdrawn returns the status for a call that a quota has refused, and records it if the call is an audited one.
-func (g *Gate) overdrawn(ctx context.Context, who Identity, method string, req any, over error) error {
+// refuseByQuota returns the status for a call that a quota has refused, and records it if the call is an audited one.
+func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, req any, over error) error {
 	err := refusal.Status(over)
 	if audited[method] {
 		g.refused(newEntry(ctx, who, method, req), err)
@@ -85,7 +85,7 @@ func (g *Gate) overdrawn(ctx context.Context, who Identity, method string, req a
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
 	if who.Tenant != "" {
 		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
-			return refusal.Status(g.hold(ctx, who, over))
+			return refusal.Status(g.delayRefusal(ctx, who, over))
 		}
 		g.refused(newEntry(ctx, who, method, req), err)
 	}

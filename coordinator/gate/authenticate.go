@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
@@ -27,7 +27,7 @@ type Auth struct {
 type authenticator struct {
 	keyring  *auth.Keyring // nil: no credentials are asked for
 	rules    Auth
-	attempts porch.Attempts
+	attempts preauth.Attempts
 	owner    string // see Deps.Owner
 }
 
@@ -59,7 +59,7 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (I
 	if !named {
 		return Identity{Identity: who}, err
 	}
-	return Identity{Identity: who, certificate: certified.certificate, beside: true}, err
+	return Identity{Identity: who, certificate: certified.certificate, withToken: true}, err
 }
 
 // certified returns who the client certificate of a connection speaks for, or the zero Identity if it names nobody or there is none.
@@ -81,7 +81,7 @@ func (a *authenticator) recheck(who Identity) (time.Time, error) {
 		return a.keyring.Recheck(who.Identity, time.Now())
 	}
 	again, err := a.keyring.Certified(who.certificate, time.Now())
-	if err != nil || !who.beside {
+	if err != nil || !who.withToken {
 		return again.Until, err
 	}
 	until, err := a.keyring.Recheck(who.Identity, time.Now())
@@ -100,11 +100,11 @@ func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 	return a.authenticate(token, connection(ctx))
 }
 
-// shownKey is the context key of the identity that Shown has found. It is checked again once the message of the call has been read.
-type shownKey struct{}
+// checkedKey is the context key of the identity that CheckCredential has found. It is checked again once the message of the call has been read.
+type checkedKey struct{}
 
-// Shown checks the credential of a call before its message is read, and keeps a good one in the context; see porch.Gate.
-func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
+// CheckCredential checks the credential of a call before its message is read, and keeps a good one in the context; see preauth.Gate.
+func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, error) {
 	if a.Open() {
 		return ctx, nil
 	}
@@ -112,7 +112,7 @@ func (a *authenticator) Shown(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return ctx, err
 	}
-	return context.WithValue(ctx, shownKey{}, who), nil
+	return context.WithValue(ctx, checkedKey{}, who), nil
 }
 
 // bearer returns the token in the authorization headers, or "" if there are none. Two headers are refused: they would be ambiguous.

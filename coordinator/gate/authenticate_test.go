@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -63,7 +63,7 @@ func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authenticator{keyring: keyring, rules: rules, attempts: porch.NewAttempts()}, token
+	return &authenticator{keyring: keyring, rules: rules, attempts: preauth.NewAttempts()}, token
 }
 
 // X1: a certificate identifies its holder by exactly one name of the documented form. A token beside it takes precedence, if it is of the same

@@ -3,7 +3,7 @@
 // audit (X4). All calls count against quotas, except those that keep a lease alive or stop something (X5).
 //
 // The gate does not judge the content of a request: the handlers behind it do, and ask Identify whose call it is. In front of the gate,
-// package porch bounds what callers without a good credential can do.
+// package preauth bounds what callers without a good credential can do.
 //
 // # Where things are
 //
@@ -12,7 +12,7 @@
 //	identity.go     what is known of a caller, and the one place that tells it
 //	access.go       which role may call what
 //	routes.go       the same for the HTTP API, task tokens included
-//	vigil.go        calls under way whose credential ends
+//	active_calls.go calls under way whose credential ends
 //	audit.go        which calls leave an entry, and what is in it
 //	quotas.go       which calls are counted, and which are spared
 //

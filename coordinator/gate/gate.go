@@ -12,7 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/auth"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -36,7 +36,7 @@ type Deps struct {
 // Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
 type Gate struct {
 	authenticator
-	vigil    *vigil
+	calls    *activeCalls
 	trail    *audit.Trail
 	quotas   *quota.Book
 	refusals quota.Rejects // paces the refusals by quotas
@@ -46,16 +46,16 @@ type Gate struct {
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		authenticator: authenticator{attempts: porch.NewAttempts(), owner: d.Owner},
+		authenticator: authenticator{attempts: preauth.NewAttempts(), owner: d.Owner},
 		trail:         d.Trail, quotas: d.Quotas, refusals: quota.NewRejects(), holder: d.Holder,
 	}
-	g.vigil = newVigil(g.recheck)
+	g.calls = newActiveCalls(g.recheck)
 	if d.Auth == nil {
 		return g, nil
 	}
 	g.rules = *d.Auth
 	var err error
-	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.vigil.changed); err != nil {
+	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.calls.recheckAll); err != nil {
 		return nil, err // a gate without a keyring would let everybody in
 	}
 	return g, nil
@@ -66,7 +66,7 @@ func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 
 // Start begins to check the credentials of all calls under way whenever the wall clock has jumped: the timers of the calls miss that. stop ends
 // this, and returns when it has ended.
-func (g *Gate) Start() (stop func()) { return g.vigil.start(time.Now) }
+func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
 // Unary is the interceptor of unary calls. Of these only Lease can wait for long, so only Lease is ended when its credential ends.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -77,12 +77,12 @@ func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	ctx = admitted
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return nil, g.overdrawn(ctx, who, info.FullMethod, req, err)
+		return nil, g.refuseByQuota(ctx, who, info.FullMethod, req, err)
 	}
 	defer end()
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
 		var done func()
-		ctx, done = g.vigil.watch(ctx, who)
+		ctx, done = g.calls.track(ctx, who)
 		defer done()
 	}
 	return g.audit(ctx, req, info, next)
@@ -96,10 +96,10 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	}
 	end, err := g.count(ctx, who, info.FullMethod)
 	if err != nil {
-		return g.overdrawn(ctx, who, info.FullMethod, nil, err)
+		return g.refuseByQuota(ctx, who, info.FullMethod, nil, err)
 	}
 	defer end()
-	ctx, done := g.vigil.watch(ctx, who)
+	ctx, done := g.calls.track(ctx, who)
 	defer done()
 	in := &admitted{ServerStream: stream, ctx: ctx}
 	if audited[info.FullMethod] {
@@ -114,7 +114,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // package session copes with slow readers itself
 		err = next(srv, in)
 	} else {
-		err = leaveBehind(ctx, func() error { return next(srv, in) })
+		err = runUntilRevoked(ctx, func() error { return next(srv, in) })
 	}
 	if ended := auth.Ended(ctx); ended != nil {
 		err = refusal.Status(ended)
@@ -122,12 +122,12 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return err
 }
 
-// lastWords is how long a handler may still take after the credential of its call has ended.
-const lastWords = 500 * time.Millisecond
+// handlerGrace is how long a handler may still take after the credential of its call has ended.
+const handlerGrace = 500 * time.Millisecond
 
-// leaveBehind runs a handler and waits for it, but only for lastWords once the credential of its call has ended (X3). The handler may be stuck in a
+// runUntilRevoked runs a handler and waits for it, but only for handlerGrace once the credential of its call has ended (X3). The handler may be stuck in a
 // send to a client that does not read, and that send returns only when the call itself ends.
-func leaveBehind(ctx context.Context, handle func() error) error {
+func runUntilRevoked(ctx context.Context, handle func() error) error {
 	ended := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -139,16 +139,16 @@ func leaveBehind(ctx context.Context, handle func() error) error {
 	}()
 	select {
 	case err := <-ended:
-		return again(err)
+		return rethrow(err)
 	case <-ctx.Done():
 	}
 	if auth.Ended(ctx) == nil {
-		return again(<-ended)
+		return rethrow(<-ended)
 	}
 	select {
 	case err := <-ended:
-		return again(err)
-	case <-time.After(lastWords):
+		return rethrow(err)
+	case <-time.After(handlerGrace):
 		return context.Cause(ctx)
 	}
 }
@@ -161,8 +161,8 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("%v, at\n%s", p.with, p.stack) }
 
-// again panics if err is a panicked, else it returns err.
-func again(err error) error {
+// rethrow panics if err is a panicked, else it returns err.
+func rethrow(err error) error {
 	if p := (*panicked)(nil); errors.As(err, &p) {
 		panic(p.Error())
 	}

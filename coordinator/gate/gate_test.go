@@ -12,5 +12,5 @@ func TestPanicOfAStream(t *testing.T) {
 			t.Errorf("recovered %q, want the panic with its stack", p)
 		}
 	}()
-	_ = leaveBehind(t.Context(), func() error { panic("dropped") })
+	_ = runUntilRevoked(t.Context(), func() error { panic("dropped") })
 }

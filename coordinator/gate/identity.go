@@ -18,7 +18,7 @@ const (
 type Identity struct {
 	auth.Identity
 	certificate *x509.Certificate // names the caller; nil: only a token does, or no credentials are asked for
-	beside      bool              // the caller showed a token in addition to the certificate, and the token decides
+	withToken   bool              // the caller showed a token in addition to the certificate, and the token decides
 }
 
 // everyone is the identity of all callers if no credentials are asked for.
@@ -31,8 +31,8 @@ func (who Identity) Caller() quota.Caller {
 
 type identityKey struct{}
 
-// as returns ctx with the identity that Identify finds.
-func as(ctx context.Context, who Identity) context.Context {
+// withIdentity returns ctx with the identity that Identify finds.
+func withIdentity(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, who)
 }
 

@@ -12,9 +12,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// spared lists the calls that no quota refuses (X5). One kind keeps a lease alive or ends it: a worker that is not heard loses its work. The other
+// exempt lists the calls that no quota refuses (X5). One kind keeps a lease alive or ends it: a worker that is not heard loses its work. The other
 // kind stops something: whoever is flooded must be able to. docs/decisions/0016-quotas.md has the reasons.
-var spared = map[string]bool{
+var exempt = map[string]bool{
 	lessorv1.WorkerService_Start_FullMethodName:     true,
 	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
 	lessorv1.WorkerService_Complete_FullMethodName:  true,
@@ -42,11 +42,11 @@ var counted = map[string][]quota.Limit{
 
 // count charges a call to the quotas of its caller, or refuses it. end must be called at the end of the call.
 func (g *Gate) count(ctx context.Context, who Identity, method string) (end func(), err error) {
-	if unguarded[method] || spared[method] {
+	if unguarded[method] || exempt[method] {
 		return func() {}, nil
 	}
 	if err := g.quotas.Spend(who.Caller(), quota.Calls, 1); err != nil {
-		return nil, g.hold(ctx, who, err)
+		return nil, g.delayRefusal(ctx, who, err)
 	}
 	var leave []func()
 	end = func() {
@@ -58,16 +58,16 @@ func (g *Gate) count(ctx context.Context, who Identity, method string) (end func
 		one, err := g.quotas.Enter(who.Caller(), l, false)
 		if err != nil {
 			end()
-			return nil, g.hold(ctx, who, err)
+			return nil, g.delayRefusal(ctx, who, err)
 		}
 		leave = append(leave, one)
 	}
 	return end, nil
 }
 
-// hold delays the refusal of a call when a caller gets many refusals: otherwise a caller that ignores the wait it was told would cost more than one
+// delayRefusal delays the refusal of a call when a caller gets many refusals: otherwise a caller that ignores the wait it was told would cost more than one
 // that is served. It returns the refusal, with the wait shortened by the delay.
-func (g *Gate) hold(ctx context.Context, who Identity, err error) error {
+func (g *Gate) delayRefusal(ctx context.Context, who Identity, err error) error {
 	held := g.refusals.Answer(ctx, who.Caller())
 	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {
 		left := *over

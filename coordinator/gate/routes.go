@@ -46,7 +46,7 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 	case rule.everyone:
 		return ctx, func() {}, nil
 	case rule.holder:
-		if in, err = g.held(ctx); err != nil {
+		if in, err = g.admitHolder(ctx); err != nil {
 			err = g.attempts.Failed(ctx, err)
 		}
 		return in, func() {}, err
@@ -55,13 +55,13 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 	if err != nil {
 		return nil, nil, g.turnAway(ctx, who, rule.call, nil, err)
 	}
-	in, leave = g.vigil.watch(in, who)
+	in, leave = g.calls.track(in, who)
 	return in, leave, nil
 }
 
-// held lets in a caller who has shown a task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; the handler
+// admitHolder lets in a caller who has shown a task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; the handler
 // tells the caller that.
-func (g *Gate) held(ctx context.Context) (context.Context, error) {
+func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil || token == "" {
 		return nil, errNoTaskToken
@@ -71,7 +71,7 @@ func (g *Gate) held(ctx context.Context) (context.Context, error) {
 		return nil, errTaskToken
 	}
 	logging.AddFields(ctx, logging.Fields{"tenant", tenant, "id", task.String()})
-	return as(in, holderOf(tenant, task)), nil
+	return withIdentity(in, holderOf(tenant, task)), nil
 }
 
 // holderOf returns the identity of a caller who has shown the token of a task.
@@ -83,7 +83,7 @@ func holderOf(tenant string, task lease.TaskID) Identity {
 // credential from the metadata and the peer of ctx. The error is a gRPC status.
 func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) error {
 	who, err := g.caller(ctx)
-	tell(ctx, who)
+	logCaller(ctx, who)
 	switch {
 	case err != nil:
 		err = g.attempts.Failed(ctx, err)

@@ -36,12 +36,12 @@ var arrows = map[string][]string{
 	"coordinator": {"lease", "store", "gen", "internal", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store"},
-	// The porch serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
+	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
 	// gate.
-	"coordinator/porch": {"coordinator/quota", "coordinator/refusal", anyModule},
+	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", anyModule},
 	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
-		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/porch",
+		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
 		"coordinator/quota", "coordinator/refusal", anyModule,
 	},
 	// The quotas count what a tenant uses, and know nothing of what it is.

@@ -13,7 +13,7 @@ var fileName = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 // that does not exist.
 func TestMaps(t *testing.T) {
 	for _, dir := range []string{
-		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/porch", "coordinator/refusal", "coordinator/session",
+		"coordinator", "coordinator/convert", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session",
 		"store/boltstore", "worker",
 	} {
 		t.Run(dir, func(t *testing.T) { checkMap(t, dir) })

@@ -47,7 +47,7 @@ func spansIn(cell string) []string {
 // names a test in which the code occurs.
 func TestCodesAreThoseOfTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
-	sides := []*source{readSource(t, "coordinator", "coordinator/gate", "coordinator/porch", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
+	sides := []*source{readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
 	known := map[string]bool{}
 	for _, side := range sides {
 		for code := range side.codes() {

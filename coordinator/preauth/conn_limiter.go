@@ -1,4 +1,4 @@
-package porch
+package preauth
 
 import (
 	"cmp"
@@ -43,11 +43,11 @@ func (c *Connections) Validate() error {
 	return nil
 }
 
-// Doorkeeper bounds connections, and the handshakes under way. It is safe for concurrent use.
-type Doorkeeper struct {
+// ConnLimiter bounds connections, and the handshakes under way. It is safe for concurrent use.
+type ConnLimiter struct {
 	Connections
-	turnedAway *prometheus.CounterVec
-	log        *slog.Logger
+	refused *prometheus.CounterVec
+	log     *slog.Logger
 
 	mu         sync.Mutex
 	open       int
@@ -55,71 +55,71 @@ type Doorkeeper struct {
 	handshakes map[string]int
 }
 
-// NewDoorkeeper returns a doorkeeper. The settings must be filled and valid.
-func NewDoorkeeper(c Connections, log *slog.Logger) *Doorkeeper {
+// NewConnLimiter returns a limiter. The settings must be filled and valid.
+func NewConnLimiter(c Connections, log *slog.Logger) *ConnLimiter {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed because there were too many, by limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
 	}
-	return &Doorkeeper{Connections: c, turnedAway: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
+	return &ConnLimiter{Connections: c, refused: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
 }
 
 // Refused returns the metric of the connections that were closed because there were too many.
-func (d *Doorkeeper) Refused() prometheus.Collector { return d.turnedAway }
+func (lim *ConnLimiter) Refused() prometheus.Collector { return lim.refused }
 
 // Listener returns a listener that accepts only as many connections as may be open.
-func (d *Doorkeeper) Listener(lis net.Listener) net.Listener { return doorListener{lis, d} }
+func (lim *ConnLimiter) Listener(lis net.Listener) net.Listener { return limitedListener{lis, lim} }
 
-type doorListener struct {
+type limitedListener struct {
 	net.Listener
-	door *Doorkeeper
+	limiter *ConnLimiter
 }
 
 // Accept returns the next connection for which there is room. It closes those for which there is none.
-func (l doorListener) Accept() (net.Conn, error) {
+func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			// The servers try again, at most a second later.
-			l.door.turnedAway.WithLabelValues("files").Inc()
-			l.door.log.Warn("cannot accept a connection: too many open files; raise the limit (ulimit -n, LimitNOFILE)", "error", err)
+			l.limiter.refused.WithLabelValues("files").Inc()
+			l.limiter.log.Warn("cannot accept a connection: too many open files; raise the limit (ulimit -n, LimitNOFILE)", "error", err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		leave, full := l.door.enter(addressKey(conn.RemoteAddr()))
+		leave, full := l.limiter.enter(addressKey(conn.RemoteAddr()))
 		if full == "" {
 			return (&countedConn{Conn: conn, leave: leave}).lean(), nil
 		}
-		l.door.turnedAway.WithLabelValues(full).Inc()
+		l.limiter.refused.WithLabelValues(full).Inc()
 		_ = conn.Close() // nobody has said anything yet
 	}
 }
 
 // enter counts a connection until leave is called. If there is no room, full is the name of the limit.
-func (d *Doorkeeper) enter(peer string) (leave func(), full string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (lim *ConnLimiter) enter(peer string) (leave func(), full string) {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
 	switch {
-	case d.open >= d.Most:
+	case lim.open >= lim.Most:
 		return nil, "all"
-	case peer != "" && d.ofPeer[peer] >= d.MostOfPeer:
+	case peer != "" && lim.ofPeer[peer] >= lim.MostOfPeer:
 		return nil, "address"
 	}
-	d.open++
-	d.ofPeer[peer]++
+	lim.open++
+	lim.ofPeer[peer]++
 	return sync.OnceFunc(func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.open--
-		less(d.ofPeer, peer)
+		lim.mu.Lock()
+		defer lim.mu.Unlock()
+		lim.open--
+		decrement(lim.ofPeer, peer)
 	}), ""
 }
 
-// less subtracts one from the count of a peer, and forgets a peer whose count is 0.
-func less(counts map[string]int, peer string) {
+// decrement subtracts one from the count of a peer, and forgets a peer whose count is 0.
+func decrement(counts map[string]int, peer string) {
 	if counts[peer]--; counts[peer] == 0 {
 		delete(counts, peer)
 	}
@@ -140,49 +140,49 @@ func (c *countedConn) Close() error {
 var errHandshakes = errors.New("too many handshakes from this address are under way")
 
 // Handshakes returns credentials that bound how many handshakes one address may have under way.
-func (d *Doorkeeper) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
-	return handshakes{of, d}
+func (lim *ConnLimiter) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
+	return handshakes{of, lim}
 }
 
 // handshakes are credentials whose handshakes are bounded by address: one handshake may cost more than everything that the caller says
 // later.
 type handshakes struct {
 	credentials.TransportCredentials
-	door *Doorkeeper
+	limiter *ConnLimiter
 }
 
 // ServerHandshake fails, so that the connection is closed, if its address has too many handshakes under way.
 func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	peer := addressKey(conn.RemoteAddr())
-	if !h.door.begin(peer) {
-		h.door.turnedAway.WithLabelValues("handshakes").Inc()
+	if !h.limiter.begin(peer) {
+		h.limiter.refused.WithLabelValues("handshakes").Inc()
 		return nil, nil, errHandshakes
 	}
-	defer h.door.end(peer)
+	defer h.limiter.end(peer)
 	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody looked whether the port is open. Strangers can cause the others at any rate: Debug
-		h.door.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
+		h.limiter.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
 	}
 	return secure, info, err
 }
 
-// Clone implements credentials.TransportCredentials; the copy shares the doorkeeper.
+// Clone implements credentials.TransportCredentials; the copy shares the limiter.
 func (h handshakes) Clone() credentials.TransportCredentials {
-	return handshakes{h.TransportCredentials.Clone(), h.door}
+	return handshakes{h.TransportCredentials.Clone(), h.limiter}
 }
 
-func (d *Doorkeeper) begin(peer string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if peer != "" && d.handshakes[peer] >= mostHandshakes {
+func (lim *ConnLimiter) begin(peer string) bool {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
+	if peer != "" && lim.handshakes[peer] >= mostHandshakes {
 		return false
 	}
-	d.handshakes[peer]++
+	lim.handshakes[peer]++
 	return true
 }
 
-func (d *Doorkeeper) end(peer string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	less(d.handshakes, peer)
+func (lim *ConnLimiter) end(peer string) {
+	lim.mu.Lock()
+	defer lim.mu.Unlock()
+	decrement(lim.handshakes, peer)
 }

@@ -18,13 +18,13 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
-	"github.com/lessor-dev/lessor/coordinator/porch"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // mostStrangers is how many calls of one address may be under way before their credential is known to be good, and strangersTime for how long
-// (package porch).
+// (package preauth).
 const (
 	mostStrangers = 32
 	strangersTime = 10 * time.Second
@@ -63,7 +63,7 @@ func endedOf(all []<-chan error) map[codes.Code]int {
 
 // X5: of an address, only a limited number of calls without a good credential may be under way before their message arrives, and only for a limited
 // time; the others are refused at once. Calls with a good credential, and of the health service, are not affected.
-func TestStrangersAreBounded(t *testing.T) {
+func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
 		method  string
@@ -145,7 +145,7 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 // X5: the connections of both listeners count together.
 func TestBothListenersCountTogether(t *testing.T) {
 	t.Attr("rules", "X5")
-	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: porch.Connections{Most: 2}})
+	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package porch
+package preauth
 
 import (
 	"errors"
@@ -83,7 +83,7 @@ func newBorrower(t *testing.T) *borrower {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.other.Close() })
-	if r.conn, err = NewDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler)).Listener(lis).Accept(); err != nil {
+	if r.conn, err = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler)).Listener(lis).Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.conn.Close() })

@@ -1,4 +1,4 @@
-package porch
+package preauth
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package porch
+package preauth
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func (line) Addr() net.Addr { return nil }
 // X5: the number of open connections is limited, in all and for each address. A closed connection makes room for one, even if it is closed twice.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := NewDoorkeeper(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
+	d := NewConnLimiter(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
 	for _, step := range []struct {
 		from []string // in the order in which they come
 		in   int      // the index of the one that is accepted
@@ -77,7 +77,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("a fourth of three: %v", err)
 	}
 
-	d = NewDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
 	for range 3 {
 		lis := make(line, 1)
 		conn, _ := comingFrom(t, "192.0.2.1")
@@ -120,7 +120,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
 		var log bytes.Buffer
-		d := NewDoorkeeper(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		conn, _ := comingFrom(t, "192.0.2.1")
 		_, _, _ = handshakes{brokenHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
 		if text := log.String(); strings.Contains(text, "192.0.2.1") != told || strings.Contains(text, err.Error()) != told {
@@ -133,7 +133,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDoorkeeper(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
+		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
 		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
 		done := make(chan error, 3*mostHandshakes)
 		begin := func(ip string) {

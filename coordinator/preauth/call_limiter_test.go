@@ -1,12 +1,12 @@
-package porch
+package preauth
 
 import "testing"
 
 // X5: the number of calls without a good credential is limited, for each address and in all. A call that leaves makes room for one, even if it leaves
 // twice.
-func TestPorch(t *testing.T) {
+func TestCallCounter(t *testing.T) {
 	t.Attr("rules", "X5")
-	p := newPorch(3, 2)
+	p := newCallCounter(3, 2)
 	var leave func()
 	for i, ip := range []string{"a", "a", "a", "b", "c"} {
 		left, ok := p.enter(ip)

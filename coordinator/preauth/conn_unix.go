@@ -1,6 +1,6 @@
 //go:build unix
 
-package porch
+package preauth
 
 import (
 	"errors"

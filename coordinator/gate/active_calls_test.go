@@ -17,7 +17,7 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		wall := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		v := newVigil(func(who Identity) (time.Time, error) {
+		v := newActiveCalls(func(who Identity) (time.Time, error) {
 			if !wall().Before(who.Until) {
 				return who.Until, &auth.Error{Problem: auth.Expired}
 			}
@@ -26,7 +26,7 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 		defer v.start(wall)()
 		begin := time.Now()
 		until := func(d time.Duration) context.Context {
-			ctx, done := v.watch(t.Context(), Identity{Identity: auth.Identity{Until: begin.Add(d)}})
+			ctx, done := v.track(t.Context(), Identity{Identity: auth.Identity{Until: begin.Add(d)}})
 			t.Cleanup(done)
 			return ctx
 		}

@@ -1,0 +1,102 @@
+package preauth
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/tap"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+)
+
+// Bounds of calls without a good credential (X5). gRPC reads the whole message of a unary call before an interceptor sees the call. So without
+// bounds anybody could begin any number of messages, send half of each, and have the halves kept for ever.
+const (
+	maxCallsOfPeer = 32  // calls under way from one address that will be refused; the same number of health checks is allowed in addition
+	maxCalls       = 256 // from all addresses; health checks do not count, so that nobody can make a coordinator look dead in this way
+	maxCallTime    = 10 * time.Second
+)
+
+// Gate tells good credentials from others. Package gate implements it.
+type Gate interface {
+	// CheckCredential returns nil for a call that may go on, because it has shown a good credential or none are asked for; the context then carries who calls.
+	// Else it returns what is wrong with the credential.
+	CheckCredential(ctx context.Context) (context.Context, error)
+	// NeedsNoCredential reports whether a call needs no credential.
+	NeedsNoCredential(method string) bool
+}
+
+// callCounter counts the calls under way whose callers have shown no good credential. It is safe for concurrent use.
+type callCounter struct {
+	most, mostOfPeer int
+
+	mu     sync.Mutex
+	all    int
+	ofPeer map[string]int // by addressKey
+}
+
+func newCallCounter(most, mostOfPeer int) *callCounter {
+	return &callCounter{most: most, mostOfPeer: mostOfPeer, ofPeer: map[string]int{}}
+}
+
+// enter counts a call until leave is called; ok is false if there is no room for it.
+func (c *callCounter) enter(peer string) (leave func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all >= c.most || c.ofPeer[peer] >= c.mostOfPeer {
+		return nil, false
+	}
+	c.all++
+	c.ofPeer[peer]++
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all--
+		decrement(c.ofPeer, peer)
+	}), true
+}
+
+// CallLimiter bounds the calls of a listener whose callers have shown no good credential.
+type CallLimiter struct {
+	gate    Gate
+	refused *callCounter
+	health  *callCounter // health checks, which need no credential
+}
+
+// NewCallLimiter returns a limiter for the calls that the gate refuses. connections is how many connections may be open; it bounds the health
+// checks.
+func NewCallLimiter(gate Gate, connections int) *CallLimiter {
+	return &CallLimiter{gate: gate, refused: newCallCounter(maxCalls, maxCallsOfPeer), health: newCallCounter(connections, maxCallsOfPeer)}
+}
+
+// Tap sees each call before its message is read, on the goroutine that reads the connection, so it must not block. A call with a good credential
+// goes on, with its identity in the context. A bounded number of others go on to be refused once their message has been read; they get maxCallTime
+// for it.
+func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if shown, err := l.gate.CheckCredential(ctx); err == nil {
+		return shown, nil
+	}
+	room := l.refused
+	if l.gate.NeedsNoCredential(info.FullMethodName) {
+		room = l.health
+	}
+	leave, ok := room.enter(addressOf(ctx))
+	if !ok {
+		return ctx, errTooManyCalls
+	}
+	soon, cancel := ctx, func() {}
+	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // a watch may stay open
+		soon, cancel = context.WithTimeout(ctx, maxCallTime)
+	}
+	context.AfterFunc(ctx, func() { cancel(); leave() }) // at the end of the call
+	return soon, nil
+}
+
+// errTooManyCalls refuses a call for which there is no room.
+var errTooManyCalls = refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
+	fmt.Sprintf("too many calls without a valid credential are under way; the quota of one address is %d", maxCallsOfPeer),
+	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(maxCallsOfPeer)}, refusal.RetryIn(time.Second))
