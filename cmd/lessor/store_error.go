@@ -10,7 +10,7 @@ import (
 
 const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
 
-// storeError returns the words for a store that cannot be opened.
+// storeError returns the words for a store that cannot be opened, or made. A command that makes none says itself that there is no store.
 func storeError(dir string, err error) error {
 	var (
 		inUse   *store.InUseError
@@ -38,7 +38,7 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(exitCannotStart, "name the --data directory of lessor serve, or a file that lessor backup wrote", "there is no store in %s", dir)
+		return fail(exitCannotStart, "name a directory that can be created, and no symbolic link that leads to nothing", "cannot create a store in %s: %v", dir, syscall.ENOENT)
 	case errors.Is(err, syscall.ENOTDIR):
 		return fail(exitCannotStart, "name a directory; it is created if it is missing", "data directory %s is not a directory, or lies below a file", dir)
 	case errors.Is(err, syscall.ENOSPC):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -100,6 +101,9 @@ func verifyStore(path string, v *verdict, found func(finding) error) (err error)
 	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
 	if f, broken := brokenStore(err); broken {
 		return found(f)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fail(exitCannotStart, "name the --data directory of lessor serve, or a file that lessor backup wrote", "there is no store in %s", path)
 	}
 	if err != nil {
 		return storeError(path, err)
