@@ -16,7 +16,7 @@ type accessFlags struct {
 	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
 	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Accept client certificates of these authorities as credentials; implies --auth."`
 	ClientCert bool          `name:"tls-require-client-cert" env:"LESSOR_SERVE_TLS_REQUIRE_CLIENT_CERT" help:"Refuse callers without a client certificate, whatever token they have."`
-	Retention  time.Duration `name:"audit-retention" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
+	Retention  time.Duration `name:"audit-retention" type:"positive" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
 
 // safe reports whether a listener may be on an address that others can reach.
