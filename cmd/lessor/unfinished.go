@@ -16,12 +16,15 @@ type unfinished struct {
 	force bool // may replace a file that has the name
 }
 
-// newFile begins a file. It refuses a name that exists already before anything is done, unless force is set.
+// newFile begins a file. It refuses a name that exists already before anything is done, unless force is set. Even then it replaces only a file: with
+// /dev/stdout, root would take a name away from every other process of the machine.
 func newFile(name string, force bool) (*unfinished, error) {
 	there, err := os.Lstat(name)
 	switch {
 	case err == nil && there.IsDir():
 		return nil, fail(exitCannotStart, "name a file, in it or elsewhere", "%s is a directory", name)
+	case err == nil && !there.Mode().IsRegular():
+		return nil, fail(exitCannotStart, "name a new file or one that can be replaced", "%s is a link, a device or a pipe", name)
 	case err == nil && !force:
 		return nil, existsError(name)
 	}
