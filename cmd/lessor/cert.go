@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net"
+	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -35,46 +38,70 @@ Examples:
 }
 
 func (c certDevCmd) Run(a *app) error {
-	names := make([]auth.Request, len(c.Client))
-	for i, client := range c.Client {
-		var err error
-		if names[i], err = clientName(client); err != nil {
-			return err
-		}
-	}
-	authority, err := certs.NewAuthority(c.Dir)
-	if errors.Is(err, fs.ErrExist) {
-		return fail(exitCannotStart, "name another directory, or remove what is there", "%v", err)
-	}
-	if err != nil {
+	if err := checkHosts(c.Host); err != nil {
 		return err
 	}
-	if err := authority.Server(c.Host); err != nil {
-		return err
-	}
-	for _, r := range names {
-		uri, err := auth.Name(r)
+	clients := make(map[string]*url.URL) // by the name of the file
+	for _, client := range c.Client {
+		uri, err := clientName(client)
 		if err != nil {
 			return err
 		}
-		if err := authority.Client(strings.Join([]string{r.Tenant, r.Role.String(), r.Subject}, "-"), uri); err != nil {
-			return err
+		file := strings.ReplaceAll(client, "/", "-")
+		if clients[file] != nil {
+			return fail(exitUsage, "", "--client: two certificates would be %s.pem", file)
 		}
+		clients[file] = uri
+	}
+	err := c.write(clients)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fail(exitCannotStart, "name another directory, or remove what is there", "%v", err)
+	case err != nil:
+		return fail(exitCannotStart, "", "%v", err)
 	}
 	a.note("certificates for development are in %s", c.Dir)
 	return nil
 }
 
+func (c certDevCmd) write(clients map[string]*url.URL) error {
+	authority, err := certs.NewAuthority(c.Dir)
+	if err == nil {
+		err = authority.Server(c.Host)
+	}
+	for file, uri := range clients {
+		if err == nil {
+			err = authority.Client(file, uri)
+		}
+	}
+	return err
+}
+
+// hostName matches the names of hosts that may be in a certificate.
+var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
+
+// checkHosts refuses what cannot be the name of a server, before anything is written. No client would trust a certificate for it.
+func checkHosts(hosts []string) error {
+	if len(hosts) == 0 {
+		return fail(exitUsage, "", "--host: must not be empty")
+	}
+	for _, host := range hosts {
+		if net.ParseIP(host) == nil && !hostName.MatchString(host) {
+			return fail(exitUsage, "for example coordinator.internal or 192.0.2.1, without a port", "--host: %q is neither the name of a host nor an IP address", host)
+		}
+	}
+	return nil
+}
+
 // clientName reads TENANT/ROLE/NAME.
-func clientName(text string) (r auth.Request, err error) {
+func clientName(text string) (uri *url.URL, err error) {
 	parts := strings.Split(text, "/")
 	if len(parts) == 3 {
-		r.Tenant, r.Subject = parts[0], parts[2]
-		r.Role, _ = auth.ParseRole(parts[1])
-		_, err = auth.Name(r)
+		role, _ := auth.ParseRole(parts[1])
+		uri, err = auth.Name(auth.Request{Tenant: parts[0], Role: role, Subject: parts[2]})
 	}
-	if len(parts) != 3 || err != nil || filepath.Base(r.Subject) != r.Subject {
-		return r, fail(exitUsage, "for example acme/worker/gpu-1", "--client: %q is not TENANT/ROLE/NAME", text)
+	if len(parts) != 3 || err != nil || filepath.Base(parts[2]) != parts[2] {
+		return nil, fail(exitUsage, "for example acme/worker/gpu-1", "--client: %q is not TENANT/ROLE/NAME", text)
 	}
-	return r, nil
+	return uri, nil
 }

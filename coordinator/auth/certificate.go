@@ -5,8 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // CertificatePrefix is how the credential id of a certificate begins.
@@ -77,10 +80,18 @@ func parseName(uri *url.URL) (Identity, error) {
 	return who, nil
 }
 
+// domain matches the hosts of URIs that crypto/x509 reads.
+var domain = regexp.MustCompile(`^[!--/-~]+(\.[!--/-~]+)*$`)
+
 // Name returns the URI that names the holder of a certificate. The error is a *lease.FieldError.
 func Name(r Request) (*url.URL, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	return &url.URL{Scheme: Scheme, Host: r.Tenant, Path: "/" + r.Role.String() + "/" + r.Subject}, nil
+	uri := &url.URL{Scheme: Scheme, Host: r.Tenant, Path: "/" + r.Role.String() + "/" + r.Subject}
+	read, err := url.Parse(uri.String())
+	if err != nil || read.Host != uri.Host || read.Path != uri.Path || !domain.MatchString(uri.Host) {
+		return nil, &lease.FieldError{Field: "tenant", Problem: "cannot be the host of a URI"}
+	}
+	return uri, nil
 }
