@@ -24,7 +24,11 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	if err := refuseUnfinished(dir); err != nil {
 		return 0, 0, err
 	}
-	path := filepath.Join(dir, fileName)
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // or the copy would replace a link, and leave the store where it is
+	if err != nil {
+		return 0, 0, err
+	}
+	dir = filepath.Dir(path)
 	var o opening
 	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
 	if err != nil {

@@ -90,6 +90,24 @@ func TestCompactThatFails(t *testing.T) {
 	}
 }
 
+// If the name of the store is a symbolic link, Compact replaces the file that it leads to.
+func TestCompactOfALink(t *testing.T) {
+	dir, link := shrunk(t), t.TempDir()
+	if err := os.Symlink(filepath.Join(dir, fileName), filepath.Join(link, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	_, after, err := Compact(link, Options{}, nothing)
+	if err != nil || after != int64(len(read(t, dir))) {
+		t.Errorf("Compact = %d bytes, %v; the file has %d bytes now", after, err, len(read(t, dir)))
+	}
+	if info, err := os.Lstat(filepath.Join(link, fileName)); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link has become %v (%v)", info.Mode(), err)
+	}
+	if names := namesIn(t, dir); names != fileName {
+		t.Errorf("files: %s, want %s", names, fileName)
+	}
+}
+
 // An Open that waits for the lock of the file while Compact replaces the file must open the new file. What it wrote to the old one would be lost.
 func TestOpenDuringCompact(t *testing.T) {
 	dir := shrunk(t)

@@ -35,6 +35,9 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	if err == nil {
 		err = prepareStore(temp, opts.withDefaults(), prepare)
 	}
+	if err == nil && Holds(dir) { // a start made it that found the directory empty, too, just before
+		err = &store.NotEmptyError{Dir: dir, Name: fileName}
+	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(temp))
 	}

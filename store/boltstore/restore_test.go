@@ -105,6 +105,23 @@ func TestRestoreWantsAnEmptyDirectory(t *testing.T) {
 	}
 }
 
+// A store that a start made after Restore had found the directory empty is not replaced.
+func TestRestoreReplacesNoStore(t *testing.T) {
+	file, dir := backup(t), t.TempDir()
+	var made []byte
+	err := Restore(file, dir, Options{}, func(*Store) error {
+		err := createIfMissing(filepath.Join(dir, fileName), store.Current())
+		made = read(t, dir)
+		return err
+	})
+	if !errors.As(err, new(*store.NotEmptyError)) {
+		t.Errorf("Restore = %v, want a NotEmptyError", err)
+	}
+	if names := namesIn(t, dir); names != fileName || !bytes.Equal(made, read(t, dir)) {
+		t.Errorf("Restore changed the store that was there, or left something; files: %s", names)
+	}
+}
+
 // A restore that was killed leaves a file under the name restoringName. Because of that file Open, OpenReadOnly and Compact refuse the directory, so
 // that Open does not make an empty store there. Restore can be repeated.
 func TestRestoreThatWasKilled(t *testing.T) {
