@@ -6,7 +6,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
-	grpccreds "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -34,11 +33,10 @@ func (c credentials) overTLS() bool {
 func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if c.overTLS() {
-		cfg, err := certs.Client(certs.Files{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey})
-		if err != nil {
+		var err error
+		if transport, err = certs.Transport(certs.Files{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey}); err != nil {
 			return nil, fail(exitUsage, "--tls-ca, --tls-cert and --tls-key name files in PEM", "TLS: %v", err)
 		}
-		transport = grpccreds.NewTLS(cfg)
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
 	token, err := c.token()

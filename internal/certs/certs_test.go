@@ -186,6 +186,59 @@ func TestServerReadsChangedFiles(t *testing.T) {
 	}
 }
 
+// X1: a client uses changed files with its next connection. If a file is broken, the old files stay in force.
+func TestClientReadsChangedFiles(t *testing.T) {
+	t.Attr("rules", "X1")
+	dir, next := made(t), made(t)
+	client, err := Transport(in(dir, "client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusts := func(dir string) bool {
+		t.Helper()
+		pair, err := tls.LoadX509KeyPair(in(dir, "server").Cert, in(dir, "server").Key)
+		pool, err2 := Pool(in(dir, "").CA)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		cfg := &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+			NextProtos: []string{"h2"},
+		}
+		here, there := connected(t)
+		defer func() { _ = here.Close(); _ = there.Close() }()
+		served := make(chan error, 1)
+		go func() { served <- tls.Server(here, cfg).Handshake() }()
+		_, _, err = client.Clone().ClientHandshake(t.Context(), "localhost:1", there)
+		_ = there.Close()
+		return errors.Join(err, <-served) == nil
+	}
+	replace := func(name string) {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(next, name))
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if !trusts(old) || trusts(next) {
+		t.Fatal("the first files are not in force")
+	}
+	for _, name := range []string{"client.pem", "ca.pem"} { // a new certificate with the old key
+		replace(name)
+		if !trusts(old) || trusts(next) {
+			t.Errorf("once %s has been replaced, the old files are not in force", name)
+		}
+	}
+	replace("client-key.pem")
+	if trusts(old) || !trusts(next) {
+		t.Error("the new files are not in force")
+	}
+}
+
 // X1: when an authority is no longer trusted, a client with its certificate cannot get in by resuming a TLS session either.
 func TestAuthorityThatIsTakenOut(t *testing.T) {
 	t.Attr("rules", "X1")

@@ -3,7 +3,6 @@ package certs
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -110,33 +109,4 @@ func equal(a, b []stamp) bool {
 		}
 	}
 	return true
-}
-
-// errHalf refuses a certificate without its key.
-var errHalf = errors.New("a certificate and its key must be set together")
-
-// Client returns the TLS configuration of a client; without Files.CA it trusts the authorities of the system. It reads the certificate and
-// its key for each connection, so that new ones take effect with the next.
-func Client(files Files) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if files.CA != "" {
-		var err error
-		if cfg.RootCAs, err = Pool(files.CA); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case files.Cert == "" && files.Key == "":
-		return cfg, nil
-	case files.Cert == "" || files.Key == "":
-		return nil, errHalf
-	}
-	if _, err := tls.LoadX509KeyPair(files.Cert, files.Key); err != nil {
-		return nil, err
-	}
-	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-		return &pair, err
-	}
-	return cfg, nil
 }

@@ -1,0 +1,70 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// errHalf refuses a certificate without its key.
+var errHalf = errors.New("a certificate and its key must be set together")
+
+// Client returns the TLS configuration of a client, from the files as they are now; without Files.CA it trusts the authorities of the system.
+func Client(files Files) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if files.CA != "" {
+		var err error
+		if cfg.RootCAs, err = Pool(files.CA); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case files.Cert == "" && files.Key == "":
+		return cfg, nil
+	case files.Cert == "" || files.Key == "":
+		return nil, errHalf
+	}
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return nil, err
+	}
+	// Unlike Certificates, this shows the certificate to a server that does not trust its authority, too. The server then says so.
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	return cfg, nil
+}
+
+// Transport returns the credentials with which gRPC connects. It reads the files for each connection: new ones take effect with the next. If they cannot
+// be read then, such as while they are being replaced, those that were read last stay in force. The error is about the first read.
+func Transport(files Files) (credentials.TransportCredentials, error) {
+	cfg, err := Client(files)
+	if err != nil {
+		return nil, err
+	}
+	t := transport{credentials.NewTLS(cfg), files, new(atomic.Pointer[tls.Config])}
+	t.last.Store(cfg)
+	return t, nil
+}
+
+// transport is the credentials of a client whose files may change.
+type transport struct {
+	credentials.TransportCredentials
+	files Files
+	last  *atomic.Pointer[tls.Config] // that could be made of the files
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if cfg, err := Client(t.files); err == nil {
+		t.last.Store(cfg)
+	}
+	return credentials.NewTLS(t.last.Load()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials; the copy shares what was read last.
+func (t transport) Clone() credentials.TransportCredentials {
+	return transport{t.TransportCredentials.Clone(), t.files, t.last}
+}
