@@ -12,6 +12,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.reindexTimers(c)
 	e.recount(c)
 	e.tie(c)
+	e.occupy(c)
 	e.reline(c)
 	e.rekey(c)
 	e.rehold(c)

@@ -474,7 +474,17 @@ func (i *inspection) isSet(a *alarm) bool {
 }
 
 func (i *inspection) checkWorkers() {
-	takers, known := map[workerKey]int{}, map[*alarm]bool{}
+	takers, leases, known := map[workerKey]int{}, map[workerKey]int{}, map[*alarm]bool{}
+	for _, t := range i.tasks {
+		if isLeased(t) && t.Lease.Session == "" {
+			leases[workerKey{t.Tenant, t.Lease.Worker}]++
+		}
+	}
+	for k := range leases {
+		if i.workers[k] == nil {
+			i.problem("worker %q has leases, and is unknown", k.worker)
+		}
+	}
 	i.eachTaker(func(t *taker) {
 		takers[t.key()]++
 		if p := i.workers[t.key()]; p == nil {
@@ -487,13 +497,16 @@ func (i *inspection) checkWorkers() {
 		if len(p.takers) != takers[k] {
 			i.problem("worker %q has %d sessions, and %d are known", k.worker, takers[k], len(p.takers))
 		}
+		if p.leases != leases[k] {
+			i.problem("worker %q has %d leases without a session, and %d are counted", k.worker, leases[k], p.leases)
+		}
 		for l := range p.pinned {
 			if l.in == nil {
 				i.problem("worker %q: a line that is empty waits for it", k.worker)
 			}
 		}
-		switch waited := len(p.takers) == 0 && len(p.pinned) > 0; {
-		case len(p.takers)+len(p.pinned) == 0:
+		switch waited := takers[k]+leases[k] == 0 && len(p.pinned) > 0; {
+		case takers[k]+leases[k]+len(p.pinned) == 0:
 			i.problem("worker %q is remembered for nothing", k.worker)
 		case waited != i.isSet(p.end):
 			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker, len(p.takers), len(p.pinned), i.isSet(p.end))

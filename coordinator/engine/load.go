@@ -158,6 +158,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		}
 		if s := t.Lease.Session; s != "" {
 			e.orphan(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
+		} else {
+			e.keepBusy(callerOf(t))
 		}
 		serving, wall := t.Due()
 		e.serving.add(t.ID, int64(serving), true)

@@ -333,3 +333,38 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 		})
 	}
 }
+
+// W12: a worker without a stream is there as long as it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that are
+// pinned to it wait for its next call. The wait for an absent worker begins when the last of these leases has ended, also after a crash.
+func TestUnaryWorkerThatIsBusyIsThere(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		for range 3 {
+			r.task(on("w"))
+		}
+		wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
+		for range 2 {
+			g := r.takeOne(wants, 0)
+			for range 5 {
+				time.Sleep(lease.DefaultHeartbeatInterval)
+				r.want(r.say(lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
+			}
+			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+			time.Sleep(lease.DefaultResourceWait - time.Second)
+			r.kill()
+		}
+		g := r.takeOne(wants, 0)
+		waits := r.task(on("w"))
+		r.kill()
+		time.Sleep(lease.DefaultResourceWait + time.Second)
+		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+		time.Sleep(lease.DefaultResourceWait - time.Second)
+		if s := r.version(waits).State(); s != lease.Ready {
+			r.Errorf("the task is %v before the wait is over", s)
+		}
+		time.Sleep(2 * time.Second)
+		if v := r.version(waits); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
+			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
+		}
+	})
+}

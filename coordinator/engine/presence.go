@@ -9,12 +9,16 @@ import (
 // workerKey names a worker.
 type workerKey struct{ tenant, worker string }
 
-// presence is kept for a worker while it is there, or while tasks that are pinned to it wait (W12).
+// presence is kept for a worker while it is there, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is there
+// while a call waits, and while it has live leases from its calls.
 type presence struct {
 	takers map[*taker]struct{} // its sessions and unary requests
+	leases int                 // live leases for which no session speaks
 	pinned map[*line]struct{}  // lines in which tasks wait for it
 	end    *alarm              // while it is not there: when the tasks that wait for it are given up
 }
+
+func (p *presence) there() bool { return len(p.takers) > 0 || p.leases > 0 }
 
 func (e *Engine) presence(k workerKey) *presence {
 	p := e.workers[k]
@@ -31,8 +35,44 @@ func (t *taker) key() workerKey { return workerKey{t.wants.Space.Tenant, t.wants
 func (e *Engine) arrive(t *taker) {
 	p := e.presence(t.key())
 	p.takers[t] = struct{}{}
+	e.stay(p)
+}
+
+// stay ends the wait for a worker that is there.
+func (e *Engine) stay(p *presence) {
 	e.silence(p.end)
 	p.end = nil
+}
+
+// occupy follows the live leases of workers without a stream.
+func (e *Engine) occupy(c *lease.Change) {
+	was, is := callerOf(c.Old), callerOf(c.New)
+	if was == is {
+		return
+	}
+	if is != (workerKey{}) {
+		e.keepBusy(is)
+	}
+	if was != (workerKey{}) {
+		p := e.workers[was]
+		p.leases--
+		e.wait(was, p)
+	}
+}
+
+// keepBusy notes that a worker without a stream has one more live lease.
+func (e *Engine) keepBusy(k workerKey) {
+	p := e.presence(k)
+	p.leases++
+	e.stay(p)
+}
+
+// callerOf returns the worker that has the live lease of a task, if no session speaks for it.
+func callerOf(t *lease.Task) workerKey {
+	if t == nil || t.Lease == nil || t.Lease.Session != "" {
+		return workerKey{}
+	}
+	return workerKey{t.Tenant, t.Lease.Worker}
 }
 
 // vanish notes that a taker is gone.
@@ -46,11 +86,11 @@ func (e *Engine) vanish(t *taker) {
 	e.wait(t.key(), p)
 }
 
-// wait is called when the takers or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
+// wait is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
 // set that gives them up; if there are no such tasks either, the worker is forgotten.
 func (e *Engine) wait(k workerKey, p *presence) {
 	switch {
-	case len(p.takers) > 0:
+	case p.there():
 	case len(p.pinned) == 0:
 		e.silence(p.end)
 		delete(e.workers, k)

@@ -1038,7 +1038,8 @@ type ResourceRef struct {
 	// Identity of the resource at its worker. Required; at most 256 bytes.
 	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
 	// Worker that holds it, by its stable name. Required; the same in all references of a task. If it is gone for longer than the coordinator's
-	// resource wait (60 s) while the task is READY, the task is FAILED with RESOURCE_GONE.
+	// resource wait (60 s) while the task is READY, the task is FAILED with RESOURCE_GONE. A worker is there while it has a stream, while a Lease call
+	// of it waits, and while it has a live lease from such a call.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is. Optional.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
