@@ -334,6 +334,35 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	}
 }
 
+// W12: a worker looks at a bounded number of lines for a task that it has room for. PREFERRED tasks beyond that bound do not wait for it while another
+// worker would take them.
+func TestPreferredKeysBeyondTheBound(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 1000, func(w *Wants) { w.MaxBytes = 100 })
+		sized := func(i, size int) {
+			r.task(func(s *lease.Spec) {
+				kin(fmt.Sprint("k", i), lease.Preferred)(s)
+				s.Payload = make([]byte, size)
+			})
+		}
+		for i := range mostPassed + 1 { // binds as many keys to a
+			sized(i, 1)
+		}
+		r.starts(a)
+		r.govern(func(s *lease.Settings) { s.Paused = true })
+		b := r.worker("b", 1000, nil)
+		for i := range mostPassed {
+			sized(i, 90)
+		}
+		sized(mostPassed, 1)
+		r.govern(func(s *lease.Settings) { s.Paused = false })
+		if n := len(a.grants()) + len(b.grants()); n != 2*(mostPassed+1) {
+			r.Errorf("%d tasks are granted, want all %d", n, 2*(mostPassed+1))
+		}
+	})
+}
+
 // W12: a worker without a stream is there as long as it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that are
 // pinned to it wait for its next call. The wait for an absent worker begins when the last of these leases has ended, also after a crash.
 func TestUnaryWorkerThatIsBusyIsThere(t *testing.T) {

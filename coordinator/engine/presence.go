@@ -179,15 +179,17 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 	return false
 }
 
-// holds reports whether a pool has a task for which a taker has room, among the tasks that are in memory.
+// holds reports whether a pool has a task for which a taker has room, among the tasks that are in memory and at which the taker would look (firstOf).
 func (e *Engine) holds(p *pool, t *taker) (found bool) {
 	if !t.wants.selective() {
 		return true
 	}
 	p.turns.Scan(func(f *flow) bool {
+		looked := 0
 		f.pools[p].lines.Scan(func(l *line) bool {
 			_, found = e.pick(l, t)
-			return !found
+			looked++
+			return !found && looked < mostPassed
 		})
 		return !found
 	})
