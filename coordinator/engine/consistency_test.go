@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
@@ -50,6 +51,7 @@ func inspect(e *Engine) []string {
 	i.checkBindings()
 	i.checkWorkers()
 	i.checkTakers()
+	i.checkExplanations()
 	return i.problems
 }
 
@@ -474,12 +476,7 @@ func (i *inspection) isSet(a *alarm) bool {
 }
 
 func (i *inspection) checkWorkers() {
-	takers, leases, known := map[workerKey]int{}, map[workerKey]int{}, map[*alarm]bool{}
-	for _, t := range i.tasks {
-		if isLeased(t) && t.Lease.Session == "" {
-			leases[workerKey{t.Tenant, t.Lease.Worker}]++
-		}
-	}
+	takers, leases, known := map[workerKey]int{}, i.countLeases().callers, map[*alarm]bool{}
 	for k := range leases {
 		if i.workers[k] == nil {
 			i.problem("worker %q has leases, and is unknown", k.worker)
@@ -603,4 +600,132 @@ func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	}
 	b := i.spaces[task.ID.Space].bound[s.Affinity.Key]
 	return b == nil || b.worker == t.wants.Worker
+}
+
+// checkExplanations checks that what Explain finds about each waiting task is the truth.
+func (i *inspection) checkExplanations() {
+	n := i.countLeases()
+	for id, t := range i.tasks {
+		if !isReady(t) {
+			continue
+		}
+		q := i.queueOf(t)
+		x := lease.Explain(i.now, view{i.Engine}, t)
+		if why := i.heldByRules(q, t, &n); why != "" || heldBack(x.Findings) {
+			if !heldBack(x.Findings) || x.Findings[0].Code != foundOf[why] {
+				i.problem("task %v waits because of %q, and the finding is %+v", id, why, x.Findings)
+			}
+			continue
+		}
+		f := i.workersFor(t, false)[0]
+		if problem := i.disprove(q, t, &f, &n); problem != "" {
+			i.problem("task %v waits, and %s; the finding is %+v", id, problem, f)
+		}
+	}
+}
+
+var foundOf = map[string]lease.FindingCode{
+	"pause": lease.FoundQueuePaused, "max_inflight": lease.FoundMaxInflight, "rate": lease.FoundRateLimit, "key": lease.FoundConcurrencyKey,
+}
+
+// standings are the live leases, counted by what tasks have to wait for.
+type standings struct {
+	queues  map[*queue]int
+	keys    map[keyOf]lease.Holders
+	callers map[workerKey]int // leases of workers without a stream
+}
+
+func (i *inspection) countLeases() standings {
+	n := standings{map[*queue]int{}, map[keyOf]lease.Holders{}, map[workerKey]int{}}
+	for id, t := range i.tasks {
+		if !isLeased(t) {
+			continue
+		}
+		n.queues[i.queueOf(t)]++
+		k := keyOf{id.Space, t.Spec.ConcurrencyKey}
+		h := n.keys[k]
+		if h.Count++; h.Count == 1 {
+			h.Limit = t.Spec.ConcurrencyLimit
+		}
+		h.Limit = min(h.Limit, t.Spec.ConcurrencyLimit)
+		n.keys[k] = h
+		if t.Lease.Session == "" {
+			n.callers[workerKey{t.Tenant, t.Lease.Worker}]++
+		}
+	}
+	return n
+}
+
+// heldByRules is what keeps a task from every worker.
+func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) string {
+	h, key := n.keys[keyOf{t.ID.Space, t.Spec.ConcurrencyKey}], t.Spec.ConcurrencyKey
+	switch s := q.settings; {
+	case s.Paused:
+		return "pause"
+	case s.MaxInflight != 0 && n.queues[q] >= int(s.MaxInflight):
+		return "max_inflight"
+	case s.Rate.PerSecond != 0 && s.Rate.Next(q.bucket, i.now.Serving) > i.now.Serving:
+		return "rate"
+	case isParked(t), key != "" && h.Count > 0 && h.Count >= min(h.Limit, t.Spec.ConcurrencyLimit):
+		return "key"
+	}
+	return ""
+}
+
+// disprove says what contradicts the finding why the workers do not get a task; empty if nothing does.
+func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *standings) string {
+	worker, sticky := t.Spec.Pinned(), false
+	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces[t.ID.Space].bound[a.Key] != nil {
+		worker, sticky = i.spaces[t.ID.Space].bound[a.Key].worker, true
+	}
+	connected := n.callers[workerKey{t.Tenant, worker}]
+	attending, handling, able, meant, slots, working, free, roomy, clear := 0, 0, 0, 0, 0, 0, 0, 0, 0
+	count := func(n *int, ok bool) bool {
+		if ok {
+			*n++
+		}
+		return ok
+	}
+	i.eachTaker(func(w *taker) {
+		count(&connected, w.wants.Space.Tenant == t.Tenant && w.wants.Worker == worker)
+		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.takes(t.Spec.Type)) &&
+			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
+			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
+			count(&roomy, w.takes(t.Spec.Type) && w.carries(i.heft(t))) && count(&clear, !w.runs(t.Spec.ConcurrencyKey))
+	})
+	words := func(s string) bool { return strings.Contains(f.Message, s) }
+	for _, c := range []struct {
+		holds bool
+		code  lease.FindingCode
+		words string
+	}{
+		{t.Spec.Pinned() != "" && connected == 0, lease.FoundPinnedWorker, "is not connected"},
+		{t.Spec.Pinned() != "" && meant == 0, lease.FoundPinnedWorker, "does not ask for such work"},
+		{attending == 0, lease.FoundNoWorker, "no worker"},
+		{handling == 0, lease.FoundNoWorkerForType, "handles"},
+		{able == 0, lease.FoundRequirements, "lacks"},
+		{sticky && connected == 0, lease.FoundAffinity, "is not connected"},
+		{sticky && meant == 0, lease.FoundAffinity, "does not ask for such work"},
+		{sticky && slots == 0, lease.FoundAffinity, "takes no new work"},
+		{sticky && working == 0, lease.FoundAffinity, "has no free slot"},
+		{sticky && free == 0, lease.FoundAffinity, "gets no work: it has"},
+		{sticky && roomy == 0, lease.FoundAffinity, "has no room for the task"},
+		{slots == 0, lease.FoundWorkersBusy, "takes new work"},
+		{working == 0, lease.FoundWorkersBusy, "has a free slot"},
+		{free == 0, lease.FoundWorkersBusy, "gets work"},
+		{roomy == 0, lease.FoundWorkersBusy, "has room for the task"},
+		{clear == 0, lease.FoundSingleFlight, "one task of a key at a time"},
+	} {
+		switch {
+		case !c.holds:
+		case f.Code != c.code || !words(c.words):
+			return fmt.Sprintf("it should say %q", c.words)
+		default:
+			return ""
+		}
+	}
+	if before, _ := q.before(t); before < mostPassed {
+		return fmt.Sprintf("%d workers have room for it", clear)
+	}
+	return ""
 }

@@ -26,9 +26,27 @@ type attendance struct {
 	meeting   int      // they have what the task requires
 	meant     int      // they are of the worker to which the task is pinned or bound; all, if it is neither
 	serving   int      // they take new work at present: they do not drain, are healthy, and have slots
-	free      int      // they have a free slot, and room for the type and size of the task
+	free      int      // they have a free slot
+	heeding   int      // nothing that they did or left out keeps work from them
+	roomy     int      // their limits for the type and for bytes leave room for the task
 	clear     int      // they may run the concurrency key of the task beside what they run
 	lacks     []string // what the nearest of the takers that do not meet the requirements lacks
+	held      holdup   // what keeps work from one of those with a free slot
+}
+
+// holdup is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
+type holdup struct{ why, remedy string }
+
+func (t *taker) heldUp() (h holdup) {
+	switch {
+	case t.hushed:
+		h = holdup{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
+	case t.rests:
+		h = holdup{fmt.Sprintf("it has refused a task less than %v ago", restsFor), "that time passes"}
+	case t.backlogged():
+		h = holdup{"it does not read what was sent to it", "the worker reads on"}
+	}
+	return h
 }
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
@@ -65,10 +83,17 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 	if a.meant++; w.slots == 0 {
 		return
 	}
-	if a.serving++; w.free() <= 0 || !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
+	if a.serving++; len(w.leases) >= w.slots {
 		return
 	}
-	if a.free++; !w.runs(t.Spec.ConcurrencyKey) {
+	if a.free++; w.heldUp() != (holdup{}) {
+		a.held = w.heldUp()
+		return
+	}
+	if a.heeding++; !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
+		return
+	}
+	if a.roomy++; !w.runs(t.Spec.ConcurrencyKey) {
 		a.clear++
 	}
 }
@@ -101,14 +126,21 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundRequirements,
 			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.taking, strings.Join(a.lacks, ", "))
 		f.Remedy = "a worker connects that meets them"
-	case a.meant == 0 || a.free == 0 && e.isSticky(t):
-		return e.boundAway(t)
+	case a.roomy == 0 && e.isSticky(t):
+		return e.boundAway(t, a)
 	case a.serving == 0:
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: they drain, or are not healthy (suitable workers: %d)", a.meant)
 		f.Remedy = "one of them becomes healthy, or another worker connects"
 	case a.free == 0:
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.serving)
 		f.Remedy = "a slot becomes free, or another worker connects"
+	case a.heeding == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work (there are %d); of one of them: %s", a.free, a.held.why)
+		f.Remedy = a.held.remedy + ", or another worker connects"
+	case a.roomy == 0:
+		f.Code = lease.FoundWorkersBusy
+		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (there are %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.heeding)
+		f.Remedy = "one of their tasks ends, or another worker connects"
 	case a.clear == 0:
 		f.Code = lease.FoundSingleFlight
 		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time", t.Spec.ConcurrencyKey)
@@ -135,12 +167,25 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 }
 
 // boundAway is the finding that the worker to which a sticky affinity key is bound does not take a task now.
-func (e *Engine) boundAway(t *lease.Task) lease.Finding {
+func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	b := e.boundTo(t)
+	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
+	switch p := e.workers[workerKey{t.Tenant, b.worker}]; {
+	case p == nil || !p.there():
+		why, remedy = "is not connected", "the worker connects"
+	case a.meant == 0:
+		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
+	case a.serving == 0:
+		why, remedy = "takes no new work: it drains, or is not healthy", "the worker becomes healthy"
+	case a.free == 0:
+		why, remedy = "has no free slot", "the worker gets a free slot"
+	case a.heeding == 0:
+		why, remedy = "gets no work: "+a.held.why, a.held.remedy
+	}
 	f := lease.Finding{
 		Code:    lease.FoundAffinity,
-		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which is not connected or has no free slot", t.Spec.Affinity.Key, b.worker),
-		Remedy:  "the worker connects or gets a free slot, or the binding of the key ends",
+		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which %s", t.Spec.Affinity.Key, b.worker, why),
+		Remedy:  remedy + ", or the binding of the key ends",
 	}
 	if len(b.leases) == 0 && b.end != nil {
 		f.Until = e.now.WallAt(b.end.at)

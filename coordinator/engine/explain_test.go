@@ -53,6 +53,41 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
 			r.submit(sharing("disk", 5))
 		}},
+		{name: "no acknowledgement", code: lease.FoundWorkersBusy, words: "has not acknowledged a task", setup: func(r *rig) {
+			r.join("i", 5)
+			r.submit(work())
+			time.Sleep(lease.DefaultAckWithin + time.Second)
+		}},
+		{name: "a refusal", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundWorkersBusy, words: "refused a task", setup: func(r *rig) {
+			c, session := r.join("i", 5)
+			r.submit(sharing("disk", 1))
+			g := c.grants()[0]
+			if err := r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID); err != nil {
+				r.Fatal(err)
+			}
+		}},
+		{name: "a worker that does not read", code: lease.FoundWorkersBusy, words: "does not read", setup: func(r *rig) {
+			c := &crew{}
+			m := c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 5)
+			m.Backlog = &Backlog{}
+			m.Backlog.Add(maxBacklog)
+			if err := r.Join(m); err != nil {
+				r.Fatal(err)
+			}
+		}},
+		{name: "enough of its type", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
+			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1} })
+			r.task(func(s *lease.Spec) { s.Type = "big" })
+		}},
+		{
+			name: "its affinity, and its worker serves another queue", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			code: lease.FoundAffinity, words: "does not ask for such work",
+			setup: func(r *rig) {
+				r.worker("first", 5, func(w *Wants) { w.Queues = []string{"elsewhere"} })
+				r.task(func(s *lease.Spec) { kin("k", lease.Sticky)(s); s.Queue = "elsewhere" })
+				r.worker("second", 5, nil)
+			},
+		},
 		{name: "the queue is paused", code: lease.FoundQueuePaused, words: "paused", setup: func(r *rig) {
 			r.govern(func(s *lease.Settings) { s.Paused = true })
 		}},

@@ -51,7 +51,7 @@ const (
 	FindingCode_FINDING_CODE_NO_WORKER FindingCode = 10
 	// Workers ask for work of its queue, but not of its type.
 	FindingCode_FINDING_CODE_NO_WORKER_FOR_TYPE FindingCode = 11
-	// All workers that would take it have no free slot.
+	// No worker that would take it gets it now: they have no room, take no new work, or have left a grant unanswered. The message says which.
 	FindingCode_FINDING_CODE_WORKERS_BUSY FindingCode = 12
 	// Other tasks are before it in line.
 	FindingCode_FINDING_CODE_IN_LINE FindingCode = 13
