@@ -28,7 +28,17 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Rejected: c.edge.malformedOverHTTP,
 		Answered: m.answered,
 	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
-	return newHTTPServer(api, c.cfg.Logger)
+	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
+}
+
+// closingEnded closes a connection after an answer if its client certificate has ended: only on a new connection can the client show another one.
+func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && c.gate.CertificateEnded(httpapi.AsCall(r)) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // holder returns the function that resolves task tokens (H1); see gate.Deps.

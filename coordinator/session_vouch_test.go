@@ -7,6 +7,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -14,7 +17,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -73,7 +75,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	t.Attr("rules", "W2 X1 X3")
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
-	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate) {
+	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
 		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
 		for name, tt := range map[string]struct {
 			came string
@@ -113,14 +115,72 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 		if err := both.over(); problemOf(err) != string(auth.Revoked) {
 			t.Errorf("a session with a token beside the certificate ended with %v", err)
 		}
-		if _, err := waitForWork(bearing(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
+		if err := leaseAnew(bearing(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
 			t.Errorf("a call with a token beside the certificate: %v", err)
 		}
 	})
 }
 
-// withCertificates runs a test against a coordinator that requires credentials, with a client that has a worker's certificate.
-func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate)) {
+// X1, X3: a connection whose certificate was revoked is closed within a second. So a client whose certificate has been replaced gets in with the new one.
+// Otherwise the client is refused on the next connection.
+func TestCertificateIsReplacedAndRevoked(t *testing.T) {
+	t.Attr("rules", "X1 X3")
+	for _, replaced := range []bool{true, false} {
+		withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, replace func()) {
+			tk := r.talk(t, "w")
+			tk.say(hello("w"))
+			hear[*lessorv1.Accept](tk)
+			if replaced {
+				replace()
+			}
+			if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			hear[*lessorv1.Reset](tk)
+			if err := tk.over(); problemOf(err) != string(auth.Revoked) {
+				t.Errorf("the session ended with %v", err)
+			}
+			began := time.Now()
+			err := leaseAnew(t.Context(), r)
+			if replaced && err != nil || !replaced && problemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
+				t.Errorf("certificate replaced: %v; a call %v later: %v", replaced, time.Since(began), err)
+			}
+		})
+	}
+}
+
+// leaseAnew asks for work, again as long as the coordinator is unavailable to the client.
+func leaseAnew(ctx context.Context, r *rig) error {
+	for {
+		_, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}})
+		if status.Code(err) != codes.Unavailable {
+			return err
+		}
+		time.Sleep(lastWords / 5)
+	}
+}
+
+// A connection over HTTP is closed after an answer, too, if its certificate has ended.
+func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
+	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
+		for _, want := range []string{"", "close"} {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://localhost/v1/leases", nil)
+			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
+			answer := httptest.NewRecorder()
+			r.http.Handler.ServeHTTP(answer, req)
+			if got := answer.Header().Get("Connection"); got != want {
+				t.Errorf("status %d, header Connection %q, want %q", answer.Code, got, want)
+			}
+			if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// withCertificates runs a test against a coordinator that requires credentials, with a client that has a worker's certificate. replace puts another one
+// into its file.
+func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate, replace func())) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) { // certificates are valid in the time of the bubble
@@ -129,7 +189,7 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(authority.Server([]string{"localhost"}), authority.Client("client", name)); err != nil {
+		if err := errors.Join(authority.Server([]string{"localhost"}), authority.Client("client", name), authority.Client("next", name)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -140,7 +200,7 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := certs.Client(in("client"))
+	client, err := certs.Transport(in("client"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,16 +208,20 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.ServerName = "localhost"
+	replace := func() {
+		if err := errors.Join(os.Rename(in("next").Cert, in("client").Cert), os.Rename(in("next").Key, in("client").Key)); err != nil {
+			t.Error(err)
+		}
+	}
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, TLS: server}, func(t *testing.T, r *rig) {
 		mine := *r
 		if mine.conn, err = grpc.NewClient("passthrough:///coordinator",
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }),
-			grpc.WithTransportCredentials(credentials.NewTLS(client))); err != nil {
+			grpc.WithTransportCredentials(client), grpc.WithAuthority("localhost")); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = mine.conn.Close() }()
 		mine.workers = lessorv1.NewWorkerServiceClient(mine.conn)
-		test(t, &mine, pair.Leaf)
+		test(t, &mine, pair.Leaf, replace)
 	})
 }

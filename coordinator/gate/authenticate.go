@@ -3,12 +3,11 @@ package gate
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
@@ -97,7 +96,17 @@ func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	return a.authenticate(token, connection(ctx))
+	return a.authenticate(token, preauth.TLSState(ctx))
+}
+
+// CertificateEnded reports whether the client certificate of the connection of a call names somebody, and has expired or was revoked; see preauth.Gate.
+func (a *authenticator) CertificateEnded(ctx context.Context) bool {
+	if a.Open() {
+		return false
+	}
+	_, err := a.certified(preauth.TLSState(ctx))
+	var bad *auth.Error
+	return errors.As(err, &bad) && (bad.Problem == auth.Expired || bad.Problem == auth.Revoked)
 }
 
 // checkedKey is the context key of the identity that CheckCredential has found. It is checked again once the message of the call has been read.
@@ -127,19 +136,9 @@ func bearer(headers []string) (string, error) {
 	return token, nil
 }
 
-// connection returns the TLS state of a call's connection, or nil if the call has none.
-func connection(ctx context.Context) *tls.ConnectionState {
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			return &info.State
-		}
-	}
-	return nil
-}
-
 // Credentials returns what a call has shown: its token, or "", and whether there is a verified client certificate.
 func Credentials(ctx context.Context) (token string, certified bool) {
 	token, _ = bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
-	conn := connection(ctx)
+	conn := preauth.TLSState(ctx)
 	return token, conn != nil && len(conn.VerifiedChains) > 0
 }

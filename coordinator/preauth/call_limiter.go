@@ -28,6 +28,8 @@ type Gate interface {
 	CheckCredential(ctx context.Context) (context.Context, error)
 	// NeedsNoCredential reports whether a call needs no credential.
 	NeedsNoCredential(method string) bool
+	// CertificateEnded reports whether the client certificate of the connection of a call has expired or was revoked.
+	CertificateEnded(ctx context.Context) bool
 }
 
 // callCounter counts the calls under way whose callers have shown no good credential. It is safe for concurrent use.
@@ -77,8 +79,17 @@ func NewCallLimiter(gate Gate, connections int) *CallLimiter {
 // goes on, with its identity in the context. A bounded number of others go on to be refused once their message has been read; they get maxCallTime
 // for it.
 func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if shown, err := l.gate.CheckCredential(ctx); err == nil {
+	shown, err := l.gate.CheckCredential(ctx)
+	conn := tlsConnOf(ctx)
+	if err == nil {
+		if conn != nil {
+			conn.good.Store(true)
+		}
 		return shown, nil
+	}
+	if conn != nil && conn.good.Load() && !l.gate.NeedsNoCredential(info.FullMethodName) && l.gate.CertificateEnded(ctx) {
+		conn.retire()
+		return ctx, errRetired
 	}
 	room := l.refused
 	if l.gate.NeedsNoCredential(info.FullMethodName) {

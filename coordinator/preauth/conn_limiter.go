@@ -163,6 +163,9 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody looked whether the port is open. Strangers can cause the others at any rate: Debug
 		h.limiter.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
 	}
+	if state, ok := info.(credentials.TLSInfo); ok {
+		info = &tlsConn{TLSInfo: state, conn: conn}
+	}
 	return secure, info, err
 }
 

@@ -6,6 +6,7 @@
 //
 //	conn_limiter.go           how many connections and handshakes may be open; conn_*.go: reading from a connection
 //	call_limiter.go           how many calls without a good credential may be under way, until their message has been read
+//	tls_conn.go               connections whose client certificate ends are closed
 //	attempts.go               how fast such calls are answered
 //	address.go                the address by which all this is counted
 package preauth
