@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -236,6 +237,27 @@ func TestClientReadsChangedFiles(t *testing.T) {
 	replace("client-key.pem")
 	if trusts(old) || !trusts(next) {
 		t.Error("the new files are not in force")
+	}
+}
+
+// A certificate that clients refuse because of its time is in force all the same, for their clocks may differ. The log has a warning.
+func TestExpiredCertificate(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { // in the year 2000
+		a, err := NewAuthority(dir)
+		if err == nil {
+			err = a.Server([]string{"localhost"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	for file, want := range map[string]int{in(dir, "server").Cert: 1, in(made(t), "server").Cert: 0} {
+		var log bytes.Buffer
+		_, err := Server(Files{Cert: file, Key: strings.TrimSuffix(file, ".pem") + "-key.pem"}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil || strings.Count(log.String(), "has expired") != want {
+			t.Errorf("error %v, log %q, want %d warnings", err, log.String(), want)
+		}
 	}
 }
 
