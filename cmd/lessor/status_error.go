@@ -162,10 +162,14 @@ func dialProblem(message string) (problem, hint string) {
 		return "the host name of --addr has no address", running
 	case strings.Contains(handshake, "does not look like a TLS handshake"):
 		return "it does not use TLS", "leave out --tls, --tls-ca and --tls-cert, or start the coordinator with --tls-cert"
+	case strings.Contains(handshake, "certificate has expired or is not yet valid"):
+		return handshake, "replace the certificate of the coordinator (serve --tls-cert), unless the clock of this machine is wrong"
 	case strings.Contains(handshake, "x509: "):
 		return handshake, "set --tls-ca to the authority of its certificate; the certificate must be valid for the host of --addr"
 	case handshake != "":
 		return handshake, running
+	case strings.Contains(message, "remote error: tls: expired certificate"):
+		return "it refuses the certificate of --tls-cert: it has expired or is not yet valid", "replace it, unless the clock of the coordinator is wrong"
 	case strings.Contains(message, "remote error: tls: "):
 		_, alert, _ := strings.Cut(message, "remote error: ")
 		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
