@@ -71,11 +71,14 @@ func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServ
 // giveUpTimeout is how long the cancelling of a run may take.
 const giveUpTimeout = 10 * time.Second
 
-// workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends.
+// workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends. Nothing is submitted
+// before the coordinator has accepted the worker: with the credential of another tenant than --tenant, no line must reach that tenant.
 func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
 	kill, killAll := context.WithCancel(r.now)
 	defer killAll()
-	w, err := r.worker(cl, kill.Done())
+	accepted, accept := context.WithCancel(context.Background())
+	defer accept()
+	w, err := r.worker(cl, kill.Done(), accept)
 	if err != nil {
 		return runner.Summary{}, err
 	}
@@ -87,6 +90,10 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 		defer close(ended)
 		stopFollowing(r.whyEnded(w.Run(working)))
 	}()
+	select {
+	case <-accepted.Done():
+	case <-following.Done():
+	}
 	summary, err := r.job.Run(following, runner.Config{
 		Tasks:     cl.tasks,
 		Screen:    r.screen,
@@ -102,7 +109,8 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	return summary, err
 }
 
-func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, error) {
+// worker returns the worker of the run. It calls accept when a coordinator has accepted it.
+func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*worker.Worker, error) {
 	handler, err := execworker.Config{
 		Command:    commandOf(r.Command),
 		Arguments:  true,
@@ -126,7 +134,14 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}) (*worker.Worker, erro
 		Concurrency:  r.jobs(),
 		DrainTimeout: r.DrainTimeout,
 		Logger:       r.logger(),
-		Hooks:        worker.Hooks{OnNoNewWork: r.sayKept},
+		Hooks: worker.Hooks{
+			OnNoNewWork: r.sayKept,
+			OnState: func(s worker.State) {
+				if s == worker.StateRegistered {
+					accept()
+				}
+			},
+		},
 	})
 	if err != nil {
 		return nil, fail(exitUsage, "write the command and its arguments after --", "%v", err)

@@ -1,8 +1,8 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"errors"
 )
 
 // samples are the results of one run of a phase or limit, by the name of the metric.
@@ -77,7 +77,7 @@ func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) 
 	c.run(ctx)
 	err = c.wait(ctx)
 	r.ran = end()
-	err = errors.Join(err, c.dismiss())
+	err = cmp.Or(err, c.dismiss()) // the same one, if the workers ended too early
 	return int(c.committed.Load()), err
 }
 
@@ -93,7 +93,7 @@ func endToEnd(name string, tasks int, submit submitter) phase {
 			err = c.wait(ctx)
 		}
 		r.ran = end()
-		if err = errors.Join(err, c.dismiss()); err != nil {
+		if err = cmp.Or(err, c.dismiss()); err != nil {
 			return nil, err
 		}
 		return r.ran.rate(name, acknowledged), r.checkCompleted(ctx, acknowledged, int(c.committed.Load()))

@@ -69,18 +69,23 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return report, c.profiles(ctx, took)
 }
 
-// reach finds out whether there is a coordinator at Addr, before anything is measured.
+// reach finds out whether there is a coordinator at Addr, and whether it accepts workers of Tenant, before anything is measured or submitted.
 func (c *Config) reach(ctx context.Context) error {
 	if c.Addr == "" {
 		return nil
 	}
-	conn, err := c.elsewhere().connect()
+	r, err := c.newRig(c.elsewhere())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	_, err = lessorv1.NewAdminServiceClient(conn).GetStatus(ctx, &lessorv1.GetStatusRequest{})
-	return err
+	defer func() { _ = r.conn.Close() }()
+	if _, err = lessorv1.NewAdminServiceClient(r.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}); err != nil {
+		return err
+	}
+	workers := crew{rig: r}
+	workers.run(ctx)
+	workers.ready.Wait()
+	return workers.dismiss()
 }
 
 // do runs a piece of work. If ctx has ended, the error is the cause of that, whatever else went wrong.
