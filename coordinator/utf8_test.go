@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,16 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
-
-// clockOnly is an engine that only tells the time: malformed requests must not reach it.
-type clockOnly struct{ engine.Calls }
-
-func (clockOnly) Now() lease.Now { return lease.Now{Serving: 1, Wall: 1} }
 
 // letIn is an interceptor that does nothing.
 func letIn(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -76,10 +69,15 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 	}
 }
 
-// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; an error would be repeated (K5).
+// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; an error would be repeated (K5). The verdict is counted like any
+// other.
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
-	desc := guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(&edge{engine: clockOnly{}, rejects: quota.NewRejects()}))
+	serve(t, nil, rejectsInvalidUTF8)
+}
+
+func rejectsInvalidUTF8(t *testing.T, r *rig) {
+	desc := guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(r.edge))
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message
@@ -91,15 +89,16 @@ func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 		{"Release", "reason", &lessorv1.ReleaseRequest{Reason: mark}},
 	} {
 		res, err := call(t, desc, tt.method, tt.req)
-		r, ok := res.(interface {
+		v, ok := res.(interface {
 			GetVerdict() lessorv1.Verdict
 			GetReason() lessorv1.Reason
 			GetDetail() string
 		})
-		if err != nil || !ok || r.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || r.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
-			!strings.HasPrefix(r.GetDetail(), tt.field+": ") {
+		if err != nil || !ok || v.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
+			!strings.HasPrefix(v.GetDetail(), tt.field+": ") {
 			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
 		}
+		r.counts(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
 	}
 	if _, err := call(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: mark}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Lease: %v, want INVALID_ARGUMENT", err)

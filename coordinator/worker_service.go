@@ -144,19 +144,17 @@ func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said le
 // malformedReports returns, by method, how a report that cannot be read is answered.
 func malformedReports(e *edge) map[string]malformed {
 	return map[string]malformed{
-		"Start":     rejecting(e, convert.StartResponse),
-		"Heartbeat": rejecting(e, convert.HeartbeatResponse),
-		"Complete":  rejecting(e, convert.CompleteResponse),
-		"Fail":      rejecting(e, convert.FailResponse),
-		"Release":   rejecting(e, convert.ReleaseResponse),
+		"Start":     rejecting(e, lease.KindStart, convert.StartResponse),
+		"Heartbeat": rejecting(e, lease.KindHeartbeat, convert.HeartbeatResponse),
+		"Complete":  rejecting(e, lease.KindComplete, convert.CompleteResponse),
+		"Fail":      rejecting(e, lease.KindFail, convert.FailResponse),
+		"Release":   rejecting(e, lease.KindRelease, convert.ReleaseResponse),
 	}
 }
 
-// rejecting answers a report by V1, which needs nothing that the engine knows.
-func rejecting[Res any](e *edge, form func(lease.Now, *lease.Answer) *Res) malformed {
+// rejecting has a report judged of which nothing is known but its kind and what is wrong with it (V1).
+func rejecting[Res any](e *edge, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) malformed {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
-		e.rejects.Answer(ctx, gate.Identify(ctx).Caller())
-		a := &lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest, Detail: err.Error()}
-		return form(e.engine.Now(), a), nil
+		return judged(ctx, e, &lease.Report{Kind: said, Invalid: err}, form)
 	}
 }
