@@ -41,6 +41,11 @@ export class Attempt {
     this.#stop.abort(new Error(reason));
   }
 
+  // fails makes a failure the outcome.
+  fails(category, message) {
+    this.outcome = { fail: this.report({ error: { category: `ERROR_CATEGORY_${category}`, message } }) };
+  }
+
   // report names the attempt in whatever is said about it.
   report(fields) {
     return { taskId: this.task.taskId, leaseId: this.leaseId, attempt: this.number, ...fields };

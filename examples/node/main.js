@@ -38,5 +38,10 @@ worker.on("registered", ({ resumed }) => console.log(resumed ? "resumed" : "regi
 worker.on("ended", (task, why) => console.log(`${task.taskId}: ${why}`));
 for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => worker.drain(signal));
 
-await worker.run();
+try {
+  await worker.run();
+} catch (err) {
+  console.error(`refused: ${err.message}`);
+  process.exit(1);
+}
 process.exit(0);

@@ -3,10 +3,15 @@
 import { randomUUID } from "node:crypto";
 import { EventEmitter } from "node:events";
 import os from "node:os";
+import { status } from "@grpc/grpc-js";
 import { Attempt } from "./attempt.js";
 import { millis } from "./api.js";
 
 const COMMITTED = "VERDICT_COMMITTED";
+const MOST_OUTPUT = 3 << 20; // bytes; with more, a report fits no frame, and would end every stream on which it is sent
+const MOST_MESSAGE = 10_000; // characters of the message of an error
+// Codes with which the handshake or register is refused for good.
+const FINAL = ["E.REQUEST.INVALID", "E.CMD.UNKNOWN", "E.SESSION.DENIED", "E.AUTH.FORBIDDEN", "E.AUTH.MTLS_REQUIRED"];
 
 export class Worker extends EventEmitter {
   #attempts = new Map(); // by lease id
@@ -20,8 +25,15 @@ export class Worker extends EventEmitter {
   #beat = null;
   #lastBeat = 0;
   #failures = 0; // streams in a row that never got that far
+  #opening = new Set(); // the ids of handshake and register
+  #heard = false; // the coordinator has sent a frame on the present stream
+  #pause = 0; // how long it asked to wait before the next stream
+  #quiet = 0; // until when it asked for no feedback
+  #again = null; // the timer that repeats what has no verdict
   #draining = false;
+  #over = false;
   #done;
+  #refused;
 
   // handlers maps a type of task to async (task, {signal, progress, print}) => output.
   constructor({ client, name, queues, slots, handlers, log = console.error }) {
@@ -29,10 +41,10 @@ export class Worker extends EventEmitter {
     Object.assign(this, { client, name, queues, slots, handlers, log });
   }
 
-  // run resolves once the worker has been drained and everything it ran has its verdict.
+  // run resolves once the worker has been drained and everything it ran has its verdict. It rejects if the coordinator refuses the worker for good.
   run() {
-    return new Promise((resolve) => {
-      this.#done = resolve;
+    return new Promise((resolve, reject) => {
+      [this.#done, this.#refused] = [resolve, reject];
       this.#open();
     });
   }
@@ -50,10 +62,12 @@ export class Worker extends EventEmitter {
   #open() {
     const stream = this.client.session();
     this.#stream = stream;
+    this.#heard = false;
+    this.#pause = 0;
     stream.on("data", (frame) => this.#take(frame));
-    stream.on("error", (err) => this.log(`session: ${err.message}`));
+    stream.on("error", (err) => this.#broken(err));
     stream.on("status", () => this.#lost()); // the last event, once, however the stream ends
-    this.#send({
+    const id = this.#send({
       tenant: "default",
       sender: { role: "worker", id: this.name },
       handshake: {
@@ -66,6 +80,24 @@ export class Worker extends EventEmitter {
         },
       },
     });
+    this.#opening = new Set([id]);
+  }
+
+  // broken: without a good credential the stream ends before any frame.
+  #broken(err) {
+    this.log(`session: ${err.message}`);
+    if (!this.#heard && (err.code === status.UNAUTHENTICATED || err.code === status.PERMISSION_DENIED)) this.#giveUp(err.message);
+  }
+
+  // giveUp: a repeat would be refused in the same way (K5). What runs is stopped, and its leases run out.
+  #giveUp(why) {
+    if (this.#over) return;
+    this.#over = true;
+    clearTimeout(this.#beat);
+    for (const attempt of this.#attempts.values()) attempt.end(why);
+    this.#attempts.clear();
+    this.#stream.end();
+    this.#refused(new Error(why));
   }
 
   // lost: nothing is revoked by it. What runs goes on, and a new stream is opened after a growing wait with jitter.
@@ -73,9 +105,10 @@ export class Worker extends EventEmitter {
     clearTimeout(this.#beat);
     this.#ready = false;
     this.#sent.clear();
+    if (this.#over) return;
     if (this.#draining && this.#attempts.size === 0) return this.#done();
     const wait = Math.min(5_000, 100 * 2 ** this.#failures++) * (0.5 + Math.random() / 2);
-    setTimeout(() => this.#open(), wait);
+    setTimeout(() => this.#open(), Math.max(wait, this.#pause));
   }
 
   #send(payload) {
@@ -87,6 +120,9 @@ export class Worker extends EventEmitter {
   // --- Frames of the coordinator ---
 
   #take(frame) {
+    const askedAt = this.#sent.get(frame.corr);
+    this.#sent.delete(frame.corr);
+    this.#heard = true;
     if (frame.seq !== "0") this.#seen = frame.seq;
     if (frame.ack?.request) this.#send({ ack: { for: frame.id } });
     switch (frame.payload) {
@@ -95,42 +131,53 @@ export class Worker extends EventEmitter {
       case "dispatch":
         return this.#begin(frame.dispatch.assignments);
       case "verdicts":
-        return frame.verdicts.verdicts.forEach((v) => this.#judged(v, this.#sent.get(frame.corr)));
+        return frame.verdicts.verdicts.forEach((v) => this.#judged(v, askedAt));
       case "heartbeatAck":
-        return this.#renewed(frame.heartbeatAck.leases, this.#sent.get(frame.corr));
+        return this.#renewed(frame.heartbeatAck.leases, askedAt);
       case "cancel":
         return this.#cancel(frame.cancel);
       case "drain":
         return this.drain(frame.drain.reason);
       case "error":
-        if (frame.error.code === "E.AUTH.INVALID_TOKEN") this.#session = null; // begin a new session
-        return this.log(`${frame.error.code}: ${frame.error.message}`);
-      case "reset":
-        return this.log(`${frame.reset.code}: ${frame.reset.reason}`); // the stream ends; #lost goes on
+        return this.#failed(frame.corr, frame.error);
+      case "reset": // the stream ends; #lost goes on
+        if (frame.reset.code === "E.SESSION.STALE_BINDING") this.#session = null; // another stream has it
+        this.#pause = millis(frame.reset.retryAfter);
+        return this.log(`${frame.reset.code}: ${frame.reset.reason}`);
     }
+  }
+
+  #failed(corr, { code, message, retryAfter }) {
+    this.log(`${code}: ${message}`);
+    if (code === "E.AUTH.INVALID_TOKEN") this.#session = null; // begin a new session
+    if (code === "E.QUOTA.FRAMES") this.#quiet = performance.now() + millis(retryAfter);
+    else this.#pause = millis(retryAfter);
+    if (this.#opening.has(corr) && FINAL.includes(code)) this.#giveUp(`${code}: ${message}`);
   }
 
   #accepted(accept) {
     this.#session = accept;
-    this.#send({
+    const id = this.#send({
       register: {
         queues: this.queues,
         capabilities: { concurrency: { maxParallel: this.slots }, types: Object.keys(this.handlers) },
       },
     });
+    this.#opening.add(id);
     this.#ready = true;
     this.#failures = 0;
     if (this.#draining) this.#send({ drain: {} });
     this.#heartbeat(); // names the leases: they are this stream's from here on
     this.#sayAgain();
     this.emit("registered", accept);
+    this.#leaveWhenIdle(); // the last attempt may have ended, or the drain begun, while there was no stream
   }
 
   // sayAgain repeats, unchanged, what has no verdict yet. What had been committed is answered with the same verdict (V4).
   #sayAgain() {
     for (const attempt of this.#attempts.values()) {
       if (!attempt.running) this.#start(attempt);
-      else if (attempt.outcome) this.#send({ reports: { reports: [attempt.outcome] } });
+      else if (attempt.outcome) this.#report(attempt);
     }
   }
 
@@ -155,15 +202,21 @@ export class Worker extends EventEmitter {
     const attempt = this.#attempts.get(verdict.leaseId);
     if (!attempt) return;
     if (verdict.error) { // no verdict: the same again, later
-      setTimeout(() => this.#ready && this.#sayAgain(), millis(verdict.error.retryAfter) || 1_000);
+      this.#again ??= setTimeout(() => {
+        this.#again = null;
+        if (this.#ready) this.#sayAgain();
+      }, millis(verdict.error.retryAfter) || 1_000);
+    } else if (verdict.kind === "REPORT_KIND_COMPLETE" && verdict.reason === "REASON_RESULT_TOO_LARGE") { // the lease lives on
+      attempt.fails("CONFIGURATION", verdict.detail);
+      this.#report(attempt);
     } else if (verdict.kind !== "REPORT_KIND_START") {
       this.emit("verdict", verdict);
       this.#discard(attempt, verdict.verdict === COMMITTED ? "committed" : `${verdict.verdict} ${verdict.reason}`);
     } else if (verdict.verdict !== COMMITTED) {
       this.#discard(attempt, verdict.reason);
-    } else if (!attempt.running) {
+    } else if (!attempt.running && askedAt !== undefined) { // else it was sent on an earlier stream, and the start was repeated on this one
       attempt.running = true;
-      attempt.renewed(askedAt ?? performance.now(), verdict.expiresIn);
+      attempt.renewed(askedAt, verdict.expiresIn);
       if (verdict.shouldCancel) attempt.cancel(verdict.cancelReason);
       this.#schedule(); // it may ask for heartbeats sooner
       this.#execute(attempt);
@@ -178,11 +231,16 @@ export class Worker extends EventEmitter {
         progress: (fraction, message) => this.#progress(attempt, { fraction, message }),
         print: (text) => this.#print(attempt, text),
       });
-      attempt.outcome = { complete: attempt.report({ output: Buffer.from(output ?? "") }) };
+      const bytes = Buffer.from(output ?? "");
+      if (bytes.length > MOST_OUTPUT) attempt.fails("CONFIGURATION", `the output has ${bytes.length} bytes; the limit is ${MOST_OUTPUT}`);
+      else attempt.outcome = { complete: attempt.report({ output: bytes }) };
     } catch (err) {
-      const category = attempt.cancelled ? "ERROR_CATEGORY_CANCELLED" : "ERROR_CATEGORY_USER_CODE";
-      attempt.outcome = { fail: attempt.report({ error: { category, message: String(err.message ?? err) } }) };
+      attempt.fails(attempt.cancelled ? "CANCELLED" : "USER_CODE", String(err?.message ?? err).slice(0, MOST_MESSAGE));
     }
+    this.#report(attempt);
+  }
+
+  #report(attempt) {
     if (this.#ready && this.#attempts.has(attempt.leaseId)) this.#send({ reports: { reports: [attempt.outcome] } });
   }
 
@@ -257,6 +315,6 @@ export class Worker extends EventEmitter {
 
   // feedback is for whoever watches; it may be lost with the stream.
   #feedback(attempt, item) {
-    if (this.#ready) this.#send({ feedback: { items: [{ taskId: attempt.task.taskId, leaseId: attempt.leaseId, ...item }] } });
+    if (this.#ready && performance.now() >= this.#quiet) this.#send({ feedback: { items: [{ taskId: attempt.task.taskId, leaseId: attempt.leaseId, ...item }] } });
   }
 }

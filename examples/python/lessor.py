@@ -83,8 +83,8 @@ def seconds(text):
     return float(text) if text and text.isdecimal() else 0.0
 
 
-def insist(say, tries=TRIES, give_up=lambda: False):
-    """Repeat what has no verdict, unchanged."""
+def insist(say, tries=TRIES, give_up=lambda: False, pause=None):
+    """Repeat what has no verdict, unchanged. pause(seconds) waits in between; by default time.sleep."""
     wait = FIRST_BACKOFF
     for left in range(tries - 1, -1, -1):
         try:
@@ -93,7 +93,7 @@ def insist(say, tries=TRIES, give_up=lambda: False):
             if not left or give_up():
                 raise
             after = min(err.retry_after, LONGEST_WAIT)
-        time.sleep(max(wait * random.uniform(0.8, 1.2), after))
+        (pause or time.sleep)(max(wait * random.uniform(0.8, 1.2), after))
         wait = min(2 * wait, LONGEST_BACKOFF)
 
 
@@ -190,6 +190,8 @@ class Attempt:
         try:
             return insist(lambda: self._say("completed", report))["finalState"]
         except Refused as err:
+            if err.status == 413 and report["outcome"] == "SUCCEEDED":  # the lease lives on
+                return self._report({"outcome": "FAILED", "error": {"category": "CONFIGURATION", "message": str(err)}})
             self._refused(err)
             return None
 
@@ -210,7 +212,7 @@ class Attempt:
     def _renew(self, verb, said):
         asked = time.monotonic()
         over = lambda: self._done.is_set() or time.monotonic() >= self.expires
-        answer = insist(lambda: self._say(verb, said), give_up=over)
+        answer = insist(lambda: self._say(verb, said), give_up=over, pause=self._done.wait)  # the report must not wait for a heartbeat's backoff
         self.expires = asked + answer["expiresInMs"] / 1000
         self.token = answer["taskToken"]
         if answer["shouldCancel"]:

@@ -53,6 +53,9 @@ def run(envelope, name):
     except lessor.NoVerdict as err:  # the lease runs out, and another attempt follows
         state = None
         say("not heard", attempt=envelope["attemptId"], reason=str(err))
+    except lessor.Refused as err:  # a fault of this worker, in this attempt; the next one may be well
+        state = None
+        say("refused", attempt=envelope["attemptId"], reason=str(err))
     say("ended", attempt=envelope["attemptId"], state=state or "LOST")
     return state
 

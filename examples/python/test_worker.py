@@ -14,6 +14,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import lessor
+import main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.join(HERE, "..", "..", "bin", "lessor")
@@ -174,6 +175,35 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(worker.heard("ended")["state"], "FAILED")
         failed = self.coordinator.get(task)
         self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "DATA_QUALITY"))
+
+    def test_an_output_that_is_too_large_fails_the_task(self):
+        for size in (2 << 20, 6 << 20):  # over the limit of an output, and of a body
+            task = self.coordinator.submit("q11", {})
+            attempt = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q11"], 0), "w")
+            self.assertEqual(attempt.run(lambda _: "x" * size), "FAILED")
+            failed = self.coordinator.get(task)
+            self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "CONFIGURATION"))
+
+    def test_a_report_does_not_wait_for_the_backoff_of_a_heartbeat(self):
+        envelope = {"callbackBaseUrl": "", "taskId": "t", "taskToken": "", "attempt": 1, "expiresInMs": 60_000, "heartbeatIntervalMs": 1}
+        attempt, beaten = lessor.Attempt(envelope, "w"), threading.Event()
+
+        def say(verb, _):
+            if verb == "heartbeat":
+                beaten.set()
+                raise lessor.NoVerdict("overloaded", retry_after=45)
+            return {"expiresInMs": 60_000, "taskToken": "", "shouldCancel": False, "finalState": "SUCCEEDED"}
+
+        attempt._say = say
+        with unittest.mock.patch.object(time, "sleep") as slept:
+            self.assertEqual(attempt.run(lambda _: beaten.wait(PATIENCE)), "SUCCEEDED")
+        slept.assert_not_called()
+
+    def test_a_refused_attempt_does_not_end_the_worker(self):
+        envelope = {"callbackBaseUrl": self.coordinator.url, "taskId": "t1", "taskToken": "old", "attempt": 1, "attemptId": "t1-1", "expiresInMs": 1}
+        with unittest.mock.patch.object(main, "say") as said:
+            self.assertIsNone(main.run(envelope, "w"))
+        self.assertEqual([call.args[0] for call in said.call_args_list], ["refused", "ended"])
 
     def test_the_next_attempt_goes_on_from_the_checkpoint(self):
         # So many steps that the first worker is far from their end when it is killed, on a busy machine, too.

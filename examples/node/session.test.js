@@ -1,0 +1,151 @@
+// The worker against a coordinator that is played: what a real one says only seldom.
+import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
+import { test } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { Worker } from "./worker.js";
+
+// Line is one stream, seen from the coordinator.
+class Line extends EventEmitter {
+  sent = [];
+
+  write(frame) {
+    this.sent.push(frame);
+  }
+
+  end() {
+    this.lose();
+  }
+
+  // lose ends the stream, with err unless it is OK.
+  lose(err) {
+    if (err) this.emit("error", err);
+    this.emit("status");
+  }
+
+  say(payload, frame, more = {}) {
+    this.emit("data", { seq: "0", payload, [payload]: frame, ...more });
+  }
+
+  accept() {
+    this.say("accept", { sessionId: "s", sessionToken: "t", heartbeatInterval: { seconds: 3600 } });
+  }
+
+  // answer says something about the last frame with that payload.
+  answer(to, payload, frame) {
+    this.say(payload, frame, { corr: this.last(to).id });
+  }
+
+  last(payload) {
+    return this.sent.findLast((frame) => frame[payload]);
+  }
+
+  // dispatch hands out a task, whose lease has the id of the task.
+  dispatch(taskId) {
+    const assignment = { task: { taskId, spec: { type: "work" } }, leaseId: taskId, attempt: 1, heartbeatInterval: { seconds: 3600 } };
+    this.say("dispatch", { assignments: [assignment] });
+  }
+}
+
+// committed is the verdict on a start.
+const committed = (leaseId) => ({
+  verdicts: [{ leaseId, kind: "REPORT_KIND_START", verdict: "VERDICT_COMMITTED", expiresIn: { seconds: 3600 } }],
+});
+
+// play runs a worker; lines has its streams, and opened is emitted for each. The waits between streams are over at once, and noted in waits.
+function play(t, work = () => "done") {
+  const [lines, waits, news] = [[], [], new EventEmitter()];
+  const session = () => {
+    lines.push(new Line());
+    setImmediate(() => news.emit("opened", lines.at(-1)));
+    return lines.at(-1);
+  };
+  const later = globalThis.setTimeout;
+  t.mock.method(globalThis, "setTimeout", (f, wait) => {
+    if (wait >= 3_000_000) return later(() => {}, 0); // heartbeats and leases: an hour
+    waits.push(wait);
+    return later(f, 0);
+  });
+  const worker = new Worker({ client: { session }, name: "w", queues: ["q"], slots: 1, handlers: { work }, log: () => {} });
+  return { worker, lines, waits, ended: worker.run(), opened: async () => (await once(news, "opened"))[0] };
+}
+
+test("a drain that begins while there is no stream ends on the next one", async (t) => {
+  const { worker, ended, opened } = play(t);
+  const line = await opened();
+  line.accept();
+  line.lose();
+  worker.drain("stop");
+  const next = await opened();
+  next.accept();
+  assert.ok(next.last("goodbye"));
+  await ended;
+});
+
+test("what the coordinator refuses for good is not asked again", async (t) => {
+  const refusals = {
+    "E.SESSION.DENIED": (line) => line.answer("handshake", "error", { code: "E.SESSION.DENIED", message: "another tenant" }),
+    "max_parallel: ": (line) => {
+      line.accept();
+      line.answer("register", "error", { code: "E.REQUEST.INVALID", message: "max_parallel: is 0" });
+    },
+    "no credential": (line) => line.lose(Object.assign(new Error("no credential was sent"), { code: status.UNAUTHENTICATED })),
+  };
+  for (const [why, refuse] of Object.entries(refusals)) {
+    const { lines, ended, opened } = play(t);
+    refuse(await opened());
+    await assert.rejects(ended, new RegExp(why));
+    assert.equal(lines.length, 1);
+    t.mock.restoreAll();
+  }
+});
+
+test("it waits as long as the coordinator says before it connects again", async (t) => {
+  const { lines, waits, opened } = play(t);
+  const line = await opened();
+  line.accept();
+  line.say("reset", { code: "E.SESSION.KICKED", reason: "", retryAfter: { seconds: 50 } });
+  line.lose();
+  (await opened()).lose();
+  await opened();
+  assert.equal(waits[0], 50_000);
+  assert.ok(waits[1] < 1_000);
+  assert.ok(lines[1].last("handshake").handshake.resume);
+});
+
+test("an output that cannot be reported is a failure", async (t) => {
+  for (const [size, refused] of [[5 << 20, false], [2 << 20, true]]) {
+    const { worker, opened } = play(t, async () => Buffer.alloc(size));
+    const line = await opened();
+    line.accept();
+    line.dispatch("t1");
+    line.answer("reports", "verdicts", committed("t1"));
+    await new Promise(setImmediate); // the handler returns
+    if (refused) {
+      const verdict = { leaseId: "t1", kind: "REPORT_KIND_COMPLETE", verdict: "VERDICT_REJECTED", reason: "REASON_RESULT_TOO_LARGE", detail: "output: too large" };
+      line.answer("reports", "verdicts", { verdicts: [verdict] });
+    }
+    const { fail } = line.last("reports").reports.reports[0];
+    assert.equal(fail.error.category, "ERROR_CATEGORY_CONFIGURATION");
+    line.answer("reports", "verdicts", { verdicts: [{ leaseId: "t1", kind: "REPORT_KIND_FAIL", verdict: "VERDICT_COMMITTED" }] });
+    worker.drain("stop");
+    assert.ok(line.last("goodbye"));
+    t.mock.restoreAll();
+  }
+});
+
+test("a verdict that an earlier stream has asked for does not date the lease", async (t) => {
+  let ran = 0;
+  const { opened } = play(t, () => ran++);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  const asked = line.last("reports").id;
+  line.lose();
+  const next = await opened();
+  next.accept();
+  next.say("verdicts", committed("t1"), { corr: asked }); // kept for a minute, and sent again
+  assert.equal(ran, 0);
+  next.answer("reports", "verdicts", committed("t1"));
+  assert.equal(ran, 1);
+});
