@@ -35,8 +35,8 @@ Examples:
   lessor backup --token-file ann.token --json lessor.backup`
 }
 
-// taken is what lessor backup --json prints.
-type taken struct {
+// backupInfo is what lessor backup --json prints.
+type backupInfo struct {
 	File    string    `json:"file"`
 	Bytes   uint64    `json:"bytes"`
 	SHA256  string    `json:"sha256"`
@@ -46,19 +46,19 @@ type taken struct {
 	TakenAt time.Time `json:"taken_at"`
 }
 
-func (t taken) String() string {
+func (t backupInfo) String() string {
 	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, bytesText(t.Bytes), counted(t.Tasks, "task"), t.Epoch,
 		t.TakenAt.Format(time.RFC3339), t.SHA256)
 }
 
 func (c backupCmd) Run(a *app) (err error) {
 	defer a.catchSignals()()
-	file, err := newFile(c.File, c.Force)
+	file, err := newPendingFile(c.File, c.Force)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.discard()) }()
-	t := taken{File: c.File}
+	t := backupInfo{File: c.File}
 	if err := c.with(func(cl *client) error { return receive(a.ctx, cl.admin, file, &t) }); err != nil {
 		return stopped(a.ctx, err)
 	}
@@ -83,7 +83,7 @@ func stopped(ctx context.Context, err error) error {
 var errCut = errors.New("the backup was cut off before its end")
 
 // receive writes what the coordinator streams, and checks that it is complete.
-func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Writer, t *taken) error {
+func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Writer, t *backupInfo) error {
 	stream, err := admin.Backup(ctx, &lessorv1.BackupRequest{})
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 
 // begin refuses a format that this program does not know before the data is sent. Verifying it later would fail, although nothing is wrong
 // with the backup.
-func (t *taken) begin(b *lessorv1.BackupBegin) error {
+func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
 		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
 	}
@@ -125,7 +125,7 @@ func (t *taken) begin(b *lessorv1.BackupBegin) error {
 }
 
 // end compares what was received with what was sent.
-func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
+func (t *backupInfo) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	got := sum.Sum(nil)
 	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
 		return fail(exitFailed, "run the command again", "the backup was damaged on the way: %d bytes arrived, %d were sent, or their checksum differs", t.Bytes, said.GetBytes())
@@ -135,20 +135,20 @@ func (t *taken) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 }
 
 // check verifies the copy.
-func (c backupCmd) check(file *unfinished, t *taken) (err error) {
+func (c backupCmd) check(file *pendingFile, t *backupInfo) (err error) {
 	st, err := boltstore.OpenReadOnly(file.Name(), boltstore.Options{})
 	if err != nil {
-		return notKept(err)
+		return invalidBackup(err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	v, err := soundOrFail(st)
+	v, err := verifyOrFail(st)
 	if err != nil {
-		return notKept(err)
+		return invalidBackup(err)
 	}
 	t.Tasks = v.Tasks
 	return nil
 }
 
-func notKept(err error) error {
+func invalidBackup(err error) error {
 	return fail(exitFailed, "the coordinator's store may be damaged; keep the older backups", "the backup does not verify and was deleted: %v", err)
 }

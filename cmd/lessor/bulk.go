@@ -15,8 +15,8 @@ type bulkAnswer interface {
 	GetResult() *lessorv1.BatchResult
 }
 
-// sweep calls until everything is done. It reports the progress, and prints the last answer with the sums of all.
-func sweep(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
+// changeAll calls until everything is done. It reports the progress, and prints the last answer with the sums of all.
+func changeAll(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
 		answer, err := call(a.ctx, token)

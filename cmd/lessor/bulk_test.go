@@ -29,7 +29,7 @@ func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
 		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Changed: 3},
 	}}
 	var out, err bytes.Buffer
-	if e := sweep(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e != nil {
+	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e != nil {
 		t.Fatal(e)
 	}
 	if want := []string{"", "x", "y"}; !slices.Equal(p.tokens, want) {
@@ -47,7 +47,7 @@ func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
 func TestABulkVerbThatIsCutShort(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{{Changed: 2, NextPageToken: "x"}}}
 	var out, err bytes.Buffer
-	if e := sweep(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e == nil {
+	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e == nil {
 		t.Error("the error of the second call was lost")
 	}
 	if got, want := out.String()+err.String(), "2 deleted so far\n"; got != want {

@@ -75,7 +75,7 @@ func dispatch(args []string, a *app) (err error) {
 	if err != nil {
 		return fmt.Errorf("building the grammar: %w", err)
 	}
-	command, err := parser.Parse(asFlag(args))
+	command, err := parser.Parse(helpAsFlag(args))
 	if err != nil {
 		return usageOf(err)
 	}
@@ -84,8 +84,8 @@ func dispatch(args []string, a *app) (err error) {
 	return command.Run(a)
 }
 
-// asFlag turns "help COMMAND", which other programs have, into "COMMAND --help".
-func asFlag(args []string) []string {
+// helpAsFlag turns "help COMMAND", which other programs have, into "COMMAND --help".
+func helpAsFlag(args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
 	}

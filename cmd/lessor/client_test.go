@@ -72,7 +72,7 @@ func (newerBackup) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreaming
 func TestBackupOfANewerStore(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterAdminServiceServer(s, newerBackup{}) })
 	var file, said bytes.Buffer
-	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &taken{}))
+	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &backupInfo{}))
 	format := store.Current().Format()
 	want := fmt.Sprintf("error: the store has format %d, but this version of Lessor reads only formats up to %d: use a newer version\n"+
 		"hint: use the coordinator's version of lessor; \"lessor status\" shows it\n", format+1, format)

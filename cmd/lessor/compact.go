@@ -39,7 +39,7 @@ func (c compactCmd) Run(a *app) (err error) {
 	}
 	done := compacted{Data: c.Data}
 	done.Before, done.After, err = boltstore.Compact(c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
-		_, err := soundOrFail(st)
+		_, err := verifyOrFail(st)
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {

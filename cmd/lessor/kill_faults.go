@@ -45,21 +45,21 @@ func (k *killing) Begin(ctx context.Context) (store.Tx, error) {
 // killingTx is one of those commits.
 type killingTx struct {
 	store.Tx
-	store *killing
-	meant bool // it has a change of the named kind
-	last  bool // it is the commit that is named
+	store   *killing
+	matched bool // it has a change of the named kind
+	last    bool // it is the commit that is named
 }
 
 func (t *killingTx) Apply(b *store.Batch) {
-	t.meant = t.meant || t.store.meant(b)
+	t.matched = t.matched || t.store.matches(b)
 	t.Tx.Apply(b)
 }
 
 func (t *killingTx) Write() error {
-	if t.meant {
+	if t.matched {
 		t.store.left--
 	}
-	t.last = t.meant && t.store.left == 0
+	t.last = t.matched && t.store.left == 0
 	if t.last && t.store.when == "before" {
 		die()
 	}
@@ -74,8 +74,8 @@ func (t *killingTx) Sync() error {
 	return err
 }
 
-// meant reports whether b has a change of the named kind.
-func (k *killing) meant(b *store.Batch) bool {
+// matches reports whether b has a change of the named kind.
+func (k *killing) matches(b *store.Batch) bool {
 	for i := range b.Len() {
 		if op := b.At(i); op.Keyspace.String() == k.keyspace && op.Delete == (k.change == "delete") {
 			return true

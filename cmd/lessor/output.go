@@ -24,7 +24,7 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	if raw, err = without(raw, leftOut); err != nil {
+	if raw, err = omitFields(raw, leftOut); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
 	// protojson adds spaces at random, so that nobody depends on its output; scripts get a stable form.

@@ -55,7 +55,7 @@ func (c restoreCmd) Run(a *app) error {
 	}
 	done := restored{Data: c.Data}
 	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
-		v, err := soundOrFail(st)
+		v, err := verifyOrFail(st)
 		if err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func checkReadable(name string) error {
 	return err
 }
 
-// soundOrFail verifies a store, and returns an error if anything is wrong with it.
-func soundOrFail(st store.Store) (v verdict, err error) {
+// verifyOrFail verifies a store, and returns an error if anything is wrong with it.
+func verifyOrFail(st store.Store) (v verdict, err error) {
 	var first *finding
 	err = lookThrough(st, &v, func(f finding) error {
 		if first == nil {

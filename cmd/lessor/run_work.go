@@ -26,7 +26,7 @@ var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
 	if r.Addr != "" {
-		return r.throughOther()
+		return r.runRemote()
 	}
 	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger())
 	if err != nil {
@@ -40,9 +40,9 @@ func (r *runWork) run() (runner.Summary, error) {
 	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
-// throughOther works with a coordinator that runs elsewhere. The coordinator must be there at the beginning; later the run waits for it
+// runRemote works with a coordinator that runs elsewhere. The coordinator must be there at the beginning; later the run waits for it
 // when it is away.
-func (r *runWork) throughOther() (runner.Summary, error) {
+func (r *runWork) runRemote() (runner.Summary, error) {
 	cl, err := r.dial(r.Addr)
 	if err != nil {
 		return runner.Summary{}, err
@@ -82,13 +82,13 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	if err != nil {
 		return runner.Summary{}, err
 	}
-	defer context.AfterFunc(r.ctx, r.sayStopping)()
+	defer context.AfterFunc(r.ctx, r.noteStopping)()
 	working, stopWork := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancelCause(alive)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		stopFollowing(r.whyEnded(w.Run(working)))
+		stopFollowing(r.endCause(w.Run(working)))
 	}()
 	select {
 	case <-accepted.Done():
@@ -135,7 +135,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 		DrainTimeout: r.DrainTimeout,
 		Logger:       r.logger(),
 		Hooks: worker.Hooks{
-			OnNoNewWork: r.sayKept,
+			OnNoNewWork: r.noteNoNewWork,
 			OnState: func(s worker.State) {
 				if s == worker.StateRegistered {
 					accept()
@@ -166,8 +166,8 @@ func (r *runWork) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(r.screen, &slog.HandlerOptions{Level: level}))
 }
 
-// whyEnded returns the cause with which the following of the run ends.
-func (r *runWork) whyEnded(err error) error {
+// endCause returns the cause with which the following of the run ends.
+func (r *runWork) endCause(err error) error {
 	if cause := context.Cause(r.ctx); cause != nil {
 		return cause
 	}
@@ -177,13 +177,13 @@ func (r *runWork) whyEnded(err error) error {
 	return errWorkerEnded
 }
 
-// sayStopping says what the first signal does.
-func (r *runWork) sayStopping() {
+// noteStopping says what the first signal does.
+func (r *runWork) noteStopping() {
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// sayKept says why nothing happens, which the log says only with --verbose, and when the work goes on.
-func (r *runWork) sayKept(why string) {
+// noteNoNewWork says why nothing happens, which the log says only with --verbose, and when the work goes on.
+func (r *runWork) noteNoNewWork(why string) {
 	if why == "" {
 		r.screen.Note("the coordinator gives new work again")
 		return

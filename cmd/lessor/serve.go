@@ -70,7 +70,7 @@ type limits struct {
 }
 
 func (c serveCmd) Run(a *app) error {
-	collectLess()
+	tuneGC()
 	defer a.catchSignals()()
 	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
 	cfg, err := c.settings(a.err)
@@ -163,12 +163,12 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
 	case err != nil:
-		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, withoutOp(err))
+		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
 	}
-	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.safe() {
+	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.secure() {
 		_ = lis.Close()
 		risk := "everybody who reaches it could read and change every task"
-		if c.Access.asks() {
+		if c.Access.requiresCredential() {
 			risk = "without TLS, tokens and tasks would go over the network unencrypted"
 		}
 		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or use --insecure if the network is trusted",
@@ -184,8 +184,8 @@ func (c serveCmd) listenHTTP() (net.Listener, error) {
 	return c.listen("http", c.HTTP)
 }
 
-// withoutOp returns a network error without the operation and address, which the message has already.
-func withoutOp(err error) error {
+// bareNetError returns a network error without the operation and address, which the message has already.
+func bareNetError(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
 	}

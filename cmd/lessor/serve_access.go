@@ -19,10 +19,10 @@ type accessFlags struct {
 	Retention  time.Duration `name:"audit-retention" type:"positive" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
 
-// safe reports whether a listener may be on an address that others can reach.
-func (f accessFlags) safe() bool { return f.Cert != "" && f.asks() }
+// secure reports whether a listener may be on an address that others can reach.
+func (f accessFlags) secure() bool { return f.Cert != "" && f.requiresCredential() }
 
-func (f accessFlags) asks() bool { return f.Auth || f.ClientCA != "" }
+func (f accessFlags) requiresCredential() bool { return f.Auth || f.ClientCA != "" }
 
 // apply reads the certificates, and sets which credentials callers need.
 func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
@@ -35,7 +35,7 @@ func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 		return fail(exitUsage, "", "--tls-require-client-cert: needs --tls-client-ca")
 	}
 	cfg.AuditRetention = f.Retention
-	if f.asks() {
+	if f.requiresCredential() {
 		cfg.Auth = &gate.Auth{Audience: f.Audience, RequireCertificate: f.ClientCert}
 	}
 	if f.Cert == "" {

@@ -11,8 +11,8 @@ import (
 // catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.now. Commands that only ask and print do not call it,
 // and die of the signal.
 func (a *app) catchSignals() (release func()) {
-	soft, softly := context.WithCancelCause(a.ctx)
-	hard, hardly := context.WithCancelCause(a.now)
+	soft, stop := context.WithCancelCause(a.ctx)
+	hard, kill := context.WithCancelCause(a.now)
 	a.ctx, a.now = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
@@ -22,7 +22,7 @@ func (a *app) catchSignals() (release func()) {
 	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends gracefully.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)
-	go heed(received, done, softly, hardly)
+	go handleSignals(received, done, stop, kill)
 	return func() {
 		signal.Stop(received)
 		signal.Stop(brokenPipe)
@@ -30,12 +30,12 @@ func (a *app) catchSignals() (release func()) {
 	}
 }
 
-// echo is how long after a signal the same signal may come again and count as one: timeout sends it to its command, and at once to the command's process
-// group too.
-const echo = 100 * time.Millisecond
+// duplicateWindow is how long after a signal the same signal may come again and count as one: timeout sends it to its command, and at once to the
+// command's process group too.
+const duplicateWindow = 100 * time.Millisecond
 
-// heed ends one context with the first signal, and the other one with the second.
-func heed(received <-chan os.Signal, done <-chan struct{}, softly, hardly context.CancelCauseFunc) {
+// handleSignals ends one context with the first signal, and the other one with the second.
+func handleSignals(received <-chan os.Signal, done <-chan struct{}, stop, kill context.CancelCauseFunc) {
 	var first os.Signal
 	var at time.Time
 	for {
@@ -44,9 +44,9 @@ func heed(received <-chan os.Signal, done <-chan struct{}, softly, hardly contex
 			switch {
 			case first == nil:
 				first, at = sig, time.Now()
-				softly(&interruptedError{signal: sig})
-			case sig != first || time.Since(at) >= echo:
-				hardly(&interruptedError{signal: sig})
+				stop(&interruptedError{signal: sig})
+			case sig != first || time.Since(at) >= duplicateWindow:
+				kill(&interruptedError{signal: sig})
 				return
 			}
 		case <-done:

@@ -21,17 +21,17 @@ func TestSignals(t *testing.T) {
 		hard bool
 	}{
 		"one":                    {[]sent{{0, syscall.SIGTERM}}, false},
-		"one that comes twice":   {[]sent{{0, syscall.SIGTERM}, {echo - 1, syscall.SIGTERM}}, false},
-		"the same again":         {[]sent{{0, syscall.SIGTERM}, {echo, syscall.SIGTERM}}, true},
-		"twice, and again":       {[]sent{{0, syscall.SIGINT}, {0, syscall.SIGINT}, {echo, syscall.SIGINT}}, true},
+		"one that comes twice":   {[]sent{{0, syscall.SIGTERM}, {duplicateWindow - 1, syscall.SIGTERM}}, false},
+		"the same again":         {[]sent{{0, syscall.SIGTERM}, {duplicateWindow, syscall.SIGTERM}}, true},
+		"twice, and again":       {[]sent{{0, syscall.SIGINT}, {0, syscall.SIGINT}, {duplicateWindow, syscall.SIGINT}}, true},
 		"another one, right now": {[]sent{{0, syscall.SIGHUP}, {0, syscall.SIGTERM}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				soft, softly := context.WithCancelCause(t.Context())
-				hard, hardly := context.WithCancelCause(t.Context())
+				soft, stop := context.WithCancelCause(t.Context())
+				hard, kill := context.WithCancelCause(t.Context())
 				received, done := make(chan os.Signal), make(chan struct{})
-				go heed(received, done, softly, hardly)
+				go handleSignals(received, done, stop, kill)
 				for _, s := range c.sent {
 					time.Sleep(s.after)
 					received <- s.signal

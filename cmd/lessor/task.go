@@ -29,7 +29,7 @@ func changeEach(a *app, ids []string, call func(ctx context.Context, id string) 
 			err = printChange(a, answer, line)
 		}
 		if err != nil {
-			refused = append(refused, naming(id, err))
+			refused = append(refused, withID(id, err))
 		}
 	}
 	return joined(refused)
@@ -40,11 +40,11 @@ func about(id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return naming(id, err)
+	return withID(id, err)
 }
 
-// naming is about for an error that is not nil. An empty id names nothing.
-func naming(id string, err error) *failure {
+// withID explains an error, and puts the id in front of each line of its text that does not have it. An empty id changes nothing.
+func withID(id string, err error) *failure {
 	f := *explain(err)
 	if strings.Contains(f.text, id) {
 		return &f

@@ -34,7 +34,7 @@ func (c taskCancelCmd) Run(a *app) error {
 	}
 	return c.with(func(cl *client) error {
 		if filter != nil {
-			return sweep(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
+			return changeAll(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
 			})
 		}
@@ -71,7 +71,7 @@ func (c taskRetryCmd) Run(a *app) error {
 	}
 	return c.with(func(cl *client) error {
 		if filter != nil {
-			return sweep(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
+			return changeAll(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
 			})
 		}
@@ -109,7 +109,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 	}
 	return c.with(func(cl *client) error {
 		if filter != nil {
-			return sweep(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
+			return changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
 			})
 		}

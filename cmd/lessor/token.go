@@ -45,10 +45,10 @@ Examples:
 }
 
 func (c tokenCreateCmd) Run(a *app) error {
-	var out *unfinished
+	var out *pendingFile
 	if c.Out != "" { // first: no token is issued that cannot be written
 		var err error
-		if out, err = newFile(c.Out, true); err != nil {
+		if out, err = newPendingFile(c.Out, true); err != nil {
 			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
 		}
 		defer func() { _ = out.discard() }() // does nothing if the file was kept

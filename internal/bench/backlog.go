@@ -20,19 +20,19 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 		if err := r.checkWaiting(ctx, n); err != nil {
 			return nil, err
 		}
-		if err := r.settle(ctx); err != nil {
+		if err := r.waitIdle(ctx); err != nil {
 			return nil, err
 		}
-		found := r.held(forBacklog("backlog_anonymous", n), forBacklog("backlog_mapped", n))
+		found := r.memorySamples(forBacklog("backlog_anonymous", n), forBacklog("backlog_mapped", n))
 		took, err := r.restart(ctx)
 		if err != nil {
 			return nil, err
 		}
 		found[forBacklog("restart", n)] = millis(took)
-		if err := r.settle(ctx); err != nil {
+		if err := r.waitIdle(ctx); err != nil {
 			return nil, err
 		}
-		maps.Copy(found, r.held(forBacklog("restart_anonymous", n), forBacklog("restart_mapped", n)))
+		maps.Copy(found, r.memorySamples(forBacklog("restart_anonymous", n), forBacklog("restart_mapped", n)))
 		if err := r.checkWaiting(ctx, n); err != nil {
 			return nil, err
 		}
@@ -46,21 +46,21 @@ func backlog(n int) func(context.Context, *rig) (samples, error) {
 	}
 }
 
-// rest is how long a coordinator must be without work until it has given back the memory that only work needs.
-const rest = 3 * time.Second
+// idleTime is how long a coordinator must be without work until it has given back the memory that only work needs.
+const idleTime = 3 * time.Second
 
-// settle waits until the coordinator is at rest.
-func (r *rig) settle(ctx context.Context) error {
+// waitIdle waits until the coordinator has given back what only work needs.
+func (r *rig) waitIdle(ctx context.Context) error {
 	select {
-	case <-time.After(rest):
+	case <-time.After(idleTime):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// held returns the coordinator's memory now, under two names, or nothing if it is not known.
-func (r *rig) held(anonymous, mapped string) samples {
+// memorySamples returns the coordinator's memory now, under two names, or nothing if it is not known.
+func (r *rig) memorySamples(anonymous, mapped string) samples {
 	m, ok := r.server.memory()
 	if !ok {
 		return samples{}
@@ -72,7 +72,7 @@ func (r *rig) held(anonymous, mapped string) samples {
 func (r *rig) restart(ctx context.Context) (time.Duration, error) {
 	r.server.kill()
 	begin := time.Now()
-	if err := r.server.again(ctx, r.Config); err != nil {
+	if err := r.server.restart(ctx, r.Config); err != nil {
 		return 0, err
 	}
 	if err := r.reconnect(); err != nil {

@@ -30,8 +30,10 @@ type coordinator struct {
 	log        *bytes.Buffer // what it wrote to standard error
 }
 
-// elsewhere returns the coordinator at Addr, the only kind that may need TLS or a credential.
-func (c *Config) elsewhere() *coordinator { return &coordinator{grpc: c.Addr, options: c.Options} }
+// remoteCoordinator returns the coordinator at Addr, the only kind that may need TLS or a credential.
+func (c *Config) remoteCoordinator() *coordinator {
+	return &coordinator{grpc: c.Addr, options: c.Options}
+}
 
 // connect calls worker.Dial, without TLS unless the options have it.
 func (s *coordinator) connect() (*grpc.ClientConn, error) {
@@ -41,7 +43,7 @@ func (s *coordinator) connect() (*grpc.ClientConn, error) {
 // start starts a coordinator on the data in dir, which is killed when ctx ends; with Addr it returns that one.
 func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordinator, error) {
 	if c.Addr != "" {
-		return c.elsewhere(), nil
+		return c.remoteCoordinator(), nil
 	}
 	args = append([]string{"--json", "--data", dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warn"}, args...)
 	s := &coordinator{log: new(bytes.Buffer), dir: dir, disk: flushCounterOf(dir), cmd: exec.CommandContext(ctx, c.Command[0], append(c.Command[1:len(c.Command):len(c.Command)], args...)...)}
@@ -92,8 +94,8 @@ func (s *coordinator) kill() {
 	_ = s.cmd.Wait() // it was killed
 }
 
-// again starts a process on the data of one that was killed.
-func (s *coordinator) again(ctx context.Context, c *Config) error {
+// restart starts a process on the data of one that was killed.
+func (s *coordinator) restart(ctx context.Context, c *Config) error {
 	fresh, err := c.start(ctx, s.dir)
 	if err == nil {
 		*s = *fresh

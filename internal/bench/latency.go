@@ -17,7 +17,7 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	alone := *r.Config
 	alone.Workers, r.Config = 1, &alone
 	started, judged := make(chan time.Time, 1), make(chan time.Time, 1)
-	c := crew{
+	c := workerGroup{
 		rig: r, target: int64(n),
 		onStart:   func() { started <- time.Now() },
 		onVerdict: func() { judged <- time.Now() },
@@ -30,12 +30,12 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	end := r.server.begin()
 	for range n {
 		if err := l.one(ctx, r, client); err != nil {
-			_ = c.dismiss() // err is the first error
+			_ = c.shutdown() // err is the first error
 			return nil, err
 		}
 	}
 	r.ran = end()
-	if err := c.dismiss(); err != nil {
+	if err := c.shutdown(); err != nil {
 		return nil, err
 	}
 	found := l.samples()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// during calls one until span is over, at least once, and returns the calls per second.
-func during(ctx context.Context, span time.Duration, one func() error) (float64, error) {
+// rateOver calls one until span is over, at least once, and returns the calls per second.
+func rateOver(ctx context.Context, span time.Duration, one func() error) (float64, error) {
 	begin, count := time.Now(), 0
 	for time.Since(begin) < span || count == 0 {
 		if ctx.Err() != nil {
@@ -31,7 +31,7 @@ func (c *Config) diskLimit(ctx context.Context) (samples, error) {
 	block, appended := make([]byte, 4<<10), 0
 	disk := flushCounterOf(file.Name())
 	before, counted := disk.read()
-	rate, err := during(ctx, c.LimitSpan, func() error {
+	rate, err := rateOver(ctx, c.LimitSpan, func() error {
 		if _, err := file.Write(block); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func (c *Config) askEcho(ctx context.Context, addr string) (samples, error) {
 		parts = append(parts, part{forProducers("wire_unary", n), submitUnary(n), 10 * n})
 	}
 	for _, part := range parts {
-		calls, err := during(ctx, c.LimitSpan, func() error {
+		calls, err := rateOver(ctx, c.LimitSpan, func() error {
 			_, err := part.submit(ctx, r, part.tasks)
 			return err
 		})
@@ -93,7 +93,7 @@ func (r *rig) roundTrip(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	calls, err := during(ctx, r.LimitSpan, func() error {
+	calls, err := rateOver(ctx, r.LimitSpan, func() error {
 		if err := stream.Send(r.frame(1)); err != nil {
 			return err
 		}

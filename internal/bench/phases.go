@@ -72,19 +72,19 @@ func drain(ctx context.Context, r *rig) (samples, error) {
 // drainTasks measures workers from their start to verdict n, and lets them finish the tasks that they have. It returns the number of
 // verdicts.
 func (r *rig) drainTasks(ctx context.Context, n int) (committed int, err error) {
-	c := crew{rig: r, target: int64(n)}
+	c := workerGroup{rig: r, target: int64(n)}
 	end := r.server.begin()
 	c.run(ctx)
 	err = c.wait(ctx)
 	r.ran = end()
-	err = cmp.Or(err, c.dismiss()) // the same one, if the workers ended too early
+	err = cmp.Or(err, c.shutdown()) // the same one, if the workers ended too early
 	return int(c.committed.Load()), err
 }
 
 // endToEnd measures producers and workers at the same time, from the first submit to the last verdict; the workers wait already.
 func endToEnd(name string, tasks int, submit submitter) phase {
 	return phase{name, func(ctx context.Context, r *rig) (samples, error) {
-		c := crew{rig: r, target: int64(tasks)}
+		c := workerGroup{rig: r, target: int64(tasks)}
 		c.run(ctx)
 		c.ready.Wait()
 		end := r.server.begin()
@@ -93,7 +93,7 @@ func endToEnd(name string, tasks int, submit submitter) phase {
 			err = c.wait(ctx)
 		}
 		r.ran = end()
-		if err = cmp.Or(err, c.dismiss()); err != nil {
+		if err = cmp.Or(err, c.shutdown()); err != nil {
 			return nil, err
 		}
 		return r.ran.rate(name, acknowledged), r.checkCompleted(ctx, acknowledged, int(c.committed.Load()))

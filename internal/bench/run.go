@@ -26,7 +26,7 @@ type work struct {
 // does took a quarter of the load's processor time away from the coordinator.
 const garbage = 400
 
-func calmCollector() (restore func()) {
+func relaxGC() (restore func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
@@ -39,8 +39,8 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	defer calmCollector()()
-	if err := c.reach(ctx); err != nil {
+	defer relaxGC()()
+	if err := c.checkReachable(ctx); err != nil {
 		return nil, err
 	}
 	c.Producers, c.Backlogs = inOrder(c.Producers), inOrder(c.Backlogs)
@@ -69,12 +69,12 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return report, c.profiles(ctx, took)
 }
 
-// reach finds out whether there is a coordinator at Addr, and whether it accepts workers of Tenant, before anything is measured or submitted.
-func (c *Config) reach(ctx context.Context) error {
+// checkReachable finds out whether there is a coordinator at Addr, and whether it accepts workers of Tenant, before anything is measured or submitted.
+func (c *Config) checkReachable(ctx context.Context) error {
 	if c.Addr == "" {
 		return nil
 	}
-	r, err := c.newRig(c.elsewhere())
+	r, err := c.newRig(c.remoteCoordinator())
 	if err != nil {
 		return err
 	}
@@ -82,10 +82,10 @@ func (c *Config) reach(ctx context.Context) error {
 	if _, err = lessorv1.NewAdminServiceClient(r.conn).GetStatus(ctx, &lessorv1.GetStatusRequest{}); err != nil {
 		return err
 	}
-	workers := crew{rig: r}
+	workers := workerGroup{rig: r}
 	workers.run(ctx)
 	workers.ready.Wait()
-	return workers.dismiss()
+	return workers.shutdown()
 }
 
 // do runs a piece of work. If ctx has ended, the error is the cause of that, whatever else went wrong.

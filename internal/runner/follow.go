@@ -20,12 +20,12 @@ type follower struct {
 	submitted <-chan struct{} // closed when every line is a task
 }
 
-// asTheyEnd prints the lines in the order in which they end.
+// printAsTheyEnd prints the lines in the order in which they end.
 //
 // The events tell which. If an earlier process began the run, or events may be missing, it looks at all tasks instead. A line that is then
 // neither printed nor open has no task any more: somebody deleted it. But that is certain only if every line had been submitted before the
 // look.
-func (f *follower) asTheyEnd(ctx context.Context) error {
+func (f *follower) printAsTheyEnd(ctx context.Context) error {
 	sweep, submitted := f.job.Resumed, f.submitted
 	early, gone := false, int64(0)
 	for f.printed.left() > gone {
@@ -43,7 +43,7 @@ func (f *follower) asTheyEnd(ctx context.Context) error {
 		}
 		select {
 		case id := <-f.ended:
-			known, err := f.look(ctx, id)
+			known, err := f.printIfEnded(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -78,38 +78,38 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 			open++
 			return nil
 		}
-		_, err := f.look(ctx, task.GetTaskId())
+		_, err := f.printIfEnded(ctx, task.GetTaskId())
 		return err
 	})
 	return open, err
 }
 
-// errTurn ends finish in order: the next line has not ended.
-var errTurn = errors.New("the next line has not ended")
+// errNotEnded ends printRest in order: the next line has not ended.
+var errNotEnded = errors.New("the next line has not ended")
 
-// finish prints what has ended and was not printed yet; in order, only as far as all lines before have ended. It returns no error if it
+// printRest prints what has ended and was not printed yet; in order, only as far as all lines before have ended. It returns no error if it
 // cannot ask the coordinator: the run already ends for another reason.
-func (f *follower) finish(ctx context.Context, inOrder bool) error {
+func (f *follower) printRest(ctx context.Context, inOrder bool) error {
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
 		case f.printed.has(lineOf(task)):
 			return nil
 		case final(task.GetState()):
-			_, err := f.look(ctx, task.GetTaskId())
+			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
 		case inOrder:
-			return errTurn
+			return errNotEnded
 		}
 		return nil
 	})
-	if errors.Is(err, errTurn) || status.Code(err) != codes.Unknown || ctx.Err() != nil {
+	if errors.Is(err, errNotEnded) || status.Code(err) != codes.Unknown || ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// look prints a task if it has ended. It reports whether the coordinator knows the task.
-func (f *follower) look(ctx context.Context, taskID string) (known bool, err error) {
+// printIfEnded prints a task if it has ended. It reports whether the coordinator knows the task.
+func (f *follower) printIfEnded(ctx context.Context, taskID string) (known bool, err error) {
 	task, err := f.get(ctx, taskID)
 	if errors.Is(err, errGone) {
 		return false, nil
@@ -120,18 +120,18 @@ func (f *follower) look(ctx context.Context, taskID string) (known bool, err err
 	return true, f.print(task)
 }
 
-// inOrder prints the lines in the order of the input, waiting for each.
-func (f *follower) inOrder(ctx context.Context) error {
+// printInOrder prints the lines in the order of the input, waiting for each.
+func (f *follower) printInOrder(ctx context.Context) error {
 	select {
 	case <-f.submitted: // the list has all tasks from here on
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return f.each(ctx, func(task *lessorv1.Task) error { return f.settle(ctx, task.GetTaskId()) })
+	return f.each(ctx, func(task *lessorv1.Task) error { return f.printWhenEnded(ctx, task.GetTaskId()) })
 }
 
-// settle waits until a task has ended and prints it.
-func (f *follower) settle(ctx context.Context, taskID string) error {
+// printWhenEnded waits until a task has ended and prints it.
+func (f *follower) printWhenEnded(ctx context.Context, taskID string) error {
 	for {
 		task, err := f.get(ctx, taskID)
 		if errors.Is(err, errGone) {
@@ -143,7 +143,7 @@ func (f *follower) settle(ctx context.Context, taskID string) error {
 		if final(task.GetState()) {
 			return f.print(task)
 		}
-		if err := persist(ctx, func() error { return f.await(ctx, taskID) }); err != nil {
+		if err := retryWhileAway(ctx, func() error { return f.await(ctx, taskID) }); err != nil {
 			return err
 		}
 	}
@@ -156,13 +156,13 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	if err != nil {
 		return err
 	}
-	for told := false; ; told = true {
+	for received := false; ; received = true {
 		_, err := stream.Recv()
 		if errors.Is(err, io.EOF) || status.Code(err) == codes.NotFound {
 			return nil
 		}
 		if err != nil {
-			return unlessSteady(err, opened, told)
+			return streamError(err, opened, received)
 		}
 	}
 }

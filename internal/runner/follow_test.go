@@ -493,7 +493,7 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 					fake.end(1, completed)
 					synctest.Wait()
 					tasks, sequence := fake.backup()
-					time.Sleep(2 * noteInterval) // so that the run notes the sequence of the next event
+					time.Sleep(2 * saveInterval) // so that the run saves the sequence of the next event
 					fake.end(2, completed)
 					synctest.Wait()
 					if resumed {

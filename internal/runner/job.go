@@ -192,8 +192,8 @@ func (j *Job) cursor() uint64 {
 	return sequence
 }
 
-// noteCursor notes the cursor. It only saves time, so errors are ignored.
-func (j *Job) noteCursor(sequence uint64) {
+// saveCursor saves the cursor. It only saves time, so errors are ignored.
+func (j *Job) saveCursor(sequence uint64) {
 	_ = os.WriteFile(j.path("cursor"), []byte(strconv.FormatUint(sequence, 10)+"\n"), 0o600)
 }
 

@@ -19,7 +19,7 @@ func eachTask(ctx context.Context, tasks lessorv1.TaskServiceClient, filter *les
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
 	for {
 		var page *lessorv1.ListTasksResponse
-		err := persist(ctx, func() (err error) {
+		err := retryWhileAway(ctx, func() (err error) {
 			page, err = tasks.ListTasks(ctx, req)
 			return err
 		})

@@ -36,7 +36,7 @@ var errGone = errors.New("the task is gone")
 // get returns a task with its output, or errGone.
 func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error) {
 	var answer *lessorv1.GetTaskResponse
-	err := persist(ctx, func() (err error) {
+	err := retryWhileAway(ctx, func() (err error) {
 		answer, err = p.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})
 		return err
 	})

@@ -15,9 +15,9 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// persist repeats a call with growing pauses until it is answered, for as long as the coordinator may be away. Only calls that may be
+// retryWhileAway repeats a call with growing pauses until it is answered, for as long as the coordinator may be away. Only calls that may be
 // repeated may be made like this.
-func persist(ctx context.Context, call func() error) error {
+func retryWhileAway(ctx context.Context, call func() error) error {
 	var since time.Time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := call()
@@ -38,13 +38,13 @@ func persist(ctx context.Context, call func() error) error {
 	}
 }
 
-// steady is how long a stream must have lived to show that the coordinator was there although it sent nothing. Coordinators end old
+// longLived is how long a stream must have lived to show that the coordinator was there although it sent nothing. Coordinators end old
 // connections, and a line may run for hours.
-const steady = time.Minute
+const longLived = time.Minute
 
-// unlessSteady returns the error of a broken stream, or nil if the stream had shown before that the coordinator was there.
-func unlessSteady(err error, opened time.Time, told bool) error {
-	if transient(err) && (told || time.Since(opened) > steady) {
+// streamError returns the error of a broken stream, or nil if the stream had shown before that the coordinator was there.
+func streamError(err error, opened time.Time, received bool) error {
+	if transient(err) && (received || time.Since(opened) > longLived) {
 		return nil
 	}
 	return err

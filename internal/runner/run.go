@@ -47,9 +47,9 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 			}
 		})
 	}
-	follow := r.follow.asTheyEnd
+	follow := r.follow.printAsTheyEnd
 	if cfg.KeepOrder {
-		follow = r.follow.inOrder
+		follow = r.follow.printInOrder
 	}
 	err := follow(ctx)
 	if cause := context.Cause(ctx); cause != nil {
@@ -60,7 +60,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err != nil { // the worker has ended: what it finished on its way out is printed before the end
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 		defer stop()
-		err = errors.Join(err, r.follow.finish(last, cfg.KeepOrder))
+		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder))
 	}
 	summary := r.follow.summary
 	summary.Lines, summary.Missing = j.Lines(), r.follow.printed.left()

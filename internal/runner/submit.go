@@ -124,7 +124,7 @@ func (s *submitter) flush(ctx context.Context) error {
 
 // submit submits tasks. Batches may have fewer tasks on this coordinator than usual (S7): one that is refused is tried again in halves.
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
-	err := persist(ctx, func() error {
+	err := retryWhileAway(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
 		return err
 	})

@@ -26,11 +26,11 @@ type watcher struct {
 	tally *tally
 
 	sequence uint64    // sequence of the last durable event
-	saved    time.Time // when the sequence was noted last
+	saved    time.Time // when the sequence was saved last
 }
 
-// noteInterval is how often the sequence is noted for a later process.
-const noteInterval = time.Second
+// saveInterval is how often the sequence is saved for a later process.
+const saveInterval = time.Second
 
 // run follows the stream, and opens it again when it breaks, until ctx ends or the coordinator stays away.
 func (w *watcher) run(ctx context.Context) error {
@@ -39,7 +39,7 @@ func (w *watcher) run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		err := persist(ctx, func() error { return w.follow(ctx) })
+		err := retryWhileAway(ctx, func() error { return w.follow(ctx) })
 		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 { // a restore has lost the event with that sequence
 			w.sequence = 0
 			w.raiseDoubt()
@@ -63,13 +63,13 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for told := false; ; told = true {
+	for received := false; ; received = true {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Unavailable, "the coordinator ended the watch")
 		}
 		if err != nil {
-			return unlessSteady(err, opened, told)
+			return streamError(err, opened, received)
 		}
 		w.take(ctx, event)
 	}
@@ -77,9 +77,9 @@ func (w *watcher) follow(ctx context.Context) error {
 
 func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	w.sequence = max(w.sequence, e.GetSequence())
-	if now := time.Now(); now.Sub(w.saved) > noteInterval {
+	if now := time.Now(); now.Sub(w.saved) > saveInterval {
 		w.saved = now
-		w.job.noteCursor(w.sequence)
+		w.job.saveCursor(w.sequence)
 	}
 	switch event := e.GetEvent().(type) {
 	case *lessorv1.WatchTaskResponse_History:

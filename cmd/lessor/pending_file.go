@@ -9,16 +9,16 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// unfinished is a file that gets its name in one step, when all of it is on the disk. Until then its name says that it is partial.
-type unfinished struct {
+// pendingFile is a file that gets its name in one step, when all of it is on the disk. Until then its name says that it is partial.
+type pendingFile struct {
 	*os.File
 	name  string
 	force bool // may replace a file that has the name
 }
 
-// newFile begins a file. It refuses a name that exists already before anything is done, unless force is set. Even then it replaces only a file: with
+// newPendingFile begins a file. It refuses a name that exists already before anything is done, unless force is set. Even then it replaces only a file: with
 // /dev/stdout, root would take a name away from every other process of the machine.
-func newFile(name string, force bool) (*unfinished, error) {
+func newPendingFile(name string, force bool) (*pendingFile, error) {
 	there, err := os.Lstat(name)
 	switch {
 	case err == nil && there.IsDir():
@@ -32,7 +32,7 @@ func newFile(name string, force bool) (*unfinished, error) {
 	if err != nil {
 		return nil, writeError(name, err)
 	}
-	return &unfinished{File: temp, name: name, force: force}, nil
+	return &pendingFile{File: temp, name: name, force: force}, nil
 }
 
 func existsError(name string) error {
@@ -44,7 +44,7 @@ func writeError(name string, err error) error {
 }
 
 // Write adds to the file.
-func (u *unfinished) Write(p []byte) (int, error) {
+func (u *pendingFile) Write(p []byte) (int, error) {
 	n, err := u.File.Write(p)
 	if err != nil {
 		err = writeError(u.name, err)
@@ -53,7 +53,7 @@ func (u *unfinished) Write(p []byte) (int, error) {
 }
 
 // keep gives the file its name.
-func (u *unfinished) keep() error {
+func (u *pendingFile) keep() error {
 	if err := errors.Join(u.Sync(), u.Close()); err != nil {
 		return writeError(u.name, err)
 	}
@@ -68,7 +68,7 @@ func (u *unfinished) keep() error {
 }
 
 // rename gives the file its name, durably. Unlike a rename, a link fails if somebody made a file of that name meanwhile.
-func (u *unfinished) rename() (err error) {
+func (u *pendingFile) rename() (err error) {
 	if u.force {
 		err = os.Rename(u.Name(), u.name)
 	} else {
@@ -78,7 +78,7 @@ func (u *unfinished) rename() (err error) {
 }
 
 // discard removes a file that was not kept; it does nothing to one that was.
-func (u *unfinished) discard() error {
+func (u *pendingFile) discard() error {
 	_ = u.Close() // closed already, if it was kept
 	if err := os.Remove(u.Name()); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// crew is the workers of a phase: ordinary ones of the SDK, whose handlers do nothing.
-type crew struct {
+// workerGroup is the workers of a phase: ordinary ones of the SDK, whose handlers do nothing.
+type workerGroup struct {
 	rig       *rig
 	target    int64
 	committed atomic.Int64
@@ -31,7 +31,7 @@ type crew struct {
 }
 
 // run starts the workers. They end with stop.
-func (c *crew) run(ctx context.Context) {
+func (c *workerGroup) run(ctx context.Context) {
 	c.finished = make(chan struct{})
 	ctx, c.stop = context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
@@ -48,7 +48,7 @@ func (c *crew) run(ctx context.Context) {
 }
 
 // work runs one worker on a connection of its own.
-func (c *crew) work(ctx context.Context, name string) error {
+func (c *workerGroup) work(ctx context.Context, name string) error {
 	registered := sync.OnceFunc(c.ready.Done)
 	defer registered()
 	conn, err := c.rig.server.connect()
@@ -59,7 +59,7 @@ func (c *crew) work(ctx context.Context, name string) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
 		Tenant: c.rig.Tenant,
-		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler), Metrics: neverFull,
+		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler), Metrics: omitFullness,
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {
 				if s >= worker.StateRegistered {
@@ -84,8 +84,8 @@ func (c *crew) work(ctx context.Context, name string) error {
 	return nil
 }
 
-// neverFull removes how full memory and disk of the machine are from what a worker reports: above a threshold it would get no work.
-func neverFull(measured map[string]float64) map[string]float64 {
+// omitFullness removes how full memory and disk of the machine are from what a worker reports: above a threshold it would get no work.
+func omitFullness(measured map[string]float64) map[string]float64 {
 	delete(measured, "mem_pct")
 	delete(measured, "disk_pct")
 	return measured
@@ -99,7 +99,7 @@ func call(f func()) {
 
 // count counts a verdict. Any verdict but COMMITTED fails the run. A task that came when the worker was about to end was given back, and
 // does not count.
-func (c *crew) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.CancelCauseFunc) {
+func (c *workerGroup) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.CancelCauseFunc) {
 	if v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 		fail(fmt.Errorf("the completion of task %s was answered %s, %s", t.ID, v.GetVerdict(), v.GetReason()))
 		return
@@ -116,7 +116,7 @@ func (c *crew) count(t *worker.Task, v *lessorv1.ReportVerdict, fail context.Can
 var errNoWorker = errors.New("no worker is left")
 
 // wait returns nil when the target is reached, or the reason why it will not be.
-func (c *crew) wait(ctx context.Context) error {
+func (c *workerGroup) wait(ctx context.Context) error {
 	select {
 	case <-c.finished:
 		return nil
@@ -127,8 +127,8 @@ func (c *crew) wait(ctx context.Context) error {
 	}
 }
 
-// dismiss ends the workers in order.
-func (c *crew) dismiss() error {
+// shutdown ends the workers in order.
+func (c *workerGroup) shutdown() error {
 	c.stop()
 	<-c.ended
 	return c.err

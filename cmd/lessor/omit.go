@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// without returns a JSON object without the members at the given paths, such as "spec.payload"; the others keep their order.
-func without(object []byte, paths []string) ([]byte, error) {
+// omitFields returns a JSON object without the members at the given paths, such as "spec.payload"; the others keep their order.
+func omitFields(object []byte, paths []string) ([]byte, error) {
 	if len(paths) == 0 {
 		return object, nil
 	}
@@ -29,7 +29,7 @@ func without(object []byte, paths []string) ([]byte, error) {
 		if drop {
 			continue
 		}
-		if value, err = without(value, below); err != nil {
+		if value, err = omitFields(value, below); err != nil {
 			return nil, err
 		}
 		kept = append(kept, append(quoted(name.(string)), value...))

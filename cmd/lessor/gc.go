@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// minGarbage is how much is allocated between two collections at least, in bytes.
+	minGarbage = 48 << 20
+	// idleDelay is how long no collection must have happened until the memory of the garbage is given back to the system.
+	idleDelay = time.Second
+)
+
+// tuneGC makes collections of a small heap rarer, unless the environment sets how often they are. By default there is one when as much
+// was allocated as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When it becomes
+// idle, it gives the additional memory back.
+func tuneGC() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		p := &gcTuner{}
+		p.idle = time.AfterFunc(idleDelay, p.releaseMemory)
+		(&gcSentinel{p: p}).collected()
+	}
+}
+
+// gcTuner sets at each collection how far the heap may grow until the next one.
+type gcTuner struct {
+	idle      *time.Timer
+	releasing atomic.Bool // the collection under way is by releaseMemory, and no sign of work
+}
+
+// gcSentinel is a piece of garbage: each collection finds it, and so calls collected.
+type gcSentinel struct{ p *gcTuner }
+
+func (c *gcSentinel) collected() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	debug.SetGCPercent(growthPercent(live[0].Value.Uint64()))
+	if !c.p.releasing.CompareAndSwap(true, false) {
+		c.p.idle.Reset(idleDelay)
+	}
+	runtime.SetFinalizer(c, (*gcSentinel).collected)
+}
+
+func (p *gcTuner) releaseMemory() {
+	p.releasing.Store(true)
+	debug.FreeOSMemory()
+}
+
+// growthPercent returns by how many percent a heap with that many live bytes may grow: by minGarbage, but at least to the double.
+func growthPercent(live uint64) int { return int(max(100, minGarbage*100/max(live, 1<<20))) }
