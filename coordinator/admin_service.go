@@ -28,14 +28,14 @@ type adminService struct {
 
 // census counts live leases and tasks.
 type census interface {
-	// LiveOf returns how many live leases a tenant has.
-	LiveOf(ctx context.Context, tenant string) (int, error)
+	// LiveLeases returns how many live leases a tenant has.
+	LiveLeases(ctx context.Context, tenant string) (int, error)
 	// Unended returns how many tasks of a tenant have not ended.
 	Unended(ctx context.Context, tenant string) (uint64, error)
-	// Holdings returns how many leases each session holds.
-	Holdings(context.Context) (map[string]int, error)
-	// Holding returns the tasks that one session holds, oldest first.
-	Holding(ctx context.Context, session string) ([]lease.TaskID, error)
+	// LeasesBySession returns how many leases each session holds.
+	LeasesBySession(context.Context) (map[string]int, error)
+	// LeasesOf returns the tasks that one session holds, oldest first.
+	LeasesOf(ctx context.Context, session string) ([]lease.TaskID, error)
 }
 
 // ListWorkers lists the open sessions of the tenant by worker and session.
@@ -49,7 +49,7 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	held, err := s.census.Holdings(ctx)
+	held, err := s.census.LeasesBySession(ctx)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -78,7 +78,7 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
 	who := gate.Identify(ctx)
 	tenant := who.Tenant
-	live, err := s.census.LiveOf(ctx, tenant)
+	live, err := s.census.LiveLeases(ctx, tenant)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

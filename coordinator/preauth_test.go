@@ -23,11 +23,11 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// mostStrangers is how many calls of one address may be under way before their credential is known to be good, and strangersTime for how long
+// maxCallsOfPeer is how many calls of one address may be under way before their credential is known to be good, and maxCallTime for how long
 // (package preauth).
 const (
-	mostStrangers = 32
-	strangersTime = 10 * time.Second
+	maxCallsOfPeer = 32
+	maxCallTime    = 10 * time.Second
 )
 
 // begin opens a call without sending a message, and returns how it ends.
@@ -71,7 +71,7 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 	}{
 		"a unary call":    {lessorv1.TaskService_SubmitTask_FullMethodName, 0},
 		"a look":          {healthv1.Health_Check_FullMethodName, 0},
-		"a watch":         {healthv1.Health_Watch_FullMethodName, mostStrangers},
+		"a watch":         {healthv1.Health_Watch_FullMethodName, maxCallsOfPeer},
 		"an expired call": {"expired", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				}
 				const more = 10
 				var all []<-chan error
-				for range mostStrangers + more {
+				for range maxCallsOfPeer + more {
 					all = append(all, r.begin(ctx, t, method))
 				}
 				if n := endedOf(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
@@ -92,7 +92,7 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				}
 				token, _ := r.issue(t, "acme", auth.Operator)
 				var good []<-chan error
-				for range mostStrangers + more {
+				for range maxCallsOfPeer + more {
 					good = append(good, r.begin(bearing(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName))
 				}
 				if n := endedOf(good); len(n) != 0 {
@@ -103,15 +103,15 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 						t.Errorf("health: %v", err)
 					}
 				}
-				time.Sleep(strangersTime)
-				if n := endedOf(all); n[codes.DeadlineExceeded] != mostStrangers-tt.lasting {
-					t.Errorf("%v have ended, want %d that took too long", n, mostStrangers)
+				time.Sleep(maxCallTime)
+				if n := endedOf(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
+					t.Errorf("%v have ended, want %d that took too long", n, maxCallsOfPeer)
 				}
 				if n := endedOf(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
 				again := []<-chan error{r.begin(ctx, t, method)}
-				if n := endedOf(again); n[codes.ResourceExhausted] != tt.lasting/mostStrangers {
+				if n := endedOf(again); n[codes.ResourceExhausted] != tt.lasting/maxCallsOfPeer {
 					t.Errorf("a later one: %v", n)
 				}
 			})

@@ -196,7 +196,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			cancel() // as grpc does after a handler has returned
-			held, err := r.engine.Holdings(t.Context())
+			held, err := r.engine.LeasesBySession(t.Context())
 			if err != nil || len(held) != 0 || open.Len() != 0 {
 				t.Errorf("stopped before frame %d: %d sessions are left in the engine (%v), %d in the register", i, len(held), err, open.Len())
 			}

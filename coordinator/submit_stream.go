@@ -105,10 +105,10 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	who := gate.Identify(ctx)
 	err := s.quotas.Spend(who.Caller(), quota.Submits, len(all))
 	if err == nil {
-		err = s.engine.SubmitEach(who.Tenant, all, func(fates []engine.Fate, err error) {
-			for i := range fates {
-				fates[i].Err = s.ifFull(who, fates[i].Err)
-				res.Results[at[i]] = submitResult(&fates[i], err)
+		err = s.engine.SubmitEach(who.Tenant, all, func(results []engine.SubmitResult, err error) {
+			for i := range results {
+				results[i].Err = s.ifFull(who, results[i].Err)
+				res.Results[at[i]] = submitResult(&results[i], err)
 			}
 			answer <- submitAnswer{response: res}
 		})
@@ -151,9 +151,9 @@ func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, e
 	return sub, err
 }
 
-func submitResult(fate *engine.Fate, err error) *lessorv1.SubmitResult {
-	if err = errors.Join(err, fate.Err); err != nil {
+func submitResult(result *engine.SubmitResult, err error) *lessorv1.SubmitResult {
+	if err = errors.Join(err, result.Err); err != nil {
 		return &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 	}
-	return &lessorv1.SubmitResult{TaskId: fate.Task.ID.String(), Created: fate.Created, State: lessorv1.TaskState(fate.Task.State())}
+	return &lessorv1.SubmitResult{TaskId: result.Task.ID.String(), Created: result.Created, State: lessorv1.TaskState(result.Task.State())}
 }

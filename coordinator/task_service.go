@@ -199,7 +199,7 @@ func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
 // addVolatile adds the progress and output of a live attempt, in place of those of an earlier one.
 func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
 	if m.GetLease() != nil {
-		addFeedback(m, s.engine.Volatile(id))
+		addFeedback(m, s.engine.LiveFeedback(id))
 	}
 }
 

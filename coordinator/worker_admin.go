@@ -30,7 +30,7 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	}
 	res := &lessorv1.GetWorkerResponse{}
 	for _, ss := range found {
-		held, err := s.census.Holding(ctx, ss.ID())
+		held, err := s.census.LeasesOf(ctx, ss.ID())
 		if err != nil {
 			return nil, refusal.Status(err)
 		}
@@ -133,7 +133,7 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 
 // countLeases sets how many leases each of the workers holds. The error is a status.
 func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
-	held, err := s.census.Holdings(ctx)
+	held, err := s.census.LeasesBySession(ctx)
 	if err != nil {
 		return refusal.Status(err)
 	}

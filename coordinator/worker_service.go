@@ -103,7 +103,7 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 // judged has one report judged and returns the verdict as a normal answer. An error is no verdict: the worker may repeat its report.
 func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
 	noteReport(ctx, r)
-	answers, err := e.engine.Say(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
+	answers, err := e.engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -133,7 +133,7 @@ const mostWrong = 256
 func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
 	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, mostWrong), Problem: convert.Clip(wrong.Problem, mostWrong)}
-	_, err := e.engine.Say(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: of.Ticket.Task.String(), LeaseID: of.LeaseID, Invalid: wrong}})
+	_, err := e.engine.Judge(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: of.Ticket.Task.String(), LeaseID: of.LeaseID, Invalid: wrong}})
 	if err != nil {
 		return refusal.Status(err)
 	}

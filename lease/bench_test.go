@@ -54,7 +54,7 @@ func (l *life) commands() []struct {
 			if kind == lease.KindComplete {
 				r.Result = &lease.Result{Output: make([]byte, 16)}
 			}
-			return lease.Say{Tenant: t.Tenant, Reports: append(l.reports[:0], r)}
+			return lease.Judge{Tenant: t.Tenant, Reports: append(l.reports[:0], r)}
 		}
 	}
 	return []struct {

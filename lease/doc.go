@@ -16,7 +16,7 @@
 //   - the coordinator: leases a READY task to a worker (Grant), takes one out of its line while its concurrency key has no room, and puts it
 //     back (Grant, Unpark), takes a lease back when its holder is known to be gone (Requeue), and gives up a READY task when the worker that
 //     holds its resources is (LoseResource);
-//   - the holder of the live lease: starts, renews, completes, fails or releases the attempt (Say);
+//   - the holder of the live lease: starts, renews, completes, fails or releases the attempt (Judge);
 //   - time: run_at, backoff and retention; expiry and acknowledgement of a lease; start_timeout, attempt_timeout, deadline, cancel_grace and
 //     the expiry of resources (applied before each command on the task, and by Expire).
 //

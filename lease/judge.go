@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// say judges what is said of a task, one after the other.
-func (s *step) say(c Say) {
+// judgeAll judges what is said of a task, one after the other.
+func (s *step) judgeAll(c Judge) {
 	for _, r := range c.Reports {
-		s.out.Answers = append(s.out.Answers, s.hear(c.Tenant, r))
+		s.out.Answers = append(s.out.Answers, s.judgeReport(c.Tenant, r))
 	}
 }
 
-// hear judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
-func (s *step) hear(tenant string, r *Report) Answer {
+// judgeReport judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
+func (s *step) judgeReport(tenant string, r *Report) Answer {
 	if err := r.check(s.rules.Limits); err != nil && !s.repeats(tenant, r) { // V1
 		return s.malformed(tenant, r, rejected(InvalidRequest, err.Error()))
 	}
@@ -38,7 +38,7 @@ func (s *step) hear(tenant string, r *Report) Answer {
 	} else if done != nil { // V5
 		return s.refuse(r, ticket, s.with(second(r, done), ticket.Attempt))
 	}
-	if a, refused := s.judge(r, ticket); refused { // V6-V11
+	if a, refused := s.judgeLease(r, ticket); refused { // V6-V11
 		return s.refuse(r, ticket, s.with(a, ticket.Attempt))
 	}
 	return s.commit(r) // V12
@@ -73,8 +73,8 @@ func (l *Lease) is(leaseID string) bool {
 	return l.ID != "" && subtle.ConstantTimeCompare([]byte(l.ID), []byte(leaseID)) == 1
 }
 
-// judge decides about a report under a genuine lease under which nothing was committed: V6 to V11 in their order.
-func (s *step) judge(r *Report, k Ticket) (a Answer, refused bool) {
+// judgeLease decides about a report under a genuine lease under which nothing was committed: V6 to V11 in their order.
+func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
 		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
 	}

@@ -20,7 +20,7 @@ type narrator struct {
 	now    lease.Now
 	tasks  map[string]lease.TaskID
 	leases map[string]string // lease ids by name
-	said   lease.Say         // the last report, which the command replay sends again
+	said   lease.Judge       // the last report, which the command replay sends again
 	out    strings.Builder
 }
 
@@ -75,7 +75,7 @@ func (n *narrator) run(line string) string {
 	case "grant":
 		n.grant(w)
 	case "start", "heartbeat", "ack", "complete", "fail", "release":
-		n.said = lease.Say{Tenant: n.tenant(w), Reports: []*lease.Report{n.report(verb, w)}}
+		n.said = lease.Judge{Tenant: n.tenant(w), Reports: []*lease.Report{n.report(verb, w)}}
 		n.say()
 	case "replay":
 		n.say()

@@ -33,7 +33,7 @@ func TestLeaseIDInMemoryAndFromStoreAreJudgedAlike(t *testing.T) {
 		l.view.task = task
 		judge := func(tenant, id string) lease.Reason {
 			r := &lease.Report{Kind: lease.KindComplete, TaskID: task.ID.String(), LeaseID: id}
-			return l.rules.Step(l.now, &l.view, lease.Say{Tenant: tenant, Reports: []*lease.Report{r}}).Answers[0].Reason
+			return l.rules.Step(l.now, &l.view, lease.Judge{Tenant: tenant, Reports: []*lease.Report{r}}).Answers[0].Reason
 		}
 		if got := judge(task.Tenant, id); got != lease.None {
 			t.Errorf("%s: a complete under the id of the lease is answered %v, want NONE", name, got)

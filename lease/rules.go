@@ -47,7 +47,7 @@ type View interface {
 
 // Step is what a command did. Everything in it must be durable before anybody is told any of it (A6, A10).
 type Step struct {
-	// Answers are the verdicts on the reports of a Say, in their order.
+	// Answers are the verdicts on the reports of a Judge, in their order.
 	Answers []Answer
 	// Err refuses a command that is not a report: *FieldError, *StateError, *ExistsError or ErrNotFound.
 	Err error
@@ -130,7 +130,7 @@ func (notFoundError) Error() string { return "no such task" }
 // ErrNotFound refuses a command on a task that the tenant does not have, whether or not another tenant does.
 var ErrNotFound error = notFoundError{}
 
-// Command is one of Submit, Grant, Unpark, LoseResource, Say, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
+// Command is one of Submit, Grant, Unpark, LoseResource, Judge, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
 type Command interface{ command() }
 
 // Submit makes tasks of one space, all or none.
@@ -166,9 +166,9 @@ type LoseResource struct {
 	After  time.Duration // for how long the worker was waited for; it goes into the history
 }
 
-// Say holds what workers of the tenant say about one task: reports, Starts, Heartbeats and acknowledgements that all name the same task id.
+// Judge asks for verdicts on what workers of the tenant say about one task: reports, Starts, Heartbeats and acknowledgements that all name the same task id.
 // They are judged in order, each on the state that the one before it left, as if it came alone; but together they make one Change.
-type Say struct {
+type Judge struct {
 	Tenant  string
 	Reports []*Report
 }
@@ -226,7 +226,7 @@ func (Submit) command()       {}
 func (Grant) command()        {}
 func (Unpark) command()       {}
 func (LoseResource) command() {}
-func (Say) command()          {}
+func (Judge) command()        {}
 func (Requeue) command()      {}
 func (Cancel) command()       {}
 func (Retry) command()        {}
@@ -256,8 +256,8 @@ func (r *Rules) StepOn(memory Memory, now Now, view View, c Command) Step {
 		s.unpark(c)
 	case LoseResource:
 		s.loseResource(c)
-	case Say:
-		s.say(c)
+	case Judge:
+		s.judgeAll(c)
 	case Requeue:
 		s.requeue(c)
 	case Cancel:

@@ -32,7 +32,7 @@ type telling struct {
 // request is what somebody says to the coordinator.
 type request struct {
 	from *worker // nil: a stranger
-	say  lease.Say
+	say  lease.Judge
 }
 
 // network holds the messages that were sent and not yet received: up to the coordinator, down to the workers. It delivers them in any order, with any

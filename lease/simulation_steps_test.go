@@ -48,7 +48,7 @@ func (w *world) deliverDown() error {
 
 // say gives the rules the reports about one task in one step, and the model one after the other, and compares the answers.
 func (w *world) say(all []request) error {
-	c := lease.Say{Tenant: all[0].say.Tenant}
+	c := lease.Judge{Tenant: all[0].say.Tenant}
 	for _, r := range all {
 		c.Reports = append(c.Reports, r.say.Reports...)
 	}

@@ -97,7 +97,7 @@ func (w *world) act(k *worker, h *hold) {
 	if w.chance(50) {
 		c.Attempt = h.attempt
 	}
-	send(w, &w.net.up, request{k, lease.Say{Tenant: h.tenant, Reports: []*lease.Report{&c}}})
+	send(w, &w.net.up, request{k, lease.Judge{Tenant: h.tenant, Reports: []*lease.Report{&c}}})
 }
 
 // lastWord returns the report of a worker that has finished, or was told to stop.
@@ -150,9 +150,9 @@ func (k *worker) drop(h *hold) {
 
 // mutter returns what a zombie or a stranger says: a report under a recent lease, live or not, sometimes with a mistake, or an earlier message again.
 // ok is false if there is no lease yet.
-func (w *world) mutter() (lease.Say, bool) {
+func (w *world) mutter() (lease.Judge, bool) {
 	if len(w.claims) == 0 {
-		return lease.Say{}, false
+		return lease.Judge{}, false
 	}
 	if len(w.said) > 0 && w.chance(20) {
 		return w.said[w.rng.IntN(len(w.said))], true
@@ -168,7 +168,7 @@ func (w *world) mutter() (lease.Say, bool) {
 	if w.chance(15) {
 		tenant = w.spoil(r, tenant)
 	}
-	return lease.Say{Tenant: tenant, Reports: []*lease.Report{r}}, true
+	return lease.Judge{Tenant: tenant, Reports: []*lease.Report{r}}, true
 }
 
 // spoil puts one mistake into a report, or returns another tenant.

@@ -29,7 +29,7 @@ type world struct {
 
 	tasks  []lease.TaskID // the newest ones, deleted ones included
 	claims []*claim       // the newest leases of which workers were told, ended ones included
-	said   []lease.Say    // the newest that the coordinator received
+	said   []lease.Judge  // the newest that the coordinator received
 
 	touched []lease.TaskID // tasks that the last step concerned or changed
 	done    []entry        // the newest commands, for the journal
@@ -167,7 +167,7 @@ func subjectOf(c lease.Command) lease.TaskID {
 		return c.Task
 	case lease.LoseResource:
 		return c.Task
-	case lease.Say:
+	case lease.Judge:
 		id, _ := lease.ParseTaskID(c.Reports[0].TaskID)
 		return id
 	case lease.Requeue:
@@ -193,7 +193,7 @@ func (w *world) journal() string {
 	var b strings.Builder
 	for _, e := range w.done {
 		fmt.Fprintf(&b, "  %v  %T%+v", time.Duration(e.now.Serving), e.command, e.command)
-		if say, ok := e.command.(lease.Say); ok {
+		if say, ok := e.command.(lease.Judge); ok {
 			for _, r := range say.Reports {
 				fmt.Fprintf(&b, " = %+v", *r)
 			}

@@ -16,8 +16,8 @@ type binding struct {
 	end    *alarm                    // ends the binding; runs while there are no leases
 }
 
-// tie updates the binding of a task's affinity key after a change of the task.
-func (e *Engine) tie(c *lease.Change) {
+// updateBinding updates the binding of a task's affinity key after a change of the task.
+func (e *Engine) updateBinding(c *lease.Change) {
 	id, spec := about(c)
 	if spec.Affinity == nil {
 		return
@@ -32,12 +32,12 @@ func (e *Engine) tie(c *lease.Change) {
 }
 
 func (e *Engine) bind(s *space, key string, t *lease.Task) {
-	b := s.bound[key]
+	b := s.bindings[key]
 	if b == nil {
 		b = &binding{leases: map[lease.TaskID]struct{}{}}
-		s.bound[key] = b
+		s.bindings[key] = b
 	}
-	e.silence(b.end)
+	e.stopAlarm(b.end)
 	b.leases[t.ID] = struct{}{}
 	if b.worker != t.Lease.Worker {
 		b.worker = t.Lease.Worker
@@ -46,24 +46,24 @@ func (e *Engine) bind(s *space, key string, t *lease.Task) {
 }
 
 func (e *Engine) unbind(s *space, a *lease.Affinity, id lease.TaskID) {
-	b := s.bound[a.Key]
+	b := s.bindings[a.Key]
 	if b == nil {
 		return
 	}
 	if delete(b.leases, id); len(b.leases) > 0 {
 		return
 	}
-	b.end = e.alarm(e.now.Serving.Add(a.TTL), func() {
-		delete(s.bound, a.Key)
+	b.end = e.setAlarm(e.now.Serving.Add(a.TTL), func() {
+		delete(s.bindings, a.Key)
 		e.regroup(s, a.Key)
 	})
 }
 
 // regroup moves the lines of a key to where they belong now.
 func (e *Engine) regroup(s *space, key string) {
-	for _, l := range slices.Collect(maps.Keys(s.kin[key])) {
+	for _, l := range slices.Collect(maps.Keys(s.affinityLines[key])) {
 		e.unlist(l)
 		e.enlist(l)
-		e.stir(l.queue)
+		e.markForMatch(l.queue)
 	}
 }

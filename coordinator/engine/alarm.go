@@ -25,16 +25,16 @@ func newAlarms() alarms {
 	}, btree.Options{NoLocks: true})}
 }
 
-// alarm lets ring be called once the serving clock has come to at.
-func (e *Engine) alarm(at lease.Instant, ring func()) *alarm {
+// setAlarm lets ring be called once the serving clock has come to at.
+func (e *Engine) setAlarm(at lease.Instant, ring func()) *alarm {
 	e.alarms.last++
 	a := &alarm{at: at, n: e.alarms.last, ring: ring}
 	e.alarms.set.Set(a)
 	return a
 }
 
-// silence takes an alarm back. It does nothing if the alarm has rung, or is nil.
-func (e *Engine) silence(a *alarm) {
+// stopAlarm takes an alarm back. It does nothing if the alarm has rung, or is nil.
+func (e *Engine) stopAlarm(a *alarm) {
 	if a != nil {
 		e.alarms.set.Delete(a)
 	}

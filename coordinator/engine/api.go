@@ -91,12 +91,12 @@ type Calls interface {
 	// Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
 	// of the refused spec; or it is ErrFull or ErrDiskFull.
 	Submit(ctx context.Context, space Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error)
-	// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the fates,
+	// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
 	// in order, or with an error, which means that nobody knows what was made. after must not block. If SubmitEach itself returns an error,
 	// nothing was made and after is not called.
-	SubmitEach(tenant string, all []Submission, after func([]Fate, error)) error
-	// Say judges reports of one tenant and returns the answers in the same order.
-	Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error)
+	SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error
+	// Judge judges reports of one tenant and returns the answers in the same order.
+	Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error)
 	// Lease grants waiting tasks. If there are none it waits for the first, for at most r.Wait. If ctx ends before the hand-over, what was
 	// granted is requeued at once (W5).
 	Lease(ctx context.Context, r LeaseRequest) ([]Granted, error)
@@ -134,8 +134,8 @@ type Calls interface {
 	// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: a goroutine of the engine calls done
 	// when watchers can read the news, or never will. done must not block.
 	Feed(tenant string, f Feed, done func())
-	// Volatile returns what the attempt of a live lease has said of itself so far; nil if it has said nothing.
-	Volatile(id lease.TaskID) *lease.Feedback
+	// LiveFeedback returns what the attempt of a live lease has said of itself so far; nil if it has said nothing.
+	LiveFeedback(id lease.TaskID) *lease.Feedback
 }
 
 // Submission is one task to be made.
@@ -145,8 +145,8 @@ type Submission struct {
 	Digest lease.Digest // of the spec as it was sent; needed if it has an idempotency key
 }
 
-// Fate is what became of a Submission: a task, or an error as of Submit.
-type Fate struct {
+// SubmitResult is what became of a Submission: a task, or an error as of Submit.
+type SubmitResult struct {
 	lease.Submitted
 	Err error
 }

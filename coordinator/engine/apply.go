@@ -9,17 +9,17 @@ import (
 // apply takes a change into everything that the loop keeps: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch, c)
-	e.reindexTimers(c)
-	e.recount(c)
-	e.tie(c)
-	e.occupy(c)
-	e.reline(c)
-	e.rekey(c)
-	e.rehold(c)
+	e.updateTimers(c)
+	e.updateCounts(c)
+	e.updateBinding(c)
+	e.updateUnaryLeases(c)
+	e.updateLine(c)
+	e.updateKey(c)
+	e.updateHolder(c)
 	e.tellObservers(c)
 }
 
-func (e *Engine) reindexTimers(c *lease.Change) {
+func (e *Engine) updateTimers(c *lease.Change) {
 	if t := c.Old; t != nil {
 		serving, wall := t.Due()
 		e.serving.drop(t.ID, int64(serving), t.Lease != nil)
@@ -34,17 +34,17 @@ func (e *Engine) reindexTimers(c *lease.Change) {
 	e.serving.add(c.Old.ID, int64(c.ForgetAt), false)
 }
 
-func (e *Engine) recount(c *lease.Change) {
+func (e *Engine) updateCounts(c *lease.Change) {
 	before, after := countOf(c.Old), countOf(c.New)
 	if before == after && isParked(c.Old) == isParked(c.New) {
 		return
 	}
 	q := e.queueOf(c)
-	e.populate(q.space.name.Tenant, before, after)
+	e.countUnended(q.space.name.Tenant, before, after)
 	q.recount(c, before, after)
 	e.total.recount(c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
-		e.stir(q)
+		e.markForMatch(q)
 	}
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); before, workers may wait for it
 		q.createdAt = e.now.Wall
@@ -52,7 +52,7 @@ func (e *Engine) recount(c *lease.Change) {
 	e.batch.count(q)
 }
 
-// tellObservers calls the events for a task that is new or has ended. Those about leases are called in rehold.
+// tellObservers calls the events for a task that is new or has ended. Those about leases are called in updateHolder.
 func (e *Engine) tellObservers(c *lease.Change) {
 	if c.New == nil {
 		return
@@ -81,33 +81,33 @@ func (e *Engine) queue(s *space, name string) *queue {
 	return q
 }
 
-// reline moves the task into or out of its line.
-func (e *Engine) reline(c *lease.Change) {
+// updateLine moves the task into or out of its line.
+func (e *Engine) updateLine(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)
 	if was && is && placeOf(c.Old) == placeOf(c.New) {
-		if len(e.aheads) > 0 {
-			e.shift(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
+		if len(e.readAheads) > 0 {
+			e.noteMove(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
 		}
 		return
 	}
 	if was {
 		l, at := e.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
 		l.head.remove(at)
-		e.shift(l, at, false)
-		e.readOn(l)
+		e.noteMove(l, at, false)
+		e.startReadAhead(l)
 		e.settle(l)
 	}
 	if is {
 		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
-		e.set.find(c.New.ID).far = l.head.insert(at)
-		e.shift(l, at, true)
+		e.set.find(c.New.ID).onDisk = l.head.insert(at)
+		e.noteMove(l, at, true)
 		e.enlist(l)
-		e.stir(l.queue)
+		e.markForMatch(l.queue)
 	}
 }
 
-// rehold keeps track of which taker holds which lease, and notifies a holder that has to stop.
-func (e *Engine) rehold(c *lease.Change) {
+// updateHolder keeps track of which taker holds which lease, and notifies a holder that has to stop.
+func (e *Engine) updateHolder(c *lease.Change) {
 	var before, after *lease.Lease
 	if c.Old != nil {
 		before = c.Old.Lease
@@ -142,7 +142,7 @@ func (e *Engine) release(c *lease.Change) {
 	e.forgetRequest(c.Old)
 	holder := e.letGo(c.Old.ID, ranOut(cause) && c.Old.Lease.AckedAt == 0)
 	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
-		tell := e.batch.to(holder.member)
+		tell := e.batch.deliveryTo(holder.member)
 		tell.notices = append(tell.notices, e.notice(c.Old, cause, "the lease ended", 0))
 	}
 }
@@ -157,7 +157,7 @@ func (e *Engine) tellCancel(t *lease.Task) {
 	if holder == nil || holder.member == nil || holder.left {
 		return
 	}
-	tell := e.batch.to(holder.member)
+	tell := e.batch.deliveryTo(holder.member)
 	tell.notices = append(tell.notices, e.notice(t, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
 }
 
@@ -165,7 +165,7 @@ func (e *Engine) tellCancel(t *lease.Task) {
 func (e *Engine) rebind(t *lease.Task) {
 	if old := e.holderOf(t.ID); old != nil {
 		delete(old.leases, t.ID)
-		old.unburden(t.ID)
+		old.removeUsage(t.ID)
 		e.unhold(t.ID)
 		e.offer(old)
 	}

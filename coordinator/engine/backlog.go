@@ -14,7 +14,7 @@ type Backlog struct{ bytes atomic.Int64 }
 func (b *Backlog) Add(bytes int) { b.bytes.Add(int64(bytes)) }
 
 // Sent subtracts bytes that were sent. It returns true if there is room now and there was none before; the caller must then call
-// Engine.Room.
+// Engine.BacklogHasRoom.
 func (b *Backlog) Sent(bytes int) (room bool) {
 	left := b.bytes.Add(-int64(bytes))
 	return left < maxBacklog && left+int64(bytes) >= maxBacklog
@@ -24,9 +24,9 @@ func (t *taker) backlogged() bool {
 	return t.member != nil && t.member.Backlog != nil && t.member.Backlog.bytes.Load() >= maxBacklog
 }
 
-// Room tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.
-func (e *Engine) Room(tenant, session string) error {
-	return e.inbox.insist(tenant, op{run: func() {
+// BacklogHasRoom tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.
+func (e *Engine) BacklogHasRoom(tenant, session string) error {
+	return e.inbox.putAlways(tenant, op{run: func() {
 		if t := e.sessions[session]; t != nil {
 			e.offer(t)
 		}
@@ -35,7 +35,7 @@ func (e *Engine) Room(tenant, session string) error {
 
 // grant hands a lease to a member once the batch is durable.
 func (b *batch) grant(m *Member, g Granted) {
-	tell := b.to(m)
+	tell := b.deliveryTo(m)
 	tell.granted = append(tell.granted, g)
 	if m.Backlog != nil {
 		m.Backlog.Add(g.Bytes)

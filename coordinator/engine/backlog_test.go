@@ -34,7 +34,7 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 					r.Errorf("grant %d was sent: Sent returned %v, want %v", taken+i, !want, want)
 				}
 			}
-			if err := r.Room(home.Tenant, m.Session); err != nil {
+			if err := r.BacklogHasRoom(home.Tenant, m.Session); err != nil {
 				r.Fatal(err)
 			}
 		}

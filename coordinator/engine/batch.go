@@ -19,20 +19,20 @@ const (
 type batch struct {
 	number  uint64
 	changes []*change
-	blank   *blanks  // memory for the next ones
-	spaces  []*space // whose record it changes, each once; see touch
+	pool    *changePool // memory for the next ones
+	spaces  []*space    // whose record it changes, each once; see touch
 	queues  []*queue
 	set     []*queue             // on which something was set
 	forget  []gone               // tasks that are gone, whose ledger goes now
 	others  []func(*store.Batch) // of Keep
 	audits  []*records.Audit
-	clock   bool  // the clock alone is worth a commit
-	feeds   []Fed // what live attempts said meanwhile
+	clock   bool           // the clock alone is worth a commit
+	feeds   []ResolvedFeed // what live attempts said meanwhile
 
-	ops   []op
-	tells []*telling // grants and notices, one entry per member
-	toWho map[*Member]*telling
-	bytes int
+	ops        []op
+	deliveries []*delivery // grants and notices, one entry per member
+	deliveryOf map[*Member]*delivery
+	bytes      int
 
 	// Set when the batch is handed over.
 	rows     []records.Space
@@ -64,24 +64,24 @@ type gone struct {
 	due  lease.Instant
 }
 
-// telling is something to tell a member after the commit.
-type telling struct {
+// delivery is something to tell a member after the commit.
+type delivery struct {
 	member  *Member
 	granted []Granted
 	notices []Notice
 }
 
-func newBatch(number uint64, memory *blanks) *batch {
+func newBatch(number uint64, memory *changePool) *batch {
 	return &batch{
-		number: number, blank: memory, toWho: map[*Member]*telling{},
+		number: number, pool: memory, deliveryOf: map[*Member]*delivery{},
 	}
 }
 
-// blanks are changes of batches that are through, to be used again: there are thousands of them several times a second.
-type blanks struct{ all []*change }
+// changePool holds changes of batches that are through, to be used again: there are thousands of them several times a second.
+type changePool struct{ all []*change }
 
 // take returns an empty change.
-func (b *blanks) take() *change {
+func (b *changePool) take() *change {
 	last := len(b.all) - 1
 	if last < 0 {
 		return new(change)
@@ -92,7 +92,7 @@ func (b *blanks) take() *change {
 }
 
 // put takes changes back that nobody needs any more. What they were about is not kept alive.
-func (b *blanks) put(all []*change) {
+func (b *changePool) put(all []*change) {
 	for _, c := range all {
 		*c = change{}
 	}
@@ -115,13 +115,13 @@ func (b *batch) count(q *queue) {
 	}
 }
 
-// to is what a member will be told.
-func (b *batch) to(m *Member) *telling {
-	t := b.toWho[m]
+// deliveryTo returns what a member will be told.
+func (b *batch) deliveryTo(m *Member) *delivery {
+	t := b.deliveryOf[m]
 	if t == nil {
-		t = &telling{member: m}
-		b.toWho[m] = t
-		b.tells = append(b.tells, t)
+		t = &delivery{member: m}
+		b.deliveryOf[m] = t
+		b.deliveries = append(b.deliveries, t)
 	}
 	return t
 }
@@ -138,7 +138,7 @@ func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= max
 func (b *batch) add(h *held, c *lease.Change) {
 	b.bytes += size(c)
 	if h.batch != b.number {
-		have := b.blank.take()
+		have := b.pool.take()
 		have.Change, have.id, have.held = *c, h.id, h
 		h.batch, h.change = b.number, have
 		b.changes = append(b.changes, have)

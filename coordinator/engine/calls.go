@@ -31,26 +31,26 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: err}
 	}
 	e.settleKeys(s.number, specs)
-	if e.crowded(s, specs) {
+	if e.exceedsTaskQuota(s, specs) {
 		return lease.Step{Err: ErrFull}
 	}
 	return e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 }
 
 // SubmitEach makes tasks that are independent of each other; see Calls.
-func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]Fate, error)) error {
-	fates := make([]Fate, len(all))
+func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error {
+	results := make([]SubmitResult, len(all))
 	return e.inbox.put(tenant, op{
 		run: func() {
 			for i := range all {
 				s := &all[i]
 				out := e.submit(s.Space, []*lease.Spec{s.Spec}, []lease.Digest{s.Digest})
-				if fates[i].Err = out.Err; out.Err == nil {
-					fates[i].Submitted = out.Submitted[0]
+				if results[i].Err = out.Err; out.Err == nil {
+					results[i].Submitted = out.Submitted[0]
 				}
 			}
 		},
-		after: func(err error) { after(fates, err) },
+		after: func(err error) { after(results, err) },
 	})
 }
 
@@ -66,12 +66,12 @@ func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
 	}
 }
 
-// Say judges reports; see Calls.
-func (e *Engine) Say(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
+// Judge judges reports; see Calls.
+func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
 	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
 
-// Post is Say for a stream: it does not wait. The committer calls after, either with the answers or with an error, which means that there are
+// Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error, which means that there are
 // no verdicts. If Post itself returns an error there are none either, and after is not called.
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
 	var answers []lease.Answer
@@ -92,7 +92,7 @@ func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 			}
 		}
 		e.memory.Answers = answers[i : i+n] // they are made where they belong
-		e.step(e.now, lease.Say{Tenant: tenant, Reports: reports[i : i+n]})
+		e.step(e.now, lease.Judge{Tenant: tenant, Reports: reports[i : i+n]})
 	}
 	e.memory.Answers = nil
 	for i, r := range reports {
@@ -136,7 +136,7 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
 			return nil, lease.ErrNotFound
 		}
-		if e.reopens(c) {
+		if e.retryExceedsQuota(c) {
 			return nil, ErrFull
 		}
 		if out := e.step(e.now, c); out.Err != nil {
@@ -183,8 +183,8 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// LiveOf returns the number of live leases of a tenant.
-func (e *Engine) LiveOf(ctx context.Context, tenant string) (int, error) {
+// LiveLeases returns the number of live leases of a tenant.
+func (e *Engine) LiveLeases(ctx context.Context, tenant string) (int, error) {
 	return ask(ctx, e, tenant, func() (int, error) {
 		n := 0
 		for name, s := range e.byName {
@@ -199,8 +199,8 @@ func (e *Engine) LiveOf(ctx context.Context, tenant string) (int, error) {
 	})
 }
 
-// Holdings counts the live leases of each session.
-func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
+// LeasesBySession counts the live leases of each session.
+func (e *Engine) LeasesBySession(ctx context.Context) (map[string]int, error) {
 	return ask(ctx, e, "", func() (map[string]int, error) {
 		held := make(map[string]int, len(e.sessions))
 		for session, t := range e.sessions {
@@ -210,8 +210,8 @@ func (e *Engine) Holdings(ctx context.Context) (map[string]int, error) {
 	})
 }
 
-// Holding lists the tasks that one session holds, oldest first.
-func (e *Engine) Holding(ctx context.Context, session string) ([]lease.TaskID, error) {
+// LeasesOf lists the tasks that one session holds, oldest first.
+func (e *Engine) LeasesOf(ctx context.Context, session string) ([]lease.TaskID, error) {
 	return ask(ctx, e, "", func() ([]lease.TaskID, error) {
 		t := e.sessions[session]
 		if t == nil {

@@ -34,7 +34,7 @@ type committer struct {
 
 // side is one of the two goroutines.
 type side struct {
-	memory encoded
+	memory batchPool
 	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has none
 }
 
@@ -215,7 +215,7 @@ func (c *committer) end(now *commit) {
 		return
 	}
 	for _, b := range now.batches {
-		c.speak(b)
+		c.announce(b)
 	}
 	if now.tx != nil {
 		c.events.Committed(now.changes, now.took)
@@ -244,11 +244,11 @@ func (c *committer) pending() (longest time.Duration) {
 	return longest
 }
 
-// speak tells what the batch decided; it is durable now (A6, A10).
-func (c *committer) speak(b *batch) {
+// announce tells what the batch decided; it is durable now (A6, A10).
+func (c *committer) announce(b *batch) {
 	c.hub.publish(b)
 	b.answer(nil)
-	for _, t := range b.tells {
+	for _, t := range b.deliveries {
 		if len(t.granted) > 0 {
 			t.member.Deliver(t.granted)
 		}
@@ -258,8 +258,8 @@ func (c *committer) speak(b *batch) {
 	}
 }
 
-// encoded is the memory for batches in the store's terms.
-type encoded struct {
+// batchPool is the memory for batches in the store's terms.
+type batchPool struct {
 	all  []*store.Batch
 	used int
 }
@@ -270,14 +270,14 @@ const (
 	keptBatches = 16      // how many
 )
 
-func (e *encoded) reset() {
+func (e *batchPool) reset() {
 	e.all = slices.DeleteFunc(e.all, func(b *store.Batch) bool { return b.Bytes() > maxKept })
 	e.all = slices.Delete(e.all, min(len(e.all), keptBatches), len(e.all))
 	e.used = 0
 }
 
 // next returns an empty batch. It is not used again before reset.
-func (e *encoded) next() *store.Batch {
+func (e *batchPool) next() *store.Batch {
 	if e.used == len(e.all) {
 		e.all = append(e.all, new(store.Batch))
 	}

@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() {
 	r.Helper()
 	idle := func() bool {
-		return r.batch.empty() && len(r.inflight) == 0 && len(r.aheads) == 0 && r.stirred.len == 0
+		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); inside(r, idle) {
@@ -219,7 +219,7 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 	}
 	s := l.queue.space
 	if k := l.placement.Affinity; l.placement.Worker == "" && k != "" {
-		if _, there := s.kin[k][l]; !there {
+		if _, there := s.affinityLines[k][l]; !there {
 			i.problem("%s: its affinity key %q does not know it", name, k)
 		}
 	}
@@ -251,7 +251,7 @@ func (i *inspection) checkPools(q *queue) {
 	for _, p := range q.pools.demanding {
 		check(p)
 	}
-	for _, groups := range []map[string]map[poolKey]*pool{q.pools.tied, q.pools.loose} {
+	for _, groups := range []map[string]map[poolKey]*pool{q.pools.tied, q.pools.preferred} {
 		for _, group := range groups {
 			for _, p := range group {
 				check(p)
@@ -287,8 +287,8 @@ func (i *inspection) checkKeys() {
 			}
 		}
 	}
-	if len(i.nudged) > 0 {
-		i.problem("%d keys are nudged, and nobody looks at them", len(i.nudged))
+	if len(i.toUnpark) > 0 {
+		i.problem("%d keys wait in toUnpark, and nobody looks at them", len(i.toUnpark))
 	}
 	for number, s := range i.spaces {
 		for name, k := range s.keys {
@@ -318,7 +318,7 @@ func (i *inspection) checkKeys() {
 	}
 }
 
-func (i *inspection) checkParked(k *keyed, kind lease.Line, h *head[place], tasks []*lease.Task) {
+func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[place], tasks []*lease.Task) {
 	for _, t := range tasks {
 		if _, there := h.entries.Get(placeOf(t)); !there && !h.beyond(placeOf(t)) {
 			i.problem("key %q: task %v is parked, and is not in its line", k.key, t.ID)
@@ -336,7 +336,7 @@ func (i *inspection) checkParked(k *keyed, kind lease.Line, h *head[place], task
 		}
 		return 1
 	})
-	if !k.standing().Room(first.Spec.ConcurrencyLimit) {
+	if !k.state().Room(first.Spec.ConcurrencyLimit) {
 		return
 	}
 	for _, t := range i.tasks { // first need not come back while an earlier one of its line waits for a taker
@@ -420,13 +420,13 @@ func (i *inspection) checkLeases() {
 	}
 	i.eachTaker(func(t *taker) {
 		again := &taker{wants: t.wants, leases: t.leases}
-		i.reckon(again)
+		i.recountUsage(again)
 		var bytes uint64 // their sizes at the grants: a checkpoint may have come since
-		for _, b := range t.room.leases {
+		for _, b := range t.used.leases {
 			bytes += b.bytes
 		}
-		if !maps.Equal(again.room.types, t.room.types) || !maps.Equal(again.room.keys, t.room.keys) || bytes != t.room.bytes {
-			i.problem("worker %q: its leases take %+v, and it counts %+v", t.wants.Worker, again.room, t.room)
+		if !maps.Equal(again.used.types, t.used.types) || !maps.Equal(again.used.keys, t.used.keys) || bytes != t.used.bytes {
+			i.problem("worker %q: its leases take %+v, and it counts %+v", t.wants.Worker, again.used, t.used)
 		}
 		for id := range t.leases {
 			if i.holderOf(id) != t {
@@ -449,13 +449,13 @@ func (i *inspection) checkBindings() {
 				leases[k] = map[lease.TaskID]struct{}{}
 			}
 			leases[k][id] = struct{}{}
-			if i.spaces[id.Space].bound[k.key] == nil {
+			if i.spaces[id.Space].bindings[k.key] == nil {
 				i.problem("task %v has a lease, and its affinity key %q has no worker", id, k.key)
 			}
 		}
 	}
 	for number, s := range i.spaces {
-		for key, b := range s.bound {
+		for key, b := range s.bindings {
 			if !maps.Equal(b.leases, leases[kin{number, key}]) {
 				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.leases, leases[kin{number, key}])
 			}
@@ -511,13 +511,13 @@ func (i *inspection) checkWorkers() {
 		known[p.end] = true
 	}
 	for _, s := range i.spaces {
-		for _, b := range s.bound {
+		for _, b := range s.bindings {
 			known[b.end] = true
 		}
 	}
 	i.alarms.set.Scan(func(a *alarm) bool {
-		if !known[a] && a.at > i.now.Serving.Add(restsFor) { // nothing refers to the alarm of a session that rests
-			i.problem("an alarm is set that nobody can silence")
+		if !known[a] && a.at > i.now.Serving.Add(coolDownTime) { // nothing refers to the alarm of a session that rests
+			i.problem("an alarm is set that nobody can stop")
 		}
 		return true
 	})
@@ -534,7 +534,7 @@ func (i *inspection) checkTakers() {
 			return
 		}
 		for _, q := range t.queues {
-			if t.asked[q] == nil {
+			if t.placeIn[q] == nil {
 				i.problem("worker %q has room, and does not ask queue %q", t.wants.Worker, q.name)
 			}
 			i.checkIdle(q, t)
@@ -544,8 +544,8 @@ func (i *inspection) checkTakers() {
 		if q.attending != attending[q] {
 			i.problem("queue %q has %d takers, and counts %d", q.name, attending[q], q.attending)
 		}
-		if q.stirs {
-			i.problem("queue %q is stirred, and nobody looks at it", q.name)
+		if q.marked {
+			i.problem("queue %q is marked, and nobody looks at it", q.name)
 		}
 	})
 }
@@ -562,7 +562,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 			found = append(found, id)
 		}
 	}
-	if t.wants.selective() && waiting > min(mostPassed, linePart()) { // such a taker does not look at all of them
+	if t.wants.limitsByTask() && waiting > min(mostPassed, linePart()) { // such a taker does not look at all of them
 		found = nil
 	}
 	l, at := i.best(q, t)
@@ -591,14 +591,14 @@ func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	s := task.Spec
 	switch {
-	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, i.heft(task)):
+	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, i.dataSize(task)):
 		return false
 	case s.Pinned() != "":
 		return s.Pinned() == t.wants.Worker
 	case s.Affinity == nil:
 		return true
 	}
-	b := i.spaces[task.ID.Space].bound[s.Affinity.Key]
+	b := i.spaces[task.ID.Space].bindings[s.Affinity.Key]
 	return b == nil || b.worker == t.wants.Worker
 }
 
@@ -675,8 +675,8 @@ func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) string {
 // disprove says what contradicts the finding why the workers do not get a task; empty if nothing does.
 func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *standings) string {
 	worker, sticky := t.Spec.Pinned(), false
-	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces[t.ID.Space].bound[a.Key] != nil {
-		worker, sticky = i.spaces[t.ID.Space].bound[a.Key].worker, true
+	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces[t.ID.Space].bindings[a.Key] != nil {
+		worker, sticky = i.spaces[t.ID.Space].bindings[a.Key].worker, true
 	}
 	connected := n.callers[workerKey{t.Tenant, worker}]
 	attending, handling, able, meant, slots, working, free, roomy, clear := 0, 0, 0, 0, 0, 0, 0, 0, 0
@@ -691,7 +691,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.takes(t.Spec.Type)) &&
 			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
 			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
-			count(&roomy, w.takes(t.Spec.Type) && w.carries(i.heft(t))) && count(&clear, !w.runs(t.Spec.ConcurrencyKey))
+			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(i.dataSize(t))) && count(&clear, !w.runsKey(t.Spec.ConcurrencyKey))
 	})
 	words := func(s string) bool { return strings.Contains(f.Message, s) }
 	for _, c := range []struct {

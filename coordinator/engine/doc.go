@@ -27,19 +27,19 @@
 //
 // # Who gets what
 //
-//	tenant ──lanes──> queue ──hungry──> taker           tenants take turns, then queues, then the takers of a queue (match.go)
+//	tenant ──lanes──> queue ─available─> taker         tenants take turns, then queues, then the takers of a queue (match.go)
 //	                    │
 //	                    ├─ flow (fairness key), turns by weight (flow.go)
 //	                    │    └─ line (type): tasks that are alike, the next one first (space.go)
 //	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queues.go)
 //
-// A task whose concurrency key has no room leaves its line and is parked under the key until there is (keyed.go).
+// A task whose concurrency key has no room leaves its line and is parked under the key until there is (concurrency.go).
 //
 // # What is in memory
 //
 // The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads of lines.
 // Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader fills up the head
-// of a line before it is empty (ahead.go). If a head runs dry all the same, the loop waits for the commits under way and reads on. Memory
+// of a line before it is empty (read_ahead.go). If a head runs dry all the same, the loop waits for the commits under way and reads on. Memory
 // and start time do not grow with the backlog.
 //
 // # Where things are
@@ -52,10 +52,10 @@
 //	queues.go sweep.go explain*.go audit.go    the calls of operators, and their audit entries
 //	view.go apply.go batch.go                  a step, and where its changes go
 //	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads
-//	head.go ahead.go timeline.go               heads of indexes on disk, and how they are read on
+//	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are read on
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
-//	taker.go credit.go backlog.go presence.go  takers of work: their room, their unread frames, whether their worker is there
-//	keyed.go affinity.go crowd.go              concurrency keys, affinity keys, the quota of tasks
+//	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
+//	concurrency.go affinity.go task_quota.go   concurrency keys, affinity keys, the quota of tasks
 //	committer.go                               batches become durable
 //	hub.go feed.go                             watchers, and what running attempts say
 package engine

@@ -6,10 +6,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// look reads the clocks. If the loop has stood still since the last look, it heard nobody in that time, so live leases get the time back
+// readClocks reads the clocks. If the loop has stood still since the last look, it heard nobody in that time, so live leases get the time back
 // before anything else is decided (A8). The time of a commit that takes long is given back while it passes, because reports that come in
 // during the commit are judged before it ends.
-func (e *Engine) look() {
+func (e *Engine) readClocks() {
 	before := e.now.Serving
 	e.now = e.clock.now()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
@@ -37,8 +37,8 @@ func (e *Engine) giveBack(d time.Duration) {
 	e.cfg.Events.Stalled(d, e.set.live)
 }
 
-// lagging reports whether the commit under way takes long. Timers then wait for its end: nobody could be told of their effects before anyway.
-func (e *Engine) lagging() bool {
+// commitIsSlow reports whether the commit under way takes long. Timers then wait for its end: nobody could be told of their effects before anyway.
+func (e *Engine) commitIsSlow() bool {
 	if len(e.inflight) == 0 {
 		return false
 	}
@@ -65,7 +65,7 @@ func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 // afterCommit gives leases back what is left of the time of a commit that took long. During the commit nobody heard of new grants and
 // renewals, so nobody could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
-	e.look()
+	e.readClocks()
 	if lasted, left := e.waited(b); lasted >= SlowCommit && left > 0 {
 		e.giveBack(left)
 	}
@@ -94,14 +94,14 @@ func (e *Engine) nextDue() (timerKey, bool) {
 		if tl.rest.dry() {
 			e.refillTimers(tl)
 		}
-		if k, ok := tl.next(); ok && k.due <= e.reading(tl) {
+		if k, ok := tl.next(); ok && k.due <= e.nowOn(tl) {
 			return k, true
 		}
 	}
 	return timerKey{}, false
 }
 
-func (e *Engine) reading(tl *timeline) int64 {
+func (e *Engine) nowOn(tl *timeline) int64 {
 	if tl == e.serving {
 		return int64(e.now.Serving)
 	}
@@ -112,7 +112,7 @@ func (e *Engine) reading(tl *timeline) int64 {
 // react. Otherwise it would be applied again for ever.
 func (e *Engine) dropStale(k timerKey) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
-		if next, ok := tl.next(); ok && next == k && k.due <= e.reading(tl) {
+		if next, ok := tl.next(); ok && next == k && k.due <= e.nowOn(tl) {
 			tl.leased.Delete(k)
 			tl.rest.remove(k)
 		}

@@ -77,47 +77,47 @@ type Engine struct {
 	dir   *directory
 
 	// Everything below belongs to the loop.
-	set       *workset
-	spaces    map[uint32]*space
-	byName    map[Space]*space
-	unended   map[string]uint64 // number of tasks that have not ended, by tenant
-	total     tally             // of the tasks of all queues
-	lastSpace uint32            // highest number of a space
-	serving   *timeline         // timers on the serving clock
-	wall      *timeline         // timers on the wall clock
-	sessions  map[string]*taker
-	current   map[string]string                      // session of each instance
-	orphans   map[string]map[lease.TaskID]uint32     // attempts of live leases without a session, by the instance that held them
-	orphaned  map[lease.TaskID]string                // that instance, by task
-	requests  map[requestKey][]lease.TaskID          // tasks with live leases, by the unary request that got them
-	answered  map[requestKey]map[lease.TaskID]uint32 // of these, what the call takes back if its caller is gone
-	callers   map[*taker]func([]Granted, error)      // unary requests that wait
-	asking    map[requestKey]*taker                  // the callers that have a request id
-	served    []*taker                               // the callers that were granted something and have no answer yet
-	stirred   *lanes[turn]                           // queues to be matched, by tenant
-	grants    uint64                                 // number of grants since the start
-	nudged    map[*keyed]struct{}                    // concurrency keys that may have room
-	throttled *btree.BTreeG[throttle]                // queues that wait for their rate limit
-	workers   map[workerKey]*presence                // workers that are there, or for which pinned tasks wait
-	alarms    alarms
-	aheads    map[*ahead]struct{} // readings of lines under way
-	audited   store.AuditKey      // key of the newest audit entry
+	set        *workset
+	spaces     map[uint32]*space
+	byName     map[Space]*space
+	unended    map[string]uint64 // number of tasks that have not ended, by tenant
+	total      tally             // of the tasks of all queues
+	lastSpace  uint32            // highest number of a space
+	serving    *timeline         // timers on the serving clock
+	wall       *timeline         // timers on the wall clock
+	sessions   map[string]*taker
+	current    map[string]string                      // session of each instance
+	orphans    map[string]map[lease.TaskID]uint32     // attempts of live leases without a session, by the instance that held them
+	orphaned   map[lease.TaskID]string                // that instance, by task
+	requests   map[requestKey][]lease.TaskID          // tasks with live leases, by the unary request that got them
+	answered   map[requestKey]map[lease.TaskID]uint32 // of these, what the call takes back if its caller is gone
+	callers    map[*taker]func([]Granted, error)      // unary requests that wait
+	asking     map[requestKey]*taker                  // the callers that have a request id
+	served     []*taker                               // the callers that were granted something and have no answer yet
+	toMatch    *lanes[turn]                           // queues to be matched, by tenant
+	grants     uint64                                 // number of grants since the start
+	toUnpark   map[*concurrencyKey]struct{}           // concurrency keys that may have room
+	throttled  *btree.BTreeG[throttle]                // queues that wait for their rate limit
+	workers    map[workerKey]*presence                // workers that are there, or for which pinned tasks wait
+	alarms     alarms
+	readAheads map[*readAhead]struct{} // readings of lines under way
+	audited    store.AuditKey          // key of the newest audit entry
 
-	committer *committer
-	readers   sync.WaitGroup
-	batch     *batch   // being filled
-	inflight  []*batch // handed to the committer and not told yet, the oldest first
-	wanted    bool     // the committer has asked for a batch
-	now       lease.Now
-	stalled   bool          // the loop stood still in this round
-	lost      time.Duration // sum of the stalls so far
-	toldAt    lease.Instant // when a commit was told last
-	toldLost  time.Duration // value of lost at toldAt
-	savedAt   lease.Instant // serving clock in the newest batch that was handed over with something to commit
-	taken     []op          // operations from the inbox that have not run yet
-	spare     []op          // memory for taken
-	memory    lease.Memory  // for the changes of a step
-	blanks    blanks        // memory for the changes of batches
+	committer  *committer
+	readers    sync.WaitGroup
+	batch      *batch   // being filled
+	inflight   []*batch // handed to the committer and not told yet, the oldest first
+	wanted     bool     // the committer has asked for a batch
+	now        lease.Now
+	stalled    bool          // the loop stood still in this round
+	lost       time.Duration // sum of the stalls so far
+	toldAt     lease.Instant // when a commit was told last
+	toldLost   time.Duration // value of lost at toldAt
+	savedAt    lease.Instant // serving clock in the newest batch that was handed over with something to commit
+	taken      []op          // operations from the inbox that have not run yet
+	spare      []op          // memory for taken
+	memory     lease.Memory  // for the changes of a step
+	changePool changePool    // memory for the changes of batches
 }
 
 // Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
@@ -142,11 +142,11 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		sessions: map[string]*taker{}, current: map[string]string{},
 		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
 		answered: map[requestKey]map[lease.TaskID]uint32{},
-		callers:  map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, stirred: newStirred(), nudged: map[*keyed]struct{}{}, throttled: newThrottled(),
+		callers:  map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
-		aheads: map[*ahead]struct{}{},
+		readAheads: map[*readAhead]struct{}{},
 	}
-	e.batch = newBatch(1, &e.blanks)
+	e.batch = newBatch(1, &e.changePool)
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -217,17 +217,17 @@ func (e *Engine) round() {
 		return // nobody is heard until the committer takes the batch; leases get this time back in look
 	}
 	e.stalled = false
-	e.look()
+	e.readClocks()
 	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
 	e.unthrottle()
 	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
-		e.look()
+		e.readClocks()
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}
 	}
-	e.look()
-	if !e.stalled && !e.lagging() { // otherwise heartbeats that came in meanwhile are heard first
+	e.readClocks()
+	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in meanwhile are heard first
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -246,7 +246,7 @@ func (e *Engine) sleep() time.Duration {
 	if e.set.live > 0 {
 		d = tick
 	}
-	if e.lagging() {
+	if e.commitIsSlow() {
 		return d
 	}
 	now := e.clock.now()
@@ -276,7 +276,7 @@ func (e *Engine) save() {
 // submitBatch gives the batch to the committer if that has asked for one and there is something in it.
 func (e *Engine) submitBatch() {
 	b := e.batch
-	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.tells) == 0 {
+	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
 		return
 	}
 	b.seal(e.clock.now().Serving)
@@ -285,7 +285,7 @@ func (e *Engine) submitBatch() {
 		e.savedAt = b.serving
 	}
 	e.inflight = append(e.inflight, b)
-	e.batch = newBatch(b.number+1, &e.blanks)
+	e.batch = newBatch(b.number+1, &e.changePool)
 	e.wanted = false
 	e.committer.work <- b // never blocks: the committer has asked, so it has taken the batch before
 }
@@ -297,8 +297,8 @@ func (e *Engine) durable(told []*batch) {
 		for _, c := range b.changes {
 			e.set.durable(b.number, c)
 		}
-		e.blanks.put(b.changes) // the committer is done with them
-		e.beginReading(b.number)
+		e.changePool.put(b.changes) // the committer is done with them
+		e.runReadAheads(b.number)
 	}
 }
 

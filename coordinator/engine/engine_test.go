@@ -471,14 +471,14 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 		r.submit(work())
 		g := r.lease(1, 0)
 		r.st.(*memstore.Store).SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
-		_, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+		_, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
 		if !errors.Is(err, ErrStore) {
 			r.Errorf("got %v, want ErrStore", err)
 		}
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			r.Errorf("Run returned %v", err)
 		}
-		if _, err := r.Say(r.Context(), home.Tenant, nil); !errors.Is(err, ErrStore) {
+		if _, err := r.Judge(r.Context(), home.Tenant, nil); !errors.Is(err, ErrStore) {
 			r.Errorf("after the end: %v", err)
 		}
 	})
@@ -594,7 +594,7 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 		}
 		again := inside(r, func() lease.Step { // all on the loop, so that no timer deletes the task first
 			time.Sleep(time.Hour)
-			r.look()
+			r.readClocks()
 			return r.Engine.submit(home, []*lease.Spec{late}, make([]lease.Digest, 1))
 		})
 		if !again.Submitted[0].Created {

@@ -39,10 +39,10 @@ type holdup struct{ why, remedy string }
 
 func (t *taker) heldUp() (h holdup) {
 	switch {
-	case t.hushed:
+	case t.awaitsFrame:
 		h = holdup{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
-	case t.rests:
-		h = holdup{fmt.Sprintf("it has refused a task less than %v ago", restsFor), "that time passes"}
+	case t.coolingDown:
+		h = holdup{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time passes"}
 	case t.backlogged():
 		h = holdup{"it does not read what was sent to it", "the worker reads on"}
 	}
@@ -90,10 +90,10 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 		a.held = w.heldUp()
 		return
 	}
-	if a.heeding++; !w.takes(t.Spec.Type) || !w.carries(e.heft(t)) {
+	if a.heeding++; !w.takes(t.Spec.Type) || !w.hasBytesFor(e.dataSize(t)) {
 		return
 	}
-	if a.roomy++; !w.runs(t.Spec.ConcurrencyKey) {
+	if a.roomy++; !w.runsKey(t.Spec.ConcurrencyKey) {
 		a.clear++
 	}
 }
@@ -103,7 +103,7 @@ func (e *Engine) boundTo(t *lease.Task) *binding {
 	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
 		return nil
 	}
-	return e.spaces[t.ID.Space].bound[t.Spec.Affinity.Key]
+	return e.spaces[t.ID.Space].bindings[t.Spec.Affinity.Key]
 }
 
 // obstacle finds the first of the tests in attendance that no taker passes.

@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Fed is news of a running attempt on its way to those who watch.
-type Fed struct {
+// ResolvedFeed is news of a running attempt on its way to those who watch.
+type ResolvedFeed struct {
 	feed    *Feed
 	id      lease.TaskID
 	attempt uint32
@@ -18,17 +18,17 @@ type Fed struct {
 
 // Feed passes volatile news on; see Calls. It returns at once.
 func (e *Engine) Feed(tenant string, f Feed, done func()) {
-	e.FeedAll(tenant, e.Recognize(tenant, []Feed{f}), func(bool) { done() })
+	e.FeedAll(tenant, e.ResolveFeeds(tenant, []Feed{f}), func(bool) { done() })
 }
 
-// Recognize finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
-func (e *Engine) Recognize(tenant string, feeds []Feed) (news []Fed) {
+// ResolveFeeds finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
+func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed) {
 	for i := range feeds {
 		f := &feeds[i]
 		id, ok := lease.ParseTaskID(f.TaskID)
 		ticket, known := e.rules.Authority.Open(tenant, f.LeaseID)
 		if ok && known && ticket.Task == id {
-			news = append(news, Fed{feed: f, id: id, attempt: ticket.Attempt, nonce: ticket.Nonce})
+			news = append(news, ResolvedFeed{feed: f, id: id, attempt: ticket.Attempt, nonce: ticket.Nonce})
 		}
 	}
 	return news
@@ -36,7 +36,7 @@ func (e *Engine) Recognize(tenant string, feeds []Feed) (news []Fed) {
 
 // FeedAll is Feed for the news of a stream. done is called when none of it waits any more; taken is false if the engine did not take it,
 // because it has stopped or is overloaded. done must not block.
-func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
+func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken bool)) {
 	if len(news) == 0 {
 		done(true)
 		return
@@ -57,13 +57,13 @@ func (e *Engine) FeedAll(tenant string, news []Fed, done func(taken bool)) {
 }
 
 // Size is about how many bytes the news has.
-func (n *Fed) Size() int { return n.feed.Size() }
+func (n *ResolvedFeed) Size() int { return n.feed.Size() }
 
 // Lease is the lease that the news is about.
-func (n *Fed) Lease() string { return n.feed.LeaseID }
+func (n *ResolvedFeed) Lease() string { return n.feed.LeaseID }
 
 // Dropped returns what remains of news that is dropped: only the count of what is lost, this news included.
-func (n *Fed) Dropped() Fed {
+func (n *ResolvedFeed) Dropped() ResolvedFeed {
 	rest := *n
 	rest.feed = &Feed{TaskID: n.feed.TaskID, LeaseID: n.feed.LeaseID, Lost: n.feed.Lost}
 	if n.feed.says() {
@@ -73,7 +73,7 @@ func (n *Fed) Dropped() Fed {
 }
 
 // After returns the news with the losses of dropped, which was dropped right before it, added.
-func (n *Fed) After(dropped Fed) Fed {
+func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
 	next, told := *n, *n.feed
 	told.Lost += dropped.feed.Lost
 	next.feed = &told
@@ -193,8 +193,8 @@ func (h *hub) forget(id lease.TaskID) {
 	}
 }
 
-// Volatile returns what a live attempt has said of itself so far; see Calls.
-func (e *Engine) Volatile(id lease.TaskID) *lease.Feedback {
+// LiveFeedback returns what a live attempt has said of itself so far; see Calls.
+func (e *Engine) LiveFeedback(id lease.TaskID) *lease.Feedback {
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
 	return e.hub.recent[id]

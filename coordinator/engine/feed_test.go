@@ -62,12 +62,12 @@ func TestLastWordsAreKeptOnce(t *testing.T) {
 	leased := &lease.Task{ID: id, Lease: &lease.Lease{Attempt: 1}}
 	waits, goneOn := &lease.Task{ID: id}, &lease.Task{ID: id}
 	said := &Feed{Chunks: []lease.Chunk{{Text: "the last words"}}}
-	ends := &batch{feeds: []Fed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
+	ends := &batch{feeds: []ResolvedFeed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
 	h.absorb(ends)
 	if len(ends.last) != 1 || len(ends.last[0].said.Chunks) != 1 {
 		t.Fatalf("the last words are %+v", ends.last)
 	}
-	flood := &batch{feeds: []Fed{{feed: &Feed{Chunks: []lease.Chunk{{Text: strings.Repeat("x", recentOfAll)}}}, id: lease.TaskID{Space: 1, Seq: 2}, attempt: 1}}}
+	flood := &batch{feeds: []ResolvedFeed{{feed: &Feed{Chunks: []lease.Chunk{{Text: strings.Repeat("x", recentOfAll)}}}, id: lease.TaskID{Space: 1, Seq: 2}, attempt: 1}}}
 	h.absorb(flood)
 	later := &batch{changes: []*change{{id: id, Change: lease.Change{Old: waits, New: goneOn}}}}
 	h.absorb(later)
@@ -90,7 +90,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				if !late {
 					r.Feed(home.Tenant, half, func() {})
 					synctest.Wait()
-					if r.Volatile(task.ID) == nil {
+					if r.LiveFeedback(task.ID) == nil {
 						r.Fatal("the feed of a live lease is not shown")
 					}
 				}
@@ -108,7 +108,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				if again := <-next; len(again) != 1 || again[0].Task.ID != task.ID {
 					r.Fatalf("leased %v", again)
 				}
-				if f := r.Volatile(task.ID); f != nil {
+				if f := r.LiveFeedback(task.ID); f != nil {
 					r.Errorf("attempt 2 shows %+v", f)
 				}
 				if f := r.lastWords(task.ID); f == nil || f.Attempt != 1 || f.Fraction != 0.5 {
@@ -170,7 +170,7 @@ func TestFeedTellsWhenItIsThrough(t *testing.T) {
 		g := r.lease(1, 0)[0]
 		done := make(chan bool, 3)
 		through := func(taken bool) { done <- taken }
-		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.Recognize(home.Tenant, all), through) }
+		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, all), through) }
 		say(feed(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
 		say()
 		r.flood(time.Second)
@@ -184,7 +184,7 @@ func TestFeedTellsWhenItIsThrough(t *testing.T) {
 		if taken != 2 {
 			r.Errorf("%d of three were taken, want all before the flood", taken)
 		}
-		if f := r.Volatile(g.Task.ID); f.Stage != "x" {
+		if f := r.LiveFeedback(g.Task.ID); f.Stage != "x" {
 			r.Errorf("shown: %+v", f)
 		}
 	})

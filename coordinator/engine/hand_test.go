@@ -69,7 +69,7 @@ func (h *hand) put(specs []*lease.Spec, digests []lease.Digest) {
 // completions returns a Complete for each grant of the batch; there must be n of them.
 func (h *hand) completions(n int) []*lease.Report {
 	reports := make([]*lease.Report, 0, n)
-	for _, tell := range h.batch.tells {
+	for _, tell := range h.batch.deliveries {
 		for _, g := range tell.granted {
 			reports = append(reports, &lease.Report{
 				Kind: lease.KindComplete, Session: tell.member.Session, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: h.payload[:16]},
@@ -111,7 +111,7 @@ func (h *hand) encodeBatch() {
 // committed treats the batch as durable, and begins the next one.
 func (h *hand) committed() {
 	b := h.batch
-	h.batch = newBatch(b.number+1, &h.blanks)
+	h.batch = newBatch(b.number+1, &h.changePool)
 	h.inflight = append(h.inflight, b)
 	h.durable([]*batch{b})
 	h.afterCommit(b)

@@ -19,8 +19,8 @@ func newHead[K any](max int, less func(a, b K) bool) *head[K] {
 // unread tells an empty head that the whole index is on disk. least must not be greater than any entry.
 func (h *head[K]) unread(least K) { h.bound, h.more = least, true }
 
-// insert adds a new entry of the index. If the entry lies beyond the bound it stays on disk, and far is true.
-func (h *head[K]) insert(k K) (far bool) {
+// insert adds a new entry of the index. If the entry lies beyond the bound it stays on disk, and onDisk is true.
+func (h *head[K]) insert(k K) (onDisk bool) {
 	if h.beyond(k) {
 		return true
 	}

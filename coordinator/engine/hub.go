@@ -123,7 +123,7 @@ func (h *hub) publish(b *batch) {
 	if len(h.tasks) == 0 && len(h.runs) == 0 && len(h.recent) == 0 {
 		return
 	}
-	said := map[lease.TaskID][]Fed{}
+	said := map[lease.TaskID][]ResolvedFeed{}
 	for _, n := range b.feeds {
 		said[n.id] = append(said[n.id], n)
 	}
@@ -145,7 +145,7 @@ func (h *hub) publish(b *batch) {
 	}
 }
 
-func (h *hub) tellFeeds(all []Fed) {
+func (h *hub) tellFeeds(all []ResolvedFeed) {
 	for _, n := range all {
 		h.tell(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum})
 	}

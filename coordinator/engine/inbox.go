@@ -31,8 +31,8 @@ func newInbox() *inbox { return &inbox{ops: newLanes[op](), wake: make(chan stru
 // put adds an operation. It returns ErrOverloaded if too many of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
 
-// insist is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
-func (b *inbox) insist(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
+// putAlways is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
+func (b *inbox) putAlways(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
 
 func (b *inbox) add(tenant string, o op, room int) error {
 	b.mu.Lock()

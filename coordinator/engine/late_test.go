@@ -61,7 +61,7 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 		r.together(func() { // two reports in a step, and all steps in one batch
 			for pair := range slices.Chunk(reports, 2) {
 				go func() {
-					if _, err := r.Say(r.Context(), home.Tenant, pair); err != nil {
+					if _, err := r.Judge(r.Context(), home.Tenant, pair); err != nil {
 						r.Error(err)
 					}
 				}()
@@ -96,7 +96,7 @@ func TestResultSaidAgainIsKept(t *testing.T) {
 			time.Sleep(lease.DefaultHeartbeatTimeout)
 			reports = append(reports, &lease.Report{Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID})
 		}
-		if _, err := r.Say(r.Context(), home.Tenant, append(reports, reports[0])); err != nil {
+		if _, err := r.Judge(r.Context(), home.Tenant, append(reports, reports[0])); err != nil {
 			r.Fatal(err)
 		}
 		r.restart(Config{}) // also verifies the store
@@ -117,7 +117,7 @@ func TestMalformedReportIsRecorded(t *testing.T) {
 	run(t, func(r *rig) {
 		id := r.submit(work())[0].ID
 		g := r.lease(1, 0)[0]
-		answers, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{
+		answers, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Worker: strings.Repeat("w", 1000),
 			Invalid: &lease.FieldError{Field: "worker_id", Problem: "is too long"},
 		}})

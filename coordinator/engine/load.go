@@ -133,9 +133,9 @@ func (e *Engine) loadLines(r store.Reader) error {
 		return err
 	}
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
-		k := e.keyed(e.spaces[number], key)
-		k.place(kind).unread(before)
-		e.nudged[k] = struct{}{}
+		k := e.concurrencyKey(e.spaces[number], key)
+		k.parkedIn(kind).unread(before)
+		e.toUnpark[k] = struct{}{}
 		return nil
 	})
 }
@@ -151,7 +151,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.total.counts[countLeased]++
 		e.unended[t.Tenant]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
-			e.keyed(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
+			e.concurrencyKey(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
 		if a := t.Spec.Affinity; a != nil {
 			e.bind(space, a.Key, t)
@@ -159,7 +159,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		if s := t.Lease.Session; s != "" {
 			e.orphan(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
 		} else {
-			e.keepBusy(callerOf(t))
+			e.addUnaryLease(callerOf(t))
 		}
 		serving, wall := t.Due()
 		e.serving.add(t.ID, int64(serving), true)

@@ -9,40 +9,40 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
 
-// stir marks a queue to be matched, because a new task or a taker with room may have found its match. While the queue has no task or no taker
-// there is nothing to match; the next one to come stirs it again.
-func (e *Engine) stir(q *queue) {
-	if !q.stirs && q.waiting > 0 && q.hungry.Len() > 0 {
-		q.stirs = true
-		e.stirred.push(q.space.name.Tenant, turn{q, q.granted})
+// markForMatch marks a queue to be matched, because a new task or a taker with room may have found its match. While the queue has no task or no taker
+// there is nothing to match; the next one to come marks it.
+func (e *Engine) markForMatch(q *queue) {
+	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
+		q.marked = true
+		e.toMatch.push(q.space.name.Tenant, turn{q, q.granted})
 	}
 }
 
-// turn orders the stirred queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another
+// turn orders the marked queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another
 // waits for one turn of that queue, in whatever order the takers name the two and however many tasks wait there (T12).
 type turn struct {
 	queue *queue
-	last  uint64 // number of the last grant when the queue was stirred
+	last  uint64 // number of the last grant when the queue was marked
 }
 
-func newStirred() *lanes[turn] {
+func newToMatch() *lanes[turn] {
 	l := newLanes[turn]()
 	l.less = func(a, b turn) bool { return a.last < b.last }
 	return l
 }
 
-// match hands out the tasks of the stirred queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
+// match hands out the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
 // (T12). It stops when the batch has enough changes; the next batch goes on.
 func (e *Engine) match(now lease.Now) {
-	for e.nudge(); len(e.batch.changes) < maxBatchChanges; e.nudge() {
-		next, ok := e.stirred.pop()
+	for e.unpark(); len(e.batch.changes) < maxBatchChanges; e.unpark() {
+		next, ok := e.toMatch.pop()
 		if !ok {
 			return
 		}
 		q := next.queue
-		q.stirs = false
+		q.marked = false
 		if !e.matchQueue(q, now) {
-			e.stir(q)
+			e.markForMatch(q)
 		}
 	}
 }
@@ -50,20 +50,20 @@ func (e *Engine) match(now lease.Now) {
 // matchQueue gives a queue its turn. done is false if the turn was over before everything that could be granted was.
 func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	grants := 0
-	for turn := q.hungry.Front(); turn != nil && q.waiting > 0; {
+	for turn := q.available.Front(); turn != nil && q.waiting > 0; {
 		if q.state().Blocked(now.Serving) != lease.NoBlock {
 			e.throttle(q, now.Serving)
 			return true
 		}
 		t, next := turn.Value.(*taker), turn.Next()
 		if t.free() <= 0 {
-			t.sit(q)
+			t.withdraw(q)
 		} else if l, at := e.best(q, t); l != nil {
 			if grants++; grants > grantsPerTurn {
 				return false
 			}
 			e.grantAt(l, at, t, now)
-			q.hungry.MoveToBack(turn)
+			q.available.MoveToBack(turn)
 			if next == nil {
 				next = turn
 			}
@@ -99,7 +99,7 @@ func newThrottled() *btree.BTreeG[throttle] {
 	}, btree.Options{NoLocks: true})
 }
 
-// throttle makes the loop wake when the rate limit of a queue allows a grant again. A queue that is held up by something else is stirred when that
+// throttle makes the loop wake when the rate limit of a queue allows a grant again. A queue that is held up by something else is marked when that
 // changes.
 func (e *Engine) throttle(q *queue, now lease.Instant) {
 	if q.state().Blocked(now) == lease.BlockedByRate {
@@ -114,6 +114,6 @@ func (e *Engine) unthrottle() {
 			return
 		}
 		e.throttled.PopMin()
-		e.stir(t.queue)
+		e.markForMatch(t.queue)
 	}
 }

@@ -261,7 +261,7 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		if n := len(b.grants()); n != 1 {
 			r.Errorf("another worker got %d tasks of the key after the TTL, want 1", n)
 		}
-		if n := inside(r, func() int { s := r.byName[home]; return len(s.bound) + len(s.kin) }); n != 1 {
+		if n := inside(r, func() int { s := r.byName[home]; return len(s.bindings) + len(s.affinityLines) }); n != 1 {
 			r.Errorf("%d bindings and waiting keys are remembered, want the one binding", n)
 		}
 	})

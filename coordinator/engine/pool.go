@@ -16,24 +16,24 @@ type pool struct {
 
 // poolKey identifies a pool within a queue.
 type poolKey struct {
-	typ    string
-	class  lease.Class // the requirements only
-	worker string      // the worker to which the tasks are pinned or bound; empty: any
-	loose  bool        // other workers may take from it while that worker has no room (PREFERRED)
+	typ       string
+	class     lease.Class // the requirements only
+	worker    string      // the worker to which the tasks are pinned or bound; empty: any
+	preferred bool        // other workers may take from it while that worker has no room (PREFERRED)
 }
 
 // pools are the pools of a queue in which a task waits. A taker looks at the plain pools of its types, at the demanding ones, of which there are
-// few, at those tied to its worker, and at the loose ones.
+// few, at those tied to its worker, and at the preferred ones.
 type pools struct {
 	plain     map[string]*pool             // for any worker, without requirements; by type
 	demanding map[poolKey]*pool            // for any worker that meets the requirements
 	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
-	loose     map[string]map[poolKey]*pool // one worker goes first; by that worker
+	preferred map[string]map[poolKey]*pool // one worker goes first; by that worker
 }
 
 func newPools() pools {
 	return pools{
-		plain: map[string]*pool{}, demanding: map[poolKey]*pool{}, tied: map[string]map[poolKey]*pool{}, loose: map[string]map[poolKey]*pool{},
+		plain: map[string]*pool{}, demanding: map[poolKey]*pool{}, tied: map[string]map[poolKey]*pool{}, preferred: map[string]map[poolKey]*pool{},
 	}
 }
 
@@ -50,8 +50,8 @@ func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 // group returns the map in which a pool belongs that is not plain.
 func (ps *pools) group(k poolKey) map[poolKey]*pool {
 	switch {
-	case k.loose:
-		return ps.loose[k.worker]
+	case k.preferred:
+		return ps.preferred[k.worker]
 	case k.worker != "":
 		return ps.tied[k.worker]
 	}
@@ -76,8 +76,8 @@ func (ps *pools) add(p *pool) {
 	case p.worker == "":
 		ps.demanding[p.poolKey] = p
 		return
-	case p.loose:
-		of = ps.loose
+	case p.preferred:
+		of = ps.preferred
 	}
 	if of[p.worker] == nil {
 		of[p.worker] = map[poolKey]*pool{}
@@ -101,8 +101,8 @@ func (ps *pools) drop(p *pool) {
 	if len(ps.tied[p.worker]) == 0 {
 		delete(ps.tied, p.worker)
 	}
-	if len(ps.loose[p.worker]) == 0 {
-		delete(ps.loose, p.worker)
+	if len(ps.preferred[p.worker]) == 0 {
+		delete(ps.preferred, p.worker)
 	}
 }
 
@@ -128,7 +128,7 @@ func (e *Engine) open(q *queue, t *taker, visit func(*pool)) {
 	for _, p := range q.pools.tied[t.wants.Worker] {
 		look(p)
 	}
-	for worker, all := range q.pools.loose {
+	for worker, all := range q.pools.preferred {
 		for _, p := range all {
 			if worker == t.wants.Worker || !e.hasRoom(worker, p) {
 				look(p)
@@ -211,7 +211,7 @@ func (e *Engine) enlist(l *line) {
 		l.at = l.head.bound
 	}
 	l.in.lines.Set(l)
-	e.await(l)
+	e.trackLine(l)
 }
 
 // unlist takes a line out of its pool.
@@ -226,7 +226,7 @@ func (e *Engine) unlist(l *line) {
 	}
 	l.in = nil
 	l.queue.waiting--
-	e.unawait(l)
+	e.untrackLine(l)
 }
 
 // settle is called after a task has left a line. If the line is empty it leaves its pool and is forgotten, unless it is a line of no fairness key
@@ -265,8 +265,8 @@ func (e *Engine) poolOf(l *line) (poolKey, *lease.Requirements) {
 	case l.placement.Worker != "":
 		k.worker = l.placement.Worker
 	case l.placement.Affinity != "":
-		if b := l.queue.space.bound[l.placement.Affinity]; b != nil {
-			k.worker, k.loose = b.worker, l.placement.Mode == lease.Preferred
+		if b := l.queue.space.bindings[l.placement.Affinity]; b != nil {
+			k.worker, k.preferred = b.worker, l.placement.Mode == lease.Preferred
 		}
 	}
 	return k, needs

@@ -31,40 +31,40 @@ func (e *Engine) presence(k workerKey) *presence {
 
 func (t *taker) key() workerKey { return workerKey{t.wants.Space.Tenant, t.wants.Worker} }
 
-// arrive notes that a worker is there.
-func (e *Engine) arrive(t *taker) {
+// takerArrived notes that a worker is there.
+func (e *Engine) takerArrived(t *taker) {
 	p := e.presence(t.key())
 	p.takers[t] = struct{}{}
-	e.stay(p)
+	e.stopAbsence(p)
 }
 
-// stay ends the wait for a worker that is there.
-func (e *Engine) stay(p *presence) {
-	e.silence(p.end)
+// stopAbsence ends the wait for a worker that is there.
+func (e *Engine) stopAbsence(p *presence) {
+	e.stopAlarm(p.end)
 	p.end = nil
 }
 
-// occupy follows the live leases of workers without a stream.
-func (e *Engine) occupy(c *lease.Change) {
+// updateUnaryLeases follows the live leases of workers without a stream.
+func (e *Engine) updateUnaryLeases(c *lease.Change) {
 	was, is := callerOf(c.Old), callerOf(c.New)
 	if was == is {
 		return
 	}
 	if is != (workerKey{}) {
-		e.keepBusy(is)
+		e.addUnaryLease(is)
 	}
 	if was != (workerKey{}) {
 		p := e.workers[was]
 		p.leases--
-		e.wait(was, p)
+		e.updatePresence(was, p)
 	}
 }
 
-// keepBusy notes that a worker without a stream has one more live lease.
-func (e *Engine) keepBusy(k workerKey) {
+// addUnaryLease notes that a worker without a stream has one more live lease.
+func (e *Engine) addUnaryLease(k workerKey) {
 	p := e.presence(k)
 	p.leases++
-	e.stay(p)
+	e.stopAbsence(p)
 }
 
 // callerOf returns the worker that has the live lease of a task, if no session speaks for it.
@@ -75,59 +75,59 @@ func callerOf(t *lease.Task) workerKey {
 	return workerKey{t.Tenant, t.Lease.Worker}
 }
 
-// vanish notes that a taker is gone.
-func (e *Engine) vanish(t *taker) {
+// takerLeft notes that a taker is gone.
+func (e *Engine) takerLeft(t *taker) {
 	t.left = true
 	p := e.workers[t.key()]
 	if p == nil {
 		return
 	}
 	delete(p.takers, t)
-	e.wait(t.key(), p)
+	e.updatePresence(t.key(), p)
 }
 
-// wait is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
+// updatePresence is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
 // set that gives them up; if there are no such tasks either, the worker is forgotten.
-func (e *Engine) wait(k workerKey, p *presence) {
+func (e *Engine) updatePresence(k workerKey, p *presence) {
 	switch {
 	case p.there():
 	case len(p.pinned) == 0:
-		e.silence(p.end)
+		e.stopAlarm(p.end)
 		delete(e.workers, k)
 	case p.end == nil:
-		p.end = e.alarm(e.now.Serving.Add(e.cfg.ResourceWait), func() { e.loseResources(k) })
+		p.end = e.setAlarm(e.now.Serving.Add(e.cfg.ResourceWait), func() { e.loseResources(k) })
 	}
 }
 
-// await registers a line in which tasks wait, if they are pinned to a worker or have an affinity key.
-func (e *Engine) await(l *line) {
+// trackLine registers a line in which tasks wait, if they are pinned to a worker or have an affinity key.
+func (e *Engine) trackLine(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
 		k := workerKey{l.queue.space.name.Tenant, p.Worker}
 		there := e.presence(k)
 		there.pinned[l] = struct{}{}
-		e.wait(k, there)
+		e.updatePresence(k, there)
 	case p.Affinity != "":
 		s := l.queue.space
-		if s.kin[p.Affinity] == nil {
-			s.kin[p.Affinity] = map[*line]struct{}{}
+		if s.affinityLines[p.Affinity] == nil {
+			s.affinityLines[p.Affinity] = map[*line]struct{}{}
 		}
-		s.kin[p.Affinity][l] = struct{}{}
+		s.affinityLines[p.Affinity][l] = struct{}{}
 	}
 }
 
-// unawait undoes await.
-func (e *Engine) unawait(l *line) {
+// untrackLine undoes trackLine.
+func (e *Engine) untrackLine(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
 		k := workerKey{l.queue.space.name.Tenant, p.Worker}
 		there := e.workers[k]
 		delete(there.pinned, l)
-		e.wait(k, there)
+		e.updatePresence(k, there)
 	case p.Affinity != "":
 		s := l.queue.space
-		if delete(s.kin[p.Affinity], l); len(s.kin[p.Affinity]) == 0 {
-			delete(s.kin, p.Affinity)
+		if delete(s.affinityLines[p.Affinity], l); len(s.affinityLines[p.Affinity]) == 0 {
+			delete(s.affinityLines, p.Affinity)
 		}
 	}
 }
@@ -139,14 +139,14 @@ var lossesPerRound = 200
 func (e *Engine) loseResources(k workerKey) {
 	p := e.workers[k]
 	n := 0
-	for l := range p.pinned { // while p.end is the alarm that has rung, a line that is empty now sets no other (wait)
+	for l := range p.pinned { // while p.end is the alarm that has rung, a line that is empty now sets no other (updatePresence)
 		for ; n < lossesPerRound && l.in != nil; n++ {
 			e.loseFirst(l, k.worker)
 		}
 	}
 	p.end = nil
 	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait
-		p.end = e.alarm(e.now.Serving, func() { e.loseResources(k) })
+		p.end = e.setAlarm(e.now.Serving, func() { e.loseResources(k) })
 	}
 }
 
@@ -181,7 +181,7 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 
 // holds reports whether a pool has a task for which a taker has room, among the tasks that are in memory and at which the taker would look (firstOf).
 func (e *Engine) holds(p *pool, t *taker) (found bool) {
-	if !t.wants.selective() {
+	if !t.wants.limitsByTask() {
 		return true
 	}
 	p.turns.Scan(func(f *flow) bool {
@@ -198,12 +198,12 @@ func (e *Engine) holds(p *pool, t *taker) (found bool) {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// loosen lets other takers look at the tasks for which this taker's worker goes first, after a grant has taken some of its room. Only a grant makes
+// releasePreferred lets other takers look at the tasks for which this taker's worker goes first, after a grant has taken some of its room. Only a grant makes
 // this necessary: as long as the worker had room for such a task, it would have got the task itself.
-func (e *Engine) loosen(t *taker) {
+func (e *Engine) releasePreferred(t *taker) {
 	for _, q := range t.queues {
-		if len(q.pools.loose[t.wants.Worker]) > 0 {
-			e.stir(q)
+		if len(q.pools.preferred[t.wants.Worker]) > 0 {
+			e.markForMatch(q)
 		}
 	}
 }

@@ -68,12 +68,12 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 		if err := e.number(s); err != nil {
 			return QueueInfo{}, err
 		}
-		return e.govern(e.queue(s, queue), &settings), nil
+		return e.applySettings(e.queue(s, queue), &settings), nil
 	})
 }
 
-// govern puts settings in force, and has the queue matched: what the old settings held up may be granted now.
-func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
+// applySettings puts settings in force, and has the queue matched: what the old settings held up may be granted now.
+func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
 	if q.settings.Rate.PerSecond == 0 { // nothing was taken from a limit that there was not
 		q.bucket = lease.Bucket{}
@@ -86,6 +86,6 @@ func (e *Engine) govern(q *queue, settings *lease.Settings) QueueInfo {
 	e.batch.count(q)
 	e.batch.touch(q.space)
 	e.batch.set = append(e.batch.set, q)
-	e.stir(q)
+	e.markForMatch(q)
 	return q.info()
 }

@@ -408,7 +408,7 @@ func (w *world) says() {
 
 func (w *world) reports(all ...*lease.Report) {
 	w.do(func(e *Engine) {
-		answers, err := e.Say(w.Context(), home.Tenant, all)
+		answers, err := e.Judge(w.Context(), home.Tenant, all)
 		w.check(err)
 		for i, a := range answers {
 			w.note("say %v of %s by %q: %v %v", all[i].Kind, all[i].TaskID, all[i].Session, a.Verdict, a.Reason)
@@ -605,13 +605,13 @@ func (w *world) forgets() {
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.kept),
 			"orphans": len(w.orphans) + len(w.orphaned), "requests": len(w.requests) + len(w.asking) + len(w.callers), "alarms": w.alarms.set.Len(),
 			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len(),
-			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.aheads),
+			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
 		}
 		for _, s := range w.spaces {
 			n["concurrency keys"] += len(s.keys)
-			n["affinity keys"] += len(s.bound) + len(s.kin)
+			n["affinity keys"] += len(s.bindings) + len(s.affinityLines)
 			for _, q := range s.queues {
-				n["takers"] += q.attending + q.hungry.Len()
+				n["takers"] += q.attending + q.available.Len()
 				n["lines"] += q.waiting
 			}
 		}

@@ -63,7 +63,7 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 		for _, by := range []Granted{lost, g} {
 			r.Feed(home.Tenant, feed(by, Feed{Stage: by.LeaseID}), func() {})
 			synctest.Wait()
-			if f := r.Volatile(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
+			if f := r.LiveFeedback(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
 				r.Errorf("after the words of %s, those of the holder %s are %+v", by.LeaseID, g.LeaseID, f)
 			}
 		}

@@ -199,7 +199,7 @@ func (r *rig) say(kind lease.Kind, g Granted) lease.Answer {
 	case lease.KindFail:
 		rep.Failure = &lease.Failure{Message: "broken"}
 	}
-	a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{rep})
+	a, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{rep})
 	if err != nil {
 		r.Fatal(err)
 	}

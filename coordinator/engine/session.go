@@ -27,7 +27,7 @@ func Instance(tenant, worker, instance string) string {
 // Join makes a session known: from now on it gets work. It takes over the leases that an earlier session of the same instance holds or held. If
 // that instance still has a stream, the stream is displaced.
 func (e *Engine) Join(m *Member) error {
-	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
+	return e.inbox.putAlways(m.Wants.Space.Tenant, op{run: func() {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		instance := lease.InstanceOf(m.Session)
@@ -42,9 +42,9 @@ func (e *Engine) Join(m *Member) error {
 	}})
 }
 
-// Knows reports whether one of the instances has a stream or a live lease. A session that comes for such an instance needs no new place in the
+// KnowsInstance reports whether one of the instances has a stream or a live lease. A session that comes for such an instance needs no new place in the
 // quota.
-func (e *Engine) Knows(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
+func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
 	return ask(ctx, e, tenant, func() (bool, error) {
 		return slices.ContainsFunc(instances, func(i string) bool { return e.current[i] != "" || len(e.orphans[i]) > 0 }), nil
 	})
@@ -70,7 +70,7 @@ func (e *Engine) displace(instance string) {
 
 // attend makes a taker a taker of the queues that it wants, and of no others.
 func (e *Engine) attend(t *taker) {
-	e.arrive(t)
+	e.takerArrived(t)
 	before := t.queues
 	t.queues = nil
 	s := e.spaceOf(t.wants.Space)
@@ -87,7 +87,7 @@ func (e *Engine) attend(t *taker) {
 // with its last queue: names that nobody uses must not fill the memory.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
-		t.sit(q)
+		t.withdraw(q)
 		if q.attending--; q.attending > 0 || q.createdAt != 0 {
 			continue
 		}
@@ -103,7 +103,7 @@ func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		wants.SingleFlight = wants.SingleFlight || t.single
 		t.wants, t.slots, t.fits = wants, slots, nil
-		e.reckon(t)
+		e.recountUsage(t)
 		e.attend(t)
 	})
 }
@@ -122,7 +122,7 @@ func (e *Engine) Resize(m *Member, slots int) error {
 // Heard says that a session has sent a frame after a dispatch to it went unacknowledged: it may get work again (W5).
 func (e *Engine) Heard(tenant, session string) error {
 	return e.withSession(tenant, session, func(t *taker) {
-		t.hushed = false
+		t.awaitsFrame = false
 		e.offer(t)
 	})
 }
@@ -131,7 +131,7 @@ func (e *Engine) Heard(tenant, session string) error {
 // loop with such changes.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	done := make(chan error, 1)
-	err := e.inbox.insist(tenant, op{
+	err := e.inbox.putAlways(tenant, op{
 		run: func() {
 			if t := e.sessions[session]; t != nil {
 				fn(t)
@@ -148,7 +148,7 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 // Leave removes a member that joined. A lost stream alone revokes nothing (W8); with goodbye, all its leases are given back at once (W9). Leave does
 // not wait.
 func (e *Engine) Leave(m *Member, goodbye bool) error {
-	return e.inbox.insist(m.Wants.Space.Tenant, op{run: func() {
+	return e.inbox.putAlways(m.Wants.Space.Tenant, op{run: func() {
 		t := e.sessions[m.Session]
 		if t == nil || t.member != m { // another stream goes on with the session
 			return
@@ -162,7 +162,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 
 // Replace ends an instance that another one has replaced: its stream is displaced, and its leases are given back at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) error {
-	return e.inbox.insist(tenant, op{run: func() {
+	return e.inbox.putAlways(tenant, op{run: func() {
 		e.displace(instance)
 		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held the task")
 	}})
@@ -171,7 +171,7 @@ func (e *Engine) Replace(tenant, instance string) error {
 // Dismiss is the goodbye of a session that was resumed but has not joined: the leases that wait for its worker are given back at once (W9), unless a
 // newer session of the instance has them. It does not wait.
 func (e *Engine) Dismiss(tenant, session string) error {
-	return e.inbox.insist(tenant, op{run: func() {
+	return e.inbox.putAlways(tenant, op{run: func() {
 		instance := lease.InstanceOf(session)
 		if newest := e.current[instance]; newest != "" && newest != session {
 			return
@@ -207,7 +207,7 @@ func (e *Engine) depart(session string) {
 	delete(e.sessions, session)
 	delete(e.current, lease.InstanceOf(session))
 	e.unattend(t, t.queues)
-	e.vanish(t)
+	e.takerLeft(t)
 	for id, attempt := range t.leases {
 		e.unhold(id)
 		e.orphan(lease.InstanceOf(session), id, attempt)

@@ -17,7 +17,7 @@ import (
 func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 	r.Helper()
 	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}
-	a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{rep})
+	a, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{rep})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 		if n := len(second.grants()); n != 0 {
 			r.Errorf("%d grants although the one slot is taken", n)
 		}
-		held, err := r.Holdings(r.Context())
+		held, err := r.LeasesBySession(r.Context())
 		if err != nil || held[id] != 1 {
 			r.Errorf("the sessions hold %v (%v), want 1 for %s", held, err, id)
 		}
@@ -108,7 +108,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		if err := <-asked; err != nil {
 			r.Errorf("the caller whose wait was over got %v", err)
 		}
-		if n := r.hungry("q"); n > 1 {
+		if n := r.available("q"); n > 1 {
 			r.Errorf("%d takers are still in line, want the one session", n)
 		}
 		r.submit(work())
@@ -148,7 +148,7 @@ func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 		synctest.Wait()
 		for range cap(answers) {
 			go func() {
-				_, err := r.Say(t.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindComplete, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
+				_, err := r.Judge(t.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindComplete, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
 				answers <- err
 			}()
 		}

@@ -12,20 +12,20 @@ import (
 
 // space is a workspace of a tenant: its sequence and its queues.
 type space struct {
-	name    Space
-	number  uint32 // 0 until its first submit or queue update
-	nextSeq uint64
-	batch   uint64 // number of the last batch that writes its record
-	queues  map[string]*queue
-	keys    map[string]*keyed             // concurrency keys that are held or waited for
-	bound   map[string]*binding           // affinity keys that have a worker
-	kin     map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
+	name          Space
+	number        uint32 // 0 until its first submit or queue update
+	nextSeq       uint64
+	batch         uint64 // number of the last batch that writes its record
+	queues        map[string]*queue
+	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for
+	bindings      map[string]*binding           // affinity keys that have a worker
+	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
 
 func newSpace(name Space, number uint32, nextSeq uint64) *space {
 	return &space{
-		name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*keyed{},
-		bound: map[string]*binding{}, kin: map[string]map[*line]struct{}{},
+		name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
+		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
 	}
 }
 
@@ -45,10 +45,10 @@ type queue struct {
 	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have had turns ahead of the others
 	virtual float64              // virtual time: where the last turn began
 	waiting int                  // number of lines in which a task waits
-	// hungry holds the takers that may have room, in the order of their turns. A taker that turns out to have none is taken out (taker.sit), and
+	// available holds the takers that may have room, in the order of their turns. A taker that turns out to have none is taken out (taker.withdraw), and
 	// comes back when it has room (offer).
-	hungry list.List
-	stirs  bool // it is in Engine.stirred
+	available list.List
+	marked    bool // it is in Engine.toMatch
 	// granted is the value of Engine.grants at the last grant of the queue; 0: none since the start.
 	granted uint64
 }
@@ -127,9 +127,9 @@ type line struct {
 	queue     *queue
 	flow      *flow
 	head      *head[place]
-	in        *lineup // the lineup in which takers find it; nil while nothing waits
-	at        place   // the place by which it is ordered in that lineup
-	ahead     *ahead  // the reading under way, or nil
+	in        *lineup    // the lineup in which takers find it; nil while nothing waits
+	at        place      // the place by which it is ordered in that lineup
+	readAhead *readAhead // the reading under way, or nil
 }
 
 // place is where a task stands in its line: higher priority first, then older (T2).

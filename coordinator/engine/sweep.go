@@ -92,7 +92,7 @@ func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	case skip:
 		counts.Skipped++
 	case c == nil:
-	case e.reopens(c):
+	case e.retryExceedsQuota(c):
 		return ErrFull
 	case e.step(e.now, c).Err != nil:
 		counts.Skipped++

@@ -99,7 +99,7 @@ func TestSweepAppliesDueTimers(t *testing.T) {
 		synctest.Wait()
 		err := inside(r, func() error { // on the loop, so that the timer itself cannot come first
 			time.Sleep(20 * time.Millisecond)
-			r.look()
+			r.readClocks()
 			return r.sweepTask(look, id, new(Swept))
 		})
 		if err != nil || seen != lease.Failed {

@@ -14,14 +14,14 @@ type taker struct {
 	member *Member // nil for a unary request
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
-	// hushed is set after a dispatch that nobody acknowledged: the session gets no work until it sends a frame (W5).
-	hushed bool
-	rests  bool // it has refused a task although the engine knows of no reason; see Refuse
-	single bool // it has refused a task for its concurrency key: it gets one task of a key at a time, whatever it declares
-	left   bool // it is gone
-	room   room
-	fits   map[lease.Class]bool     // whether it meets the requirements of a class; only those that were asked for
-	asked  map[*queue]*list.Element // its places in the hungry lists of its queues
+	// awaitsFrame is set after a dispatch that nobody acknowledged: the session gets no work until it sends a frame (W5).
+	awaitsFrame bool
+	coolingDown bool // it has refused a task although the engine knows of no reason; see Refuse
+	single      bool // it has refused a task for its concurrency key: it gets one task of a key at a time, whatever it declares
+	left        bool // it is gone
+	used        usage
+	fits        map[lease.Class]bool     // whether it meets the requirements of a class; only those that were asked for
+	placeIn     map[*queue]*list.Element // its places in queue.available of its queues
 
 	request string    // of a unary request: its id
 	granted []Granted // of a unary request: what it was granted
@@ -29,15 +29,15 @@ type taker struct {
 }
 
 func newTaker(w Wants, slots int) *taker {
-	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, asked: map[*queue]*list.Element{}}
+	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
 }
 
 // maxHandOver is how many bytes a unary response may have before it gets no further task. One more task of the largest size still fits into a
 // message.
 const maxHandOver = 2 << 20
 
-// weight estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
-func (e *Engine) weight(t *lease.Task) int {
+// assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
+func (e *Engine) assignmentSize(t *lease.Task) int {
 	const rest = 1536 // for everything that is not counted below
 	n := rest + t.Spec.Size + t.Spec.PlacementSize() + len(t.Lease.Worker)
 	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
@@ -55,30 +55,30 @@ func (e *Engine) weight(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.hushed || t.rests || t.bytes >= maxHandOver || t.backlogged() {
+	if t.left || t.awaitsFrame || t.coolingDown || t.bytes >= maxHandOver || t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)
 }
 
-// offer puts a taker that has room into the hungry lists of its queues, and has them matched.
+// offer puts a taker that has room into the available takers of its queues, and has them matched.
 func (e *Engine) offer(t *taker) {
 	if t.free() <= 0 {
 		return
 	}
 	for _, q := range t.queues {
-		if t.asked[q] == nil {
-			t.asked[q] = q.hungry.PushBack(t)
+		if t.placeIn[q] == nil {
+			t.placeIn[q] = q.available.PushBack(t)
 		}
-		e.stir(q)
+		e.markForMatch(q)
 	}
 }
 
-// sit takes the taker out of the hungry list of a queue.
-func (t *taker) sit(q *queue) {
-	if place := t.asked[q]; place != nil {
-		q.hungry.Remove(place)
-		delete(t.asked, q)
+// withdraw takes the taker out of the available takers of a queue.
+func (t *taker) withdraw(q *queue) {
+	if place := t.placeIn[q]; place != nil {
+		q.available.Remove(place)
+		delete(t.placeIn, q)
 	}
 }
 
@@ -102,8 +102,8 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	e.tookTurn(l.queue, l.flow, now.Serving)
 	e.hold(t, id, task.Lease.Attempt)
 	e.handOver(t, e.granted(task))
-	if t.free() <= 0 || t.wants.choosy() {
-		e.loosen(t)
+	if t.free() <= 0 || t.wants.hasLimits() {
+		e.releasePreferred(t)
 	}
 }
 
@@ -121,7 +121,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) granted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.weight(t),
+		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.assignmentSize(t),
 	}
 }
 
@@ -137,7 +137,7 @@ func (e *Engine) leaseID(t *lease.Task) string {
 func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
 	e.set.find(id).holder = t // never nil: the working set has all tasks with a live lease
-	e.burden(t, id)
+	e.addUsage(t, id)
 }
 
 // holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
@@ -165,9 +165,9 @@ func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	}
 	e.unhold(id)
 	delete(t.leases, id)
-	t.unburden(id)
+	t.removeUsage(id)
 	if unacked {
-		t.hushed = true
+		t.awaitsFrame = true
 	}
 	e.offer(t)
 	return t

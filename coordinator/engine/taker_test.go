@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// hungry returns how many takers wait in line for work of a queue.
-func (r *rig) hungry(name string) int {
+// available returns how many takers wait in line for work of a queue.
+func (r *rig) available(name string) int {
 	r.Helper()
 	synctest.Wait()
 	return inside(r, func() int {
@@ -16,7 +16,7 @@ func (r *rig) hungry(name string) int {
 		if s == nil || s.queues[name] == nil {
 			return 0
 		}
-		return s.queues[name].hungry.Len()
+		return s.queues[name].available.Len()
 	})
 }
 
@@ -32,7 +32,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 				r.Fatal(err)
 			}
 		}
-		if n := r.hungry("q"); n != 0 {
+		if n := r.available("q"); n != 0 {
 			r.Errorf("%d takers are still in line", n)
 		}
 	})

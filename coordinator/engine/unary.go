@@ -26,7 +26,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		}
 		fail(err)
 	}
-	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.call(t, r, reply) }, after: fail})
+	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.beginLease(t, r, reply) }, after: fail})
 	if err != nil {
 		return nil, err
 	}
@@ -39,18 +39,18 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		case err := <-failed:
 			return nil, err
 		case <-patience.C:
-			if err := e.inbox.insist(r.Space.Tenant, op{run: func() { e.hangUp(t) }}); err != nil {
+			if err := e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.answerCaller(t) }}); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
-			_ = e.inbox.insist(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
+			_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// call begins a unary request.
-func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
+// beginLease begins a unary request.
+func (e *Engine) beginLease(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 	e.callers[t] = reply
 	if e.repeat(t); len(t.granted) > 0 {
 		e.served = append(e.served, t)
@@ -61,10 +61,10 @@ func (e *Engine) call(t *taker, r LeaseRequest, reply func([]Granted, error)) {
 		slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.granted, b.granted) })
 		for _, q := range t.queues {
 			for done := false; !done; done = e.matchQueue(q, e.now) {
-				e.nudge()
+				e.unpark()
 			}
 		}
-		e.hangUp(t)
+		e.answerCaller(t)
 	}
 }
 
@@ -76,7 +76,7 @@ func (e *Engine) repeat(t *taker) {
 	}
 	k := t.requestKey()
 	if before := e.asking[k]; before != nil {
-		e.hangUp(before)
+		e.answerCaller(before)
 	}
 	e.asking[k] = t
 	clear(e.answered[k]) // they are this call's now, even if the earlier caller turns out to be gone
@@ -89,8 +89,8 @@ func (t *taker) requestKey() requestKey {
 	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
 }
 
-// hangUp answers a unary request with what it has.
-func (e *Engine) hangUp(t *taker) {
+// answerCaller answers a unary request with what it has.
+func (e *Engine) answerCaller(t *taker) {
 	reply := e.callers[t]
 	if reply == nil { // answered before
 		return
@@ -113,13 +113,13 @@ func (e *Engine) doneWaiting(t *taker) {
 		delete(e.asking, k)
 	}
 	e.unattend(t, t.queues)
-	e.vanish(t)
+	e.takerLeft(t)
 }
 
 // answerCallers answers the unary requests that have got something.
 func (e *Engine) answerCallers() {
 	for i, t := range e.served {
-		e.hangUp(t)
+		e.answerCaller(t)
 		e.served[i] = nil
 	}
 	e.served = e.served[:0]

@@ -32,7 +32,7 @@ func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	upgrade(t, "testdata/format1.db.gz", func(r *rig) {
 		say := func(seq uint64, kind lease.Kind, result *lease.Result) lease.Answer {
-			a, err := r.Say(context.Background(), "default", []*lease.Report{{
+			a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 				Kind: kind, TaskID: lease.TaskID{Space: 1, Seq: seq}.String(), LeaseID: format1[seq], Result: result,
 			}})
 			if err != nil {
@@ -78,7 +78,7 @@ func TestUpgradeFromFormat2(t *testing.T) {
 	t.Attr("rules", "A9 A10 T11 W12")
 	upgrade(t, "testdata/format2.db.gz", func(r *rig) {
 		space := Space{"default", "default"}
-		a, err := r.Say(context.Background(), "default", []*lease.Report{{
+		a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format2, Result: &lease.Result{},
 		}})
 		if err != nil {
@@ -110,7 +110,7 @@ const format3 = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7P"
 func TestUpgradeFromFormat3(t *testing.T) {
 	t.Attr("rules", "A9 A10 X1")
 	upgrade(t, "testdata/format3.db.gz", func(r *rig) {
-		a, err := r.Say(context.Background(), "default", []*lease.Report{{
+		a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format3, Result: &lease.Result{},
 		}})
 		if err != nil {
@@ -204,7 +204,7 @@ func goesOn(t *testing.T, file, leaseFile string, test func(*rig)) {
 			r.Error(err)
 		}
 		r.verify()
-		a, err := r.Say(r.Context(), home.Tenant, []*lease.Report{{
+		a, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: string(id), Result: &lease.Result{},
 		}})
 		if err != nil {
@@ -267,7 +267,7 @@ func (r *rig) fillGolden() string {
 	}
 	say := func(g Granted, rep lease.Report) {
 		rep.TaskID, rep.LeaseID = g.Task.ID.String(), g.LeaseID
-		if _, err := r.Say(r.Context(), home.Tenant, []*lease.Report{&rep}); err != nil {
+		if _, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{&rep}); err != nil {
 			r.Fatal(err)
 		}
 	}

@@ -36,7 +36,7 @@ func (v view) Queue(number uint32, name string) lease.Queue {
 
 func (v view) Holders(number uint32, key string) lease.Holders {
 	if k := v.e.spaces[number].keys[key]; k != nil {
-		return k.standing()
+		return k.state()
 	}
 	return lease.Holders{}
 }

@@ -31,7 +31,7 @@ type held struct {
 	batch  uint64      // number of the last batch that changed it
 	change *change     // what that batch does to it; nil once the batch is durable
 	holder *taker      // of the live lease; see holderOf
-	far    bool        // its place lies beyond the head of its line, so it need not stay in memory: it is read again when its turn comes near
+	onDisk bool        // its place lies beyond the head of its line, so it need not stay in memory: it is read again when its turn comes near
 }
 
 type ledgerKey struct {
@@ -212,7 +212,7 @@ func (w *workset) durable(batch uint64, c *change) {
 func (w *workset) settle(h *held) {
 	switch t := h.task; {
 	case t != nil && t.Lease != nil:
-	case t != nil && t.Rest == lease.Ready && !h.far && len(w.tasks)-w.live <= maxIdle:
+	case t != nil && t.Rest == lease.Ready && !h.onDisk && len(w.tasks)-w.live <= maxIdle:
 		if len(t.Spec.Payload) > records.SmallPayload {
 			h.task = withoutPayload(t)
 		}

@@ -23,10 +23,10 @@ type feedbackQueue struct {
 	handing sync.Mutex // held while a part is taken and given to the engine, so that nothing said later overtakes it; taken before mu
 
 	mu      sync.Mutex // guards the rest
-	waiting []engine.Fed
+	waiting []engine.ResolvedFeed
 	bytes   int
-	lost    map[string]engine.Fed // what remains of dropped items (see engine.Fed.Dropped), by lease id; nil until the first is dropped
-	busy    bool                  // a part is with the engine
+	lost    map[string]engine.ResolvedFeed // what remains of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil until the first is dropped
+	busy    bool                           // a part is with the engine
 }
 
 // feedback passes volatile news of running attempts on.
@@ -47,7 +47,7 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 		}
 		feeds = append(feeds, feed)
 	}
-	dropped := ss.news.add(ss.c.Engine.Recognize(ss.who.Tenant, feeds))
+	dropped := ss.news.add(ss.c.Engine.ResolveFeeds(ss.who.Tenant, feeds))
 	ss.c.Open.dropped.Add(float64(dropped))
 	ss.passOn()
 }
@@ -71,7 +71,7 @@ func (ss *Session) passAll() {
 }
 
 // hand gives the engine a part. The caller holds handing.
-func (ss *Session) hand(part []engine.Fed) {
+func (ss *Session) hand(part []engine.ResolvedFeed) {
 	ss.c.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {
 			ss.news.through(nil)
@@ -84,7 +84,7 @@ func (ss *Session) hand(part []engine.Fed) {
 }
 
 // add takes news in and returns how many items had to go.
-func (q *feedbackQueue) add(news []engine.Fed) (dropped int) {
+func (q *feedbackQueue) add(news []engine.ResolvedFeed) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range news {
@@ -101,9 +101,9 @@ func (q *feedbackQueue) add(news []engine.Fed) (dropped int) {
 }
 
 // drop remembers that an item is lost, for the news of its lease that come next.
-func (q *feedbackQueue) drop(n engine.Fed) {
+func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	if q.lost == nil {
-		q.lost = map[string]engine.Fed{}
+		q.lost = map[string]engine.ResolvedFeed{}
 	}
 	if before, ok := q.lost[n.Lease()]; ok {
 		n = n.After(before)
@@ -114,7 +114,7 @@ func (q *feedbackQueue) drop(n engine.Fed) {
 }
 
 // take returns the part to give to the engine next; nil if there is none, or the engine still has one.
-func (q *feedbackQueue) take() []engine.Fed {
+func (q *feedbackQueue) take() []engine.ResolvedFeed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy {
@@ -124,14 +124,14 @@ func (q *feedbackQueue) take() []engine.Fed {
 }
 
 // takeAll returns what waits, whatever is under way.
-func (q *feedbackQueue) takeAll() []engine.Fed {
+func (q *feedbackQueue) takeAll() []engine.ResolvedFeed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.all()
 }
 
 // all empties the queue. The caller holds mu.
-func (q *feedbackQueue) all() []engine.Fed {
+func (q *feedbackQueue) all() []engine.ResolvedFeed {
 	if len(q.waiting) == 0 && len(q.lost) == 0 {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (q *feedbackQueue) all() []engine.Fed {
 }
 
 // through is called when the engine is done with a part; dropped are the items that it did not take.
-func (q *feedbackQueue) through(dropped []engine.Fed) {
+func (q *feedbackQueue) through(dropped []engine.ResolvedFeed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.busy = false

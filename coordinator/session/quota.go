@@ -17,7 +17,7 @@ func (ss *Session) hasPlace(corr string, instances ...string) bool {
 	if !ss.c.Quotas.Exceeds(who, quota.Sessions) {
 		return true
 	}
-	known, err := ss.c.Engine.Knows(ss.stream.Context(), who.Tenant, instances...)
+	known, err := ss.c.Engine.KnowsInstance(ss.stream.Context(), who.Tenant, instances...)
 	switch {
 	case known:
 		return true

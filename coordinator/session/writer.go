@@ -49,7 +49,7 @@ func (ss *Session) pass(p parcel) error {
 		ss.out.release(p.answer)
 	}
 	if ss.out.backlog.Sent(p.size()) {
-		_ = ss.c.Engine.Room(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+		_ = ss.c.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
 	}
 	return err
 }

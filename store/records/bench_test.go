@@ -25,7 +25,7 @@ func lifecycle(spec lease.Spec) map[string]*lease.Change {
 		t := w.tasks[task]
 		r.TaskID = task.String()
 		r.LeaseID = w.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: 1, Task: task, Attempt: 1, Nonce: t.Lease.Nonce})
-		keep(name, w.step(lease.Say{Tenant: t.Tenant, Reports: []*lease.Report{&r}}))
+		keep(name, w.step(lease.Judge{Tenant: t.Tenant, Reports: []*lease.Report{&r}}))
 	}
 	say("start", lease.Report{Kind: lease.KindStart})
 	say("renewal", lease.Report{Kind: lease.KindHeartbeat})

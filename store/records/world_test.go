@@ -204,7 +204,7 @@ func (w *world) say(id lease.TaskID, r lease.Report) lease.Answer {
 	t := w.tasks[id]
 	r.TaskID = id.String()
 	r.LeaseID = w.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: t.Lease.Epoch, Task: id, Attempt: t.Lease.Attempt, Nonce: t.Lease.Nonce})
-	return w.step(lease.Say{Tenant: t.Tenant, Reports: []*lease.Report{&r}}).Answers[0]
+	return w.step(lease.Judge{Tenant: t.Tenant, Reports: []*lease.Report{&r}}).Answers[0]
 }
 
 // pass moves both clocks forward.
@@ -254,7 +254,7 @@ func fullWorld(t testing.TB) *world {
 	w.step(lease.Grant{Task: late.ID, Worker: "w3"})
 	ticket := lease.Ticket{Epoch: 1, Task: late.ID, Attempt: 1, Nonce: w.tasks[late.ID].Lease.Nonce}
 	w.pass(time.Second)
-	w.step(lease.Say{Tenant: "acme", Reports: []*lease.Report{{
+	w.step(lease.Judge{Tenant: "acme", Reports: []*lease.Report{{
 		Kind: lease.KindComplete, TaskID: late.ID.String(), LeaseID: w.rules.Authority.Issue("acme", ticket), Result: result,
 	}}})
 	records.PutFeedback(&w.batch, leased, &lease.Feedback{

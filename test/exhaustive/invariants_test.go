@@ -32,7 +32,7 @@ func (s *scope) decide(w *world, c lease.Command) (lease.Step, error) {
 // count counts what a scope bounds. A command without effect does not count, but the answer to a worker always does, because it must be told.
 func (w *world) count(c lease.Command, did bool) {
 	switch c.(type) {
-	case lease.Say:
+	case lease.Judge:
 		did = true
 	case lease.Cancel:
 		w.cancels += one(did)
@@ -56,7 +56,7 @@ func (s *scope) say(w *world, m message, r *lease.Report) error {
 	holds := t.Lease != nil && t.Lease.Attempt == ticket.Attempt && t.Lease.Nonce == ticket.Nonce && ticket.Epoch == w.epoch
 	alive := holds && !over(t)
 	unstarted := t.Lease != nil && t.Lease.StartedAt == 0
-	out, err := s.decide(w, lease.Say{Tenant: tenant, Reports: []*lease.Report{r}})
+	out, err := s.decide(w, lease.Judge{Tenant: tenant, Reports: []*lease.Report{r}})
 	if err != nil {
 		return err
 	}

@@ -261,7 +261,7 @@ func (l *life) report() {
 	case 6:
 		r.Kind, r.Delay = lease.KindRelease, time.Second
 	}
-	_, err := l.Say(context.Background(), home.Tenant, []*lease.Report{r})
+	_, err := l.Judge(context.Background(), home.Tenant, []*lease.Report{r})
 	l.must(err)
 	if r.Kind.Closes() && l.rnd.IntN(2) == 0 {
 		l.held = append(l.held[:i], l.held[i+1:]...)

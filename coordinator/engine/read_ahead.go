@@ -13,8 +13,8 @@ import (
 // behind the bound of its head. The reading begins once everything before that moment is durable. When its places arrive, they are added to
 // the head, and then the changes on the list are applied to it. If the bound of the head moves meanwhile, the reading is void.
 
-// ahead is one reading of a line.
-type ahead struct {
+// readAhead is one reading of a line.
+type readAhead struct {
 	line  *line
 	after place  // the bound of the head
 	room  int    // for how many of the places to read the task as well
@@ -46,47 +46,47 @@ type reading struct {
 func linePart() int { return lineHead / 2 }
 
 const (
-	// maxAhead bounds the readings under way, and with them the memory of their tasks.
-	maxAhead = 4
+	// maxReadAheads bounds the readings under way, and with them the memory of their tasks.
+	maxReadAheads = 4
 	// maxMoved bounds the list of a reading that takes long. Beyond, it is given up.
 	maxMoved = 1 << 16
 )
 
-// readOn asks for a reading if the head of the line has become short.
-func (e *Engine) readOn(l *line) {
+// startReadAhead asks for a reading if the head of the line has become short.
+func (e *Engine) startReadAhead(l *line) {
 	waiting := l.head.entries.Len()
-	if l.ahead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.aheads) >= maxAhead {
+	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.readAheads) >= maxReadAheads {
 		return
 	}
-	l.ahead = &ahead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch.number, seqs: map[uint64]struct{}{}}
-	e.aheads[l.ahead] = struct{}{}
+	l.readAhead = &readAhead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch.number, seqs: map[uint64]struct{}{}}
+	e.readAheads[l.readAhead] = struct{}{}
 }
 
-// shift notes that a task took or left a place in a line, for a reading under way that may not see that.
-func (e *Engine) shift(l *line, at place, taken bool) {
-	a := l.ahead
+// noteMove notes that a task took or left a place in a line, for a reading under way that may not see that.
+func (e *Engine) noteMove(l *line, at place, taken bool) {
+	a := l.readAhead
 	if a == nil || !placeLess(a.after, at) {
 		return
 	}
 	if len(a.changed) == maxMoved {
-		e.giveUp(a)
+		e.dropReadAhead(a)
 		return
 	}
 	a.changed = append(a.changed, moved{at, taken})
 	a.seqs[at.seq] = struct{}{}
 }
 
-// giveUp makes a reading void; nil is none.
-func (e *Engine) giveUp(a *ahead) {
+// dropReadAhead makes a reading void; nil is none.
+func (e *Engine) dropReadAhead(a *readAhead) {
 	if a != nil {
-		a.line.ahead = nil
-		delete(e.aheads, a)
+		a.line.readAhead = nil
+		delete(e.readAheads, a)
 	}
 }
 
-// beginReading starts the readings for which everything is durable now.
-func (e *Engine) beginReading(durable uint64) {
-	for a := range e.aheads {
+// runReadAheads starts the readings for which everything is durable now.
+func (e *Engine) runReadAheads(durable uint64) {
+	for a := range e.readAheads {
 		if a.batch > durable || a.begun {
 			continue
 		}
@@ -96,25 +96,25 @@ func (e *Engine) beginReading(durable uint64) {
 				a.found, err = readLine(r, a.line.queue.space.number, a.line.kind, a.after, a.room)
 				return err
 			})
-			_ = e.inbox.insist("", op{run: func() { e.takeReading(a) }}) // an engine that has stopped needs it no more
+			_ = e.inbox.putAlways("", op{run: func() { e.finishReadAhead(a) }}) // an engine that has stopped needs it no more
 		})
 	}
 }
 
-// takeReading adds what was read to the head of the line, and applies what has changed since.
-func (e *Engine) takeReading(a *ahead) {
+// finishReadAhead adds what was read to the head of the line, and applies what has changed since.
+func (e *Engine) finishReadAhead(a *readAhead) {
 	if a.err != nil {
 		panic(corrupt{a.err})
 	}
 	l := a.line
-	if l.ahead != a {
+	if l.readAhead != a {
 		return
 	}
-	e.giveUp(a)
+	e.dropReadAhead(a)
 	if l.head.bound != a.after {
 		return
 	}
-	e.take(l, a.found, a.seqs)
+	e.addReading(l, a.found, a.seqs)
 	for _, m := range a.changed {
 		if m.taken {
 			l.head.insert(m.place)
@@ -123,11 +123,11 @@ func (e *Engine) takeReading(a *ahead) {
 		}
 	}
 	e.settle(l)
-	e.stir(l.queue)
+	e.markForMatch(l.queue)
 }
 
-// take adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.
-func (e *Engine) take(l *line, found reading, changed map[uint64]struct{}) {
+// addReading adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.
+func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{}) {
 	for i, t := range found.tasks {
 		if _, ok := changed[found.places[i].seq]; !ok && t != nil {
 			e.set.expect(t)
@@ -138,14 +138,14 @@ func (e *Engine) take(l *line, found reading, changed map[uint64]struct{}) {
 
 // refillLine reads on in a line whose head has run dry. The loop waits for it.
 func (e *Engine) refillLine(l *line) {
-	e.giveUp(l.ahead)
+	e.dropReadAhead(l.readAhead)
 	e.flush()
 	var found reading
 	e.set.read(func(r store.Reader) (err error) {
 		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, e.set.room())
 		return err
 	})
-	e.take(l, found, nil)
+	e.addReading(l, found, nil)
 }
 
 // readLine reads the next linePart places of a line behind the place after, and the tasks of the first room of them.

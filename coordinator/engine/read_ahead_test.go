@@ -77,7 +77,7 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 			for i, g := range granted {
 				reports[i] = &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
 			}
-			if _, err := r.Say(r.Context(), home.Tenant, reports); err != nil {
+			if _, err := r.Judge(r.Context(), home.Tenant, reports); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,8 +169,8 @@ func TestReadAheadMissesNothing(t *testing.T) {
 						tasks = append(tasks, done.Task)
 					}
 					for _, l := range r.byName[home].queues["q"].flows[""].lines {
-						r.giveUp(l.ahead)
-						r.readOn(l)
+						r.dropReadAhead(l.readAhead)
+						r.startReadAhead(l)
 					}
 					return tasks
 				}))
@@ -195,7 +195,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				case 3:
 					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
 				case 4:
-					if bursts > 0 && inside(r, func() int { return len(r.aheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
+					if bursts > 0 && inside(r, func() int { return len(r.readAheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
 						bursts--
 						for range 3 {
 							more := specs(1000, 1)
@@ -209,7 +209,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					take(rnd.IntN(200) + 1)
 				}
 				changes += inside(r, func() (n int) {
-					for a := range r.aheads {
+					for a := range r.readAheads {
 						n += len(a.changed)
 					}
 					return n

@@ -10,9 +10,9 @@ import (
 // The quota of tasks that have not ended (X5). A tenant's number of tasks is updated with every change, and counted anew from the queues at
 // each start.
 
-// crowded reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is never too much,
+// exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is never too much,
 // even if the limit was lowered and the tenant has more tasks than that. settleKeys must have been called for the specs.
-func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
+func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
 	}
@@ -20,12 +20,12 @@ func (e *Engine) crowded(s *space, specs []*lease.Spec) bool {
 	if most == math.MaxInt || has+uint64(len(specs)) <= most {
 		return false
 	}
-	made := e.makes(s, specs)
+	made := e.newTasks(s, specs)
 	return made > 0 && has+made > most
 }
 
-// makes returns how many tasks the specs would make: none for an idempotency key that has made a task already, and one for a key that occurs twice.
-func (e *Engine) makes(s *space, specs []*lease.Spec) (n uint64) {
+// newTasks returns how many tasks the specs would make: none for an idempotency key that has made a task already, and one for a key that occurs twice.
+func (e *Engine) newTasks(s *space, specs []*lease.Spec) (n uint64) {
 	seen := map[string]bool{}
 	for _, spec := range specs {
 		key := spec.IdempotencyKey
@@ -37,9 +37,9 @@ func (e *Engine) makes(s *space, specs []*lease.Spec) (n uint64) {
 	return n
 }
 
-// reopens reports whether a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could get
+// retryExceedsQuota reports whether a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could get
 // around the quota by submitting, cancelling and later retrying tasks.
-func (e *Engine) reopens(c lease.Command) bool {
+func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 	r, ok := c.(lease.Retry)
 	if !ok || e.cfg.MaxTasks == nil {
 		return false
@@ -58,8 +58,8 @@ func (e *Engine) submitted(s *space, key string) bool {
 	return found
 }
 
-// populate keeps count of the tasks of a tenant that have not ended.
-func (e *Engine) populate(tenant string, before, after int) {
+// countUnended keeps count of the tasks of a tenant that have not ended.
+func (e *Engine) countUnended(tenant string, before, after int) {
 	if before == uncounted && after != uncounted {
 		e.unended[tenant]++
 	}

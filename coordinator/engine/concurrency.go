@@ -6,9 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// keyed is a concurrency key that some task holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count can
+// concurrencyKey is a concurrency key that some task holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count can
 // leak. READY tasks for which there was no room are parked under it, line by line, and come back one by one when there is room.
-type keyed struct {
+type concurrencyKey struct {
 	space   *space
 	key     string
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
@@ -19,10 +19,10 @@ type keyed struct {
 // parkedHead is how many parked tasks of a line are kept in memory.
 var parkedHead = 256
 
-func (e *Engine) keyed(s *space, key string) *keyed {
+func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
-		k = &keyed{
+		k = &concurrencyKey{
 			space: s, key: key, holders: map[lease.TaskID]uint32{}, limits: map[uint32]int{}, parked: map[lease.Line]*head[place]{},
 		}
 		s.keys[key] = k
@@ -30,7 +30,7 @@ func (e *Engine) keyed(s *space, key string) *keyed {
 	return k
 }
 
-func (k *keyed) standing() lease.Holders {
+func (k *concurrencyKey) state() lease.Holders {
 	h := lease.Holders{Count: uint32(len(k.holders))}
 	for limit := range k.limits {
 		if h.Limit == 0 || limit < h.Limit {
@@ -40,14 +40,14 @@ func (k *keyed) standing() lease.Holders {
 	return h
 }
 
-func (k *keyed) hold(id lease.TaskID, limit uint32) {
+func (k *concurrencyKey) hold(id lease.TaskID, limit uint32) {
 	if _, held := k.holders[id]; !held {
 		k.holders[id] = limit
 		k.limits[limit]++
 	}
 }
 
-func (k *keyed) letGo(id lease.TaskID) {
+func (k *concurrencyKey) release(id lease.TaskID) {
 	limit, held := k.holders[id]
 	if !held {
 		return
@@ -58,7 +58,7 @@ func (k *keyed) letGo(id lease.TaskID) {
 	}
 }
 
-func (k *keyed) place(l lease.Line) *head[place] {
+func (k *concurrencyKey) parkedIn(l lease.Line) *head[place] {
 	h := k.parked[l]
 	if h == nil {
 		h = newHead(parkedHead, placeLess)
@@ -67,27 +67,27 @@ func (k *keyed) place(l lease.Line) *head[place] {
 	return h
 }
 
-// rekey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or a READY task of the
-// key is gone, the key is nudged: see nudge.
-func (e *Engine) rekey(c *lease.Change) {
+// updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or a READY task of the
+// key is gone, the key is added to toUnpark: see unpark.
+func (e *Engine) updateKey(c *lease.Change) {
 	id, spec := about(c)
 	if spec.ConcurrencyKey == "" {
 		return
 	}
-	k := e.keyed(e.spaces[id.Space], spec.ConcurrencyKey)
+	k := e.concurrencyKey(e.spaces[id.Space], spec.ConcurrencyKey)
 	if isLeased(c.New) {
 		k.hold(id, spec.ConcurrencyLimit)
 	} else {
-		k.letGo(id)
+		k.release(id)
 	}
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
-		k.place(c.Old.Line()).remove(placeOf(c.Old))
+		k.parkedIn(c.Old.Line()).remove(placeOf(c.Old))
 	case is && !was:
-		k.place(c.New.Line()).insert(placeOf(c.New))
+		k.parkedIn(c.New.Line()).insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
-		e.nudged[k] = struct{}{}
+		e.toUnpark[k] = struct{}{}
 	}
 }
 
@@ -120,13 +120,13 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	return ok && placeLess(first, p)
 }
 
-// nudge brings back parked tasks of the nudged keys if there is room for them: the first of each line, because any of the lines may have no taker
-// at present. When such a task is granted, or goes, its key is nudged again.
-func (e *Engine) nudge() {
-	for k := range e.nudged {
-		delete(e.nudged, k)
+// unpark brings back parked tasks of the keys in toUnpark if there is room for them: the first of each line, because any of the lines may have no taker
+// at present. When such a task is granted, or goes, its key is added again.
+func (e *Engine) unpark() {
+	for k := range e.toUnpark {
+		delete(e.toUnpark, k)
 		for line, h := range k.parked {
-			e.bringBack(k, line, h)
+			e.unparkFirst(k, line, h)
 		}
 		if len(k.holders) == 0 && len(k.parked) == 0 {
 			delete(k.space.keys, k.key)
@@ -134,7 +134,7 @@ func (e *Engine) nudge() {
 	}
 }
 
-func (e *Engine) bringBack(k *keyed, line lease.Line, h *head[place]) {
+func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
 	if h.dry() {
 		e.refillParked(k, line, h)
 	}
@@ -145,7 +145,7 @@ func (e *Engine) bringBack(k *keyed, line lease.Line, h *head[place]) {
 	}
 	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
 	t := e.set.task(id)
-	if t != nil && !k.standing().Room(t.Spec.ConcurrencyLimit) {
+	if t != nil && !k.state().Room(t.Spec.ConcurrencyLimit) {
 		return
 	}
 	e.step(e.now, lease.Unpark{Task: id})
@@ -156,7 +156,7 @@ func (e *Engine) bringBack(k *keyed, line lease.Line, h *head[place]) {
 }
 
 // refillParked reads on from the disk in the parked tasks of a line.
-func (e *Engine) refillParked(k *keyed, line lease.Line, h *head[place]) {
+func (e *Engine) refillParked(k *concurrencyKey, line lease.Line, h *head[place]) {
 	e.flush()
 	var keys []place
 	var more bool

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// leaseUsage is what a lease takes of its holder's room, apart from a slot.
+type leaseUsage struct {
+	typ   string
+	key   string // concurrency key
+	bytes uint64
+}
+
+// usage is what the leases of a taker with limits take in sum.
+type usage struct {
+	leases map[lease.TaskID]leaseUsage
+	types  map[string]uint32
+	keys   map[string]uint32
+	bytes  uint64
+}
+
+// hasLimits reports whether the taker has limits other than slots. limitsByTask reports whether it has limits that depend on the single task, so
+// that it may take one task of a line and not another.
+func (w *Wants) hasLimits() bool    { return len(w.TypeLimits) > 0 || w.limitsByTask() }
+func (w *Wants) limitsByTask() bool { return w.SingleFlight || w.MaxBytes > 0 }
+
+// takes reports whether the taker wants tasks of a type now: at all, and within its limit for the type.
+func (t *taker) takes(typ string) bool {
+	if !t.wants.takes(typ) {
+		return false
+	}
+	limit, limited := t.wants.TypeLimits[typ]
+	return !limited || t.used.types[typ] < limit
+}
+
+// takes reports whether tasks of a type are wanted, apart from limits.
+func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
+
+// suits reports whether the taker has room for a task of a type that it wants. A task that is larger than MaxBytes suits a taker that holds
+// nothing else.
+func (t *taker) suits(task *lease.Task, bytes uint64) bool {
+	return !t.runsKey(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
+}
+
+// hasBytesFor reports whether there is room for so many bytes.
+func (t *taker) hasBytesFor(bytes uint64) bool {
+	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
+}
+
+// runsKey reports whether the taker runs tasks of a concurrency key one at a time, and has one.
+func (t *taker) runsKey(key string) bool {
+	return t.wants.SingleFlight && key != "" && t.used.keys[key] > 0
+}
+
+// dataSize returns how many bytes of payload and checkpoint a task has. A checkpoint counts with the largest size that one may have.
+func (e *Engine) dataSize(t *lease.Task) uint64 {
+	n := uint64(t.Spec.Size)
+	if t.HasCheckpoint {
+		n += uint64(e.cfg.Limits.Checkpoint)
+	}
+	return n
+}
+
+// addUsage counts a lease against the limits of a taker that has any.
+func (e *Engine) addUsage(t *taker, id lease.TaskID) {
+	if !t.wants.hasLimits() {
+		return
+	}
+	task := e.set.task(id)
+	if task == nil {
+		return
+	}
+	r := &t.used
+	if r.leases == nil {
+		*r = usage{leases: map[lease.TaskID]leaseUsage{}, types: map[string]uint32{}, keys: map[string]uint32{}}
+	}
+	b := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: e.dataSize(task)}
+	r.leases[id] = b
+	r.types[b.typ]++
+	r.keys[b.key]++
+	r.bytes += b.bytes
+}
+
+// removeUsage undoes addUsage.
+func (t *taker) removeUsage(id lease.TaskID) {
+	r := &t.used
+	b, ok := r.leases[id]
+	if !ok {
+		return
+	}
+	delete(r.leases, id)
+	decrement(r.types, b.typ)
+	decrement(r.keys, b.key)
+	r.bytes -= b.bytes
+}
+
+func decrement(m map[string]uint32, k string) {
+	if m[k]--; m[k] == 0 {
+		delete(m, k)
+	}
+}
+
+// recountUsage counts all leases of a taker anew, after its limits have changed.
+func (e *Engine) recountUsage(t *taker) {
+	t.used = usage{}
+	for id := range t.leases {
+		e.addUsage(t, id)
+	}
+}
+
+// mostPassed is how many tasks of a line, or lines of a lineup, are looked at for a taker that has no room for the first ones. The tasks that
+// it passes over stay for other takers.
+const mostPassed = 64
+
+// pick returns the place of the first task of a line for which the taker has room.
+func (e *Engine) pick(l *line, t *taker) (at place, ok bool) {
+	if !t.wants.limitsByTask() {
+		return l.head.first()
+	}
+	looked := 0
+	l.head.entries.Scan(func(p place) bool {
+		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
+		if task == nil || t.suits(task, e.dataSize(task)) { // grantAt clears away an entry without a task
+			at, ok = p, true
+		}
+		looked++
+		return !ok && looked < mostPassed
+	})
+	return at, ok
+}
