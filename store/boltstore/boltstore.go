@@ -23,25 +23,26 @@ type Store struct {
 	pageSize int
 	maxBytes int64
 	failed   atomic.Pointer[store.CommitError]
-	recheck  *recheck // nil in a store that was checked before it was opened
-	notes    *os.File // the store's own, where one flush makes a commit durable; see flush
+	recheck  *recheck // the check in the background; nil if the store was checked before it was opened
+	notes    *os.File // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
 	close    func() error
 
-	writing  sync.Mutex    // from the beginning of a commit until it is written
-	plan     plan          // of that commit
-	flushing sync.Mutex    // from before it is written until its outcome is known; taken after writing
-	unlisted bool          // the last commit left the list of free pages out; guarded by flushing
-	durable  atomic.Uint64 // number of the last commit that is
-	settled  sync.Cond     // durable has grown, or failed is set
+	writing  sync.Mutex    // a commit holds it from its beginning until it is written
+	plan     plan          // of the commit that holds writing
+	flushing sync.Mutex    // a commit holds it from before it is written until its outcome is known; locked after writing
+	unlisted bool          // the last commit left out the list of free pages; guarded by flushing
+	durable  atomic.Uint64 // number of the last durable commit
+	settled  sync.Cond     // signals that durable has grown or that failed was set
 }
 
 var _ store.Store = (*Store)(nil)
 
-// newStore calls disown before it lets the file go, while the lock still keeps the next owner from writing its own.
+// newStore returns the Store of an open database. Close of the Store calls disown while it still holds the lock, so that disown cannot remove the owner
+// file of the next process.
 func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
 	s.settled.L = new(sync.Mutex)
-	_ = db.View(func(tx *bbolt.Tx) error { // of what is there already, opening has made sure
+	_ = db.View(func(tx *bbolt.Tx) error { // the commits that the file has already were made durable when it was opened
 		s.durable.Store(uint64(tx.ID()))
 		return nil
 	})
@@ -50,9 +51,9 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 			s.recheck.end()
 		}
 		s.listFree()
-		defer s.pause()() // a commit flushes after bbolt has let go of it
+		defer s.pause()() // db.Close waits for the transaction of a commit, but not for the flush after it
 		s.keepNote()
-		if !s.Gone() { // or else who is there by now has told of itself
+		if !s.Gone() { // if the file was moved away, the owner file may be that of another process
 			disown()
 		}
 		return db.Close()
@@ -60,7 +61,7 @@ func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
 	return s
 }
 
-// pause waits for the end of the commits under way, and keeps others from beginning until it is over.
+// pause waits until all running commits have ended. No other commit begins until the caller calls over.
 func (s *Store) pause() (over func()) {
 	s.writing.Lock()
 	s.flushing.Lock()
@@ -70,16 +71,16 @@ func (s *Store) pause() (over func()) {
 	}
 }
 
-// fail has every further call fail with the first error, and the next Open check the store before anything else.
+// fail makes every further call return the error of the first call of fail. It removes the mark, so that the next Open checks the store before it serves.
 func (s *Store) fail(err error) error {
 	s.ended(func() {
 		s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
-		unmark(s.path) // before anybody is told, who may end the process
+		unmark(s.path) // before a caller gets the error, because that caller may end the process
 	})
 	return s.failed.Load()
 }
 
-// mark marks the store, which was found sound, unless it has failed: before, or while the mark was made.
+// mark marks a store in which the check found no damage. If the store has failed, before or while the mark was made, mark removes the mark.
 func (s *Store) mark(file *os.File) {
 	setMark(file)
 	if s.failed.Load() != nil {
@@ -101,9 +102,9 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	return cmp.Or(s.await(number), err)
 }
 
-// look ends the transaction, also where fn panics.
+// look calls fn with a reader of the transaction. It ends the transaction, also if fn panics.
 func look(tx *bbolt.Tx, fn func(store.Reader) error) error {
-	defer func() { _ = tx.Rollback() }() // ends a read; there is nothing to undo
+	defer func() { _ = tx.Rollback() }() // the transaction only read, so there is nothing to undo
 	return fn(&reader{tx: tx})
 }
 
@@ -117,7 +118,7 @@ func (s *Store) Snapshot(w io.Writer) (int64, error) {
 	return tx.WriteTo(w)
 }
 
-// beginDurable reads a state that is durable.
+// beginDurable begins to read the newest state, after it has waited until that state is durable.
 func (s *Store) beginDurable() (*bbolt.Tx, error) {
 	defer s.pause()()
 	if failed := s.failed.Load(); failed != nil {
@@ -126,7 +127,7 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 	return s.beginRead()
 }
 
-// beginRead reads the newest state, durable or not.
+// beginRead begins to read the newest state, which may not be durable yet.
 func (s *Store) beginRead() (*bbolt.Tx, error) {
 	tx, err := s.db.Begin(false)
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
@@ -150,9 +151,9 @@ func (s *Store) Stats() store.Stats {
 	return stats
 }
 
-// file is what is open, whatever has its name by now.
+// file describes the open file, even if its path has another file by now. A store without notes has no such handle, so file describes what is at the path.
 func (s *Store) file() (os.FileInfo, error) {
-	if s.notes == nil { // a store to look at
+	if s.notes == nil {
 		return os.Stat(s.path)
 	}
 	return s.notes.Stat()
@@ -163,17 +164,17 @@ func (s *Store) file() (os.FileInfo, error) {
 func (s *Store) Gone() bool {
 	named, err := os.Stat(s.path)
 	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) // any other error is one of the disk, which commits tell of
+		return errors.Is(err, fs.ErrNotExist) // any other error is a fault of the disk, which commits will report
 	}
 	opened, err := s.file()
 	return err == nil && !os.SameFile(opened, named)
 }
 
-// used is where the last page ends that was ever written. The file is longer: it grows by 16 MiB.
+// used is the offset in bytes at which the last page ends that was ever written. The file is longer, because it grows in steps of 16 MiB.
 func (s *Store) used() (size int64) {
 	tx, err := s.beginRead()
 	if err != nil {
-		return math.MaxInt64 // of a store that is closed nothing is known to be free
+		return math.MaxInt64 // in a closed store no byte is known to be free
 	}
 	defer func() { _ = tx.Rollback() }()
 	return tx.Size()

@@ -10,16 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// commit is a read-write transaction of bbolt and its flush. Between the two the next one begins, which changes nodes in memory alone until this flush is over: at no time is
-// there more than one commit in the file that may be lost. bbolt's own Batch is not used, since it runs functions again after an error.
+// commit is a read-write transaction of bbolt and its flush. The next commit begins before this flush, but changes only memory until the flush has ended.
+// So the file never has more than one commit that a loss of power can undo. commit does not use bbolt's Batch, which runs functions again after an error.
 type commit struct {
-	store   *Store
-	tx      *bbolt.Tx
-	writers *writers
-	number  uint64
-	changes int
-	// unlisted: it leaves the list of free pages out; nil: where that is long.
-	unlisted *bool
+	store    *Store
+	tx       *bbolt.Tx
+	writers  *writers
+	number   uint64
+	changes  int
+	unlisted *bool // whether the commit leaves out the list of free pages; nil means that it does so if manyFree says so
 	err      error
 }
 
@@ -78,7 +77,7 @@ func (c *commit) Apply(b *store.Batch) {
 
 // Rollback implements store.Tx.
 func (c *commit) Rollback() {
-	_ = c.tx.Rollback() // nothing was written
+	_ = c.tx.Rollback() // nothing was written to the file, so an error changes nothing
 	c.store.writing.Unlock()
 }
 
@@ -94,7 +93,7 @@ func (c *commit) Write() error {
 	defer s.writing.Unlock()
 	if err := c.write(); err != nil {
 		defer s.flushing.Unlock()
-		// Trying again could succeed and hide the loss: after a failed sync Linux takes the pages for written.
+		// Do not try again: after a failed sync, Linux regards the pages as written. A second sync could succeed although the pages are lost.
 		return s.fail(err)
 	}
 	return nil
@@ -106,7 +105,7 @@ func (c *commit) write() error {
 		err = c.writers.finish()
 	}
 	if err != nil {
-		_ = c.tx.Rollback() // the error says more
+		_ = c.tx.Rollback() // err is the cause; an error of Rollback would add nothing
 		return err
 	}
 	if s.unlisted = s.manyFree(c.changes); c.unlisted != nil {
@@ -120,7 +119,7 @@ func (c *commit) write() error {
 func (c *commit) Sync() error {
 	s := c.store
 	defer s.flushing.Unlock()
-	if s.db.NoSync { // else bbolt has done so
+	if s.db.NoSync { // otherwise bbolt has synced in tx.Commit
 		if err := s.db.Sync(); err != nil {
 			return s.fail(err)
 		}

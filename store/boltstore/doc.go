@@ -2,17 +2,17 @@
 //
 // # Where things are
 //
-//	boltstore.go reader.go           an open store, and what is read of it
-//	commit.go plan.go writer.go      the changes of a commit
-//	sums.go                          the sum over the records of each keyspace, which goes with every commit
+//	boltstore.go reader.go           an open store, and its read transactions
+//	commit.go plan.go writer.go      a commit: how it applies the changes of its batches
+//	sums.go                          the checksum over the records of each keyspace, which every commit updates
 //	flush.go free.go                 how a commit becomes durable: with one flush, and mostly without the list of free pages
 //
-//	open.go create.go                opening a store, and making one
-//	lock.go owner.go                 who has it open
-//	opening.go mark*.go              whether it is checked before it serves, or beside that
-//	check.go meta.go tally.go        the check: all pages, the meta pages, all records against their sums
-//	recheck.go forget*.go            the check beside the service; what is read comes from the disk
-//	takeback.go                      a last commit that a loss of power cut off
+//	open.go create.go                opens a store, or creates one
+//	lock.go owner.go                 the lock on the file, and which process holds it
+//	opening.go mark*.go              decides whether a store is checked before it serves, or in the background
+//	check.go meta.go tally.go        the check of all pages, of the meta pages, and of all records against their sums
+//	recheck.go forget*.go            the check in the background; reading from the disk instead of the page cache
+//	takeback.go                      takes back a last commit that a loss of power cut off
 //
-//	restore.go compact.go            a store made of a backup; one without the room that nothing is in
+//	restore.go compact.go            makes a store from a backup; rewrites a store without its free pages
 package boltstore

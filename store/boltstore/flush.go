@@ -2,46 +2,48 @@ package boltstore
 
 import "os"
 
-// A commit is made durable by one flush: its pages, and the meta page that leads to them, together. bbolt by itself flushes the pages first, so that no meta page ever leads to what
-// is not there. Here the first Open after a loss of power finds that out (checkData): where not all of the newest commit is there, nobody was told of it, and it is taken back.
+// One flush makes a commit durable: it covers the pages of the commit and the meta page that points to them. bbolt by itself flushes the pages first, so that
+// a meta page never points to pages that are missing. Here, the first Open after a loss of power looks for missing pages instead (checkData). If a part of the
+// newest commit is missing, the flush of that commit did not succeed, so nobody was told of the commit, and Open takes it back.
 //
-// This rests on what bbolt does: a commit is never written over pages of the one before. It frees the pages that it replaces for the commit after it, and the meta pages are written
-// in turn. So whatever a loss of power keeps of a commit, the one before is whole. And the next one is not written before this one is durable, though it begins before (commit.go).
+// This depends on how bbolt writes. A commit never overwrites pages of the commit before it: the pages that it replaces become free only for the next commit.
+// The two meta pages are written in turn. So whatever part of a commit a loss of power keeps, the commit before is whole. Also, the next commit is not written
+// before this one is durable, although it begins earlier (commit.go).
 //
-// The first commit after Open still has two flushes. In a copy that Snapshot wrote, it may be written over the meta page of the newest; and where a commit was taken back, the next has its
-// number, by which the sums would know old pages from new ones.
+// The first commit after Open still has two flushes, for two reasons. In a copy that Snapshot wrote, that commit may overwrite the newest meta page. After a
+// commit was taken back, the next commit has the same number, and the number is what tells the sums of old pages from those of new ones.
 
-// flushOnce has each commit take one flush, from the second on, in a store that is of the newest format. Its notes go to file.
+// flushOnce makes each commit take one flush, from the second commit on. The store must have the newest format. file gets the notes.
 func (s *Store) flushOnce(file *os.File) { s.notes = file }
 
-// note says in the file that the last commit is durable. It is on the disk with the next flush, or when the kernel sees fit; without it a damaged page of that commit would be taken for
-// one that never came to the disk. The caller holds s.flushing.
+// note writes into the file that the last commit is durable. The note reaches the disk with the next flush, or when the kernel writes it back. Without the
+// note, the next Open takes a damaged page of that commit for one that never reached the disk. The caller holds s.flushing, or is alone with the store.
 func (s *Store) note() {
 	number := s.durable.Load()
-	_, _ = s.notes.WriteAt(note(number), noteAt(number, s.pageSize)) // the next flush will say what is wrong
+	_, _ = s.notes.WriteAt(note(number), noteAt(number, s.pageSize)) // if the disk has a fault, the next flush reports it
 }
 
 // keepNote makes the note of the last commit durable.
 func (s *Store) keepNote() {
 	if s.notes != nil && s.failed.Load() == nil {
-		_ = s.db.Sync() // only what a failed disk is taken for depends on it
+		_ = s.db.Sync() // without the note, only the diagnosis of a damaged page can be wrong
 	}
 }
 
-// A note lies in the meta page that the next commit is written over, behind what bbolt has there.
+// A note is in the meta page that the next commit will overwrite, behind the fields of bbolt.
 const noteHead = "durable:"
 
 func note(number uint64) []byte { return order.AppendUint64([]byte(noteHead), number) }
 
-// noteAt is where the note of a commit goes. Commits write the meta pages in turn: those with even numbers page 0.
+// noteAt is the offset of a commit's note in the file. Commits write the meta pages in turn; those with even numbers write page 0.
 func noteAt(number uint64, pageSize int) int64 {
 	return int64((number+1)%2)*int64(pageSize) + int64(noteOffset(pageSize))
 }
 
 func noteOffset(pageSize int) int { return pageSize / 2 }
 
-// await waits until commit number is durable, which a read has seen: bbolt shows it before it is. That read must have ended, or a commit that maps more of the file would
-// wait for it.
+// await waits until a commit that a read has seen is durable: bbolt shows a commit to readers earlier. The read transaction must have ended, because a commit
+// that has to map more of the file waits for all of them.
 func (s *Store) await(number int) error {
 	if uint64(number) <= s.durable.Load() {
 		return nil
@@ -57,7 +59,7 @@ func (s *Store) await(number int) error {
 	return nil
 }
 
-// ended tells whoever waits that a commit has ended.
+// ended calls how, which sets the outcome of a commit, and wakes all goroutines that wait for that outcome.
 func (s *Store) ended(how func()) {
 	s.settled.L.Lock()
 	how()

@@ -4,5 +4,5 @@ package boltstore
 
 import "os"
 
-// forgetPages knows no way.
+// forgetPages does nothing: there is no portable way to remove pages from the page cache.
 func forgetPages(*os.File) {}

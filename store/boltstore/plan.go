@@ -6,9 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// plan groups the changes of a batch by keyspace, so that each bucket is fetched once. Within a keyspace they keep their
-// order: sorting them by key was measured to cost as much as it saves, whatever order they come in. The memory is kept
-// from commit to commit.
+// plan groups the changes of a batch by keyspace, so that each bucket is fetched once. Within a keyspace, the changes keep their order: measurements showed
+// that sorting them by key costs as much time as it saves, whatever their order was. Each commit reuses the memory of the plan.
 type plan struct {
 	byKeyspace [store.NumKeyspaces][]int // indexes into the batch
 }
@@ -50,11 +49,11 @@ func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 	return bucket, err
 }
 
-// fillOf returns how full the pages of ks become before they are split. If its keys come in rising order, more or less, pages that are filled to the
-// end halve the file; if they come at random, full pages would have to be split again.
+// fillOf returns how full a page of ks may be, as a fraction of its size, when bbolt splits it. If keys are added more or less in rising order, full pages
+// halve the size of the file. If keys are added in random order, full pages would soon have to be split again.
 //
-// The records of the ledger are small, and come when their tasks are deleted: nearly, but not quite, in the order of their keys. In pages that are filled
-// to the end, those few that come late would each split one, for two records.
+// The records of the ledger are small. They are written when their tasks are deleted, which is almost, but not quite, the order of their keys. With full pages,
+// each of the few late records would split a page and leave a new page with two records.
 func fillOf(ks store.Keyspace) float64 {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,

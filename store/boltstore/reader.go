@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// reader reads one transaction. It keeps the buckets that it was asked for, since finding one is a search of its own, and a cursor of each for Get,
-// since a new one allocates memory.
+// reader reads one transaction. It caches each bucket that it has used, because finding a bucket is a search of its own. For Get it also caches a cursor of
+// each bucket, because a new cursor allocates memory.
 type reader struct {
 	tx      *bbolt.Tx
 	buckets [store.NumKeyspaces]*bbolt.Bucket

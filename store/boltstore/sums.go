@@ -10,30 +10,30 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// sums is a checksum over each keyspace, kept up to date by every commit: the sum of a hash of each of its records. A seal shows that a record
-// was written as it is; the sums show that it is the newest one, and that none is missing. They notice a disk that lost one page of a commit and
-// kept the others, where an older version of the page is as good as the lost one by all that it says of itself.
+// sums holds a checksum for each keyspace: the sum of the hashes of all its records. Every commit updates them. The seal of a record shows that the record
+// was written like this; the sums show that it is the newest version and that no record is missing. So the sums detect a disk that lost one page of a commit
+// and kept the others. The older version of that page is valid by itself, so no other check detects it.
 type sums [store.NumKeyspaces]uint64
 
-// The sums lie in a bucket of their own, which is so small that bbolt keeps it in the root page: no commit writes a page more for it. With them
-// lies the number of the transaction that wrote them, which is that of the meta page, or else the root page itself is an older one.
+// The sums are in a bucket of their own, which is so small that bbolt keeps it in the root page. So the sums cost no commit an additional page. Beside them
+// is the number of the transaction that wrote them. If it differs from the number in the meta page, the root page itself is an older version.
 const (
 	sumsBucket = "sums"
 	sumsKey    = "all"
-	sumsSince  = 4 // the format that came with them
+	sumsSince  = 4 // the first format with sums
 )
 
 var errSums = errors.New("its sums cannot be read")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// hashOf is the hash of one record: over its key and the seal of its value, which is a checksum of the rest.
+// hashOf returns the hash of a record. It covers the key and the seal of the value; the seal is a checksum of the rest of the value.
 func hashOf(key, value []byte) uint64 {
 	sum := crc32.Update(0, castagnoli, key)
 	return spread(crc32.Update(sum, castagnoli, value[:min(len(value), store.SealSize)]))
 }
 
-// spread makes 64 bits of 32, one to one, so that sums of them seldom agree by chance: the end of splitmix64.
+// spread maps 32 bits to 64 bits, one to one, so that two sums of such numbers are hardly ever equal by chance. It is the last step of splitmix64.
 func spread(n uint32) uint64 {
 	h := (uint64(n) + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -48,7 +48,7 @@ func (s *sums) encode(tx uint64) []byte {
 	return b
 }
 
-// decodeSums reads what encode wrote, also where it knew fewer keyspaces.
+// decodeSums reads what encode wrote, also if an older version with fewer keyspaces wrote it.
 func decodeSums(b []byte) (s sums, tx uint64, ok bool) {
 	if len(b) < 8 || len(b)%8 != 0 || len(b) > 8+8*len(s) {
 		return s, 0, false
@@ -59,7 +59,7 @@ func decodeSums(b []byte) (s sums, tx uint64, ok bool) {
 	return s, binary.BigEndian.Uint64(b), true
 }
 
-// readSums returns the sums as the last commit left them; it computes them for a store that has none yet.
+// readSums returns the sums that the last commit wrote. If the store has no sums yet, readSums computes them.
 func readSums(tx *bbolt.Tx) (*sums, error) {
 	if bucket := tx.Bucket([]byte(sumsBucket)); bucket != nil {
 		s, _, ok := decodeSums(bucket.Get([]byte(sumsKey)))
@@ -89,7 +89,7 @@ func computeSums(tx *bbolt.Tx) (*sums, error) {
 	return s, nil
 }
 
-// put keeps the sums in the transaction that they are right for.
+// put writes the sums in tx, whose records they are the sums of.
 func (s *sums) put(tx *bbolt.Tx) error {
 	bucket, err := tx.CreateBucketIfNotExists([]byte(sumsBucket))
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *sums) put(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(sumsKey), s.encode(uint64(tx.ID())))
 }
 
-// requireSums refuses a store that has no sums although its format has them.
+// requireSums returns a *store.DamagedError if the store has no sums although its format requires them.
 func (s *Store) requireSums() error {
 	return s.View(func(r store.Reader) error {
 		format, err := store.ReadFormat(r)

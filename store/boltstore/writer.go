@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// writers are those of one commit. There is one for a bucket, however many batches the commit has: bbolt never finds the last key of a bucket of several pages of
-// which this transaction has deleted everything.
+// writers holds the writers of one commit, one for each bucket that it changes. All batches of the commit use the same writers: a second writer of a bucket
+// would call Cursor.Last, which never returns if the bucket has several pages and this transaction has deleted all keys.
 type writers struct {
 	tx   *bbolt.Tx
 	sums *sums
@@ -32,15 +32,15 @@ func (w *writers) open(ks store.Keyspace) (*writer, error) {
 	return w.of[ks], nil
 }
 
-// finish writes the sums of what was changed.
+// finish writes the sums as they are after all changes.
 func (w *writers) finish() error { return w.sums.put(w.tx) }
 
-// writer changes one bucket and its sum. Most new keys come behind all others, so that it knows without a search that there is nothing under them.
+// writer changes one bucket and its sum. Most new keys are greater than all others, so the writer knows without a search that they have no old value.
 type writer struct {
 	bucket *bbolt.Bucket
 	cursor *bbolt.Cursor
 	sum    *uint64
-	last   []byte // no key is greater
+	last   []byte // no key of the bucket is greater
 }
 
 func newWriter(bucket *bbolt.Bucket, sum *uint64) *writer {
@@ -73,5 +73,5 @@ func (w *writer) apply(op store.Op) error {
 
 func (w *writer) put(op store.Op) error {
 	*w.sum += hashOf(op.Key, op.Value)
-	return w.bucket.Put(op.Key, op.Value) // the value is copied by the commit, before the batch is used again
+	return w.bucket.Put(op.Key, op.Value) // bbolt keeps a reference to the value until the commit, which is before the batch is reused
 }
