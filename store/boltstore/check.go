@@ -12,13 +12,17 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// checkFile reads all pages of a file that are in use, and returns a *store.DamagedError if they are not a sound tree, or not all of the newest commit; a *store.TornError
-// where the commit before that is whole; and a *store.NewerFormatError where either says that a newer version wrote it. bbolt looks at less of them, in a goroutine of its own, where a lost page or the end of the file is a panic that nobody can recover,
-// and a failed Open keeps the lock. The caller holds the lock.
+// checkFile checks all pages of a file that are in use. The caller holds the lock. The errors are
+//   - a *store.DamagedError if the pages are not a sound tree, or do not hold the whole newest commit;
+//   - a *store.TornError instead of it if the commit before is whole and the newest one may have been cut off;
+//   - a *store.NewerFormatError if either commit says that a newer version wrote the store.
 //
-// What it reads is on the disk: what a process wrote that was killed gets there first, and what the kernel takes for written is read anew.
+// bbolt checks less, in a goroutine of its own: if that goroutine reads a lost page or beyond the end of the file, it panics, and nobody can recover the panic.
+// Also, a bbolt.Open that fails keeps the lock.
+//
+// checkFile reads what is on the disk. It first flushes what a killed process has written, and removes the pages of the file from the page cache.
 func checkFile(file *os.File) (err error) {
-	if err := file.Sync(); err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) { // where nothing can be written, nothing waits for it
+	if err := file.Sync(); err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) { // a read-only file needs no flush
 		return err
 	}
 	forgetPages(file)
@@ -52,7 +56,7 @@ func mapFile(file *os.File) ([]byte, error) {
 	return data, nil
 }
 
-// damaged is nil where there is no problem.
+// damaged makes a *store.DamagedError of a problem; nil if there is no problem.
 func damaged(path string, problem error) error {
 	if problem == nil {
 		return nil
@@ -60,14 +64,14 @@ func damaged(path string, problem error) error {
 	return &store.DamagedError{Path: path, Problem: problem.Error()}
 }
 
-// checkData is checkFile on the bytes of the file.
+// checkData checks the content of a file as checkFile does. It returns a tornError in place of a *store.TornError, and other problems without the path.
 func checkData(data []byte) error {
 	return reading(func() error {
 		c, err := newChecker(data)
 		if err != nil {
 			return err
 		}
-		problem := reading(c.check) // a sector that was being written may be one that cannot be read
+		problem := reading(c.check) // after a loss of power, a sector that was being written may be unreadable
 		if problem == nil && c.kept != nil && c.broken == 0 {
 			return nil
 		}
@@ -78,11 +82,12 @@ func checkData(data []byte) error {
 		if before != nil && (problem != nil || c.kept == nil || c.broken > before.broken) {
 			return tornError{cmp.Or(problem, errHalf)}
 		}
-		return problem // none in a store from before there were sums, nor where a value was broken before
+		return problem // nil if the store has no sums, or if only values are broken and a torn commit does not explain it: reading such a value fails
 	})
 }
 
-// reading runs what reads a mapped file: what the disk cannot read is a fault of the memory map.
+// reading calls check, which reads a mapped file, and returns its error. If the disk cannot read a page, the memory access faults; reading returns that fault
+// as an error.
 func reading(check func() error) (problem error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -98,11 +103,11 @@ type checker struct {
 	meta
 	data []byte
 	seen pageSet
-	pace func() error // called for each page; may be nil. Its error ends the walk
+	pace func() error // if not nil, called for each page; an error ends the walk
 	tally
 }
 
-// newChecker looks at the meta pages.
+// newChecker checks the meta pages of a file and returns a checker of its newest commit.
 func newChecker(data []byte) (*checker, error) {
 	m, found := newestMeta(data)
 	switch {
@@ -117,7 +122,7 @@ func newChecker(data []byte) (*checker, error) {
 	return &checker{meta: m, data: data}, nil
 }
 
-// check walks all pages, and compares the records with their sums.
+// check reads all pages that are in use, and compares the records with their sums.
 func (c *checker) check() error {
 	if err := c.walk(); err != nil {
 		return err
@@ -125,6 +130,7 @@ func (c *checker) check() error {
 	return c.compare(c.tx)
 }
 
+// walk checks the tree of all buckets and the list of free pages.
 func (c *checker) walk() error {
 	c.seen = newPageSet(c.pages)
 	if err := c.tree(c.root, span{}); err != nil {
@@ -133,15 +139,15 @@ func (c *checker) walk() error {
 	return c.freeList()
 }
 
-// span is the range of keys [from, to) that a page may hold; nil is no limit.
+// span is the range of keys [from, to) that a page may hold; nil means no limit.
 type span struct{ from, to []byte }
 
 func (s span) holds(key []byte) bool {
 	return bytes.Compare(key, s.from) >= 0 && (s.to == nil || bytes.Compare(key, s.to) < 0)
 }
 
-// freeList checks the list of free pages, where there is one, after all others are known. It is a count and as many numbers of pages (8 bytes each) in
-// rising order; the count is that of the page's elements, or, when it has no place there, the first of the numbers.
+// freeList checks the list of free pages, if the file has one, against the pages that the walk has seen in use. The list is page numbers (8 bytes each) in
+// rising order. Their count is the element count of the page; a count that does not fit there is the first number of the list.
 func (c *checker) freeList() error {
 	if c.free == noFreePage {
 		return nil
@@ -167,7 +173,7 @@ func (c *checker) freeList() error {
 		switch {
 		case id <= last || id >= c.pages:
 			return fmt.Errorf("page %d: free page %d is out of order", c.free, i)
-		case c.seen.has(id): // a commit would be written over it
+		case c.seen.has(id): // a commit would overwrite it
 			return fmt.Errorf("page %d is in use and in the list of free pages", id)
 		}
 		last = id
@@ -175,7 +181,7 @@ func (c *checker) freeList() error {
 	return nil
 }
 
-// page returns page id with all that belongs to it. Each may be asked for once.
+// page returns page id together with its overflow pages, which follow it. A sound file uses each page once, so a second call for a page returns an error.
 func (c *checker) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= c.pages {
 		return nil, fmt.Errorf("page %d is outside of the file", id)
@@ -202,7 +208,7 @@ func (c *checker) page(id uint64) ([]byte, error) {
 	return page[:(end-id)*c.pageSize], nil
 }
 
-// tree checks the tree that begins at page id.
+// tree checks the tree whose root is page id. All its keys must be in the span.
 func (c *checker) tree(id uint64, keys span) error {
 	page, err := c.page(id)
 	if err != nil {
@@ -214,6 +220,7 @@ func (c *checker) tree(id uint64, keys span) error {
 	return nil
 }
 
+// elements checks the elements of a branch or leaf page.
 func (c *checker) elements(page []byte, keys span) error {
 	if size := headerSize + elementSize*count(page); len(page) < size {
 		return fmt.Errorf("%d elements do not fit", count(page))
@@ -242,14 +249,13 @@ func pageType(page []byte) uint16 { return order.Uint16(page[8:]) }
 
 func count(page []byte) int { return int(order.Uint16(page[10:])) }
 
-// branch checks a page of children. An element is the place and the size of the child's first key (4 bytes each), and the
-// child's page (8 bytes).
+// branch checks a branch page. An element is the offset and the size of the first key of a child (4 bytes each), and the page number of the child (8 bytes).
 func (c *checker) branch(page []byte, keys span) error {
 	n := count(page)
 	if n == 0 {
 		return errors.New("it has no children")
 	}
-	first := make([][]byte, n+1) // and where the last child's keys end
+	first := make([][]byte, n+1) // first key of each child, and then the limit of the last child's keys
 	first[n] = keys.to
 	for i := range n {
 		var err error
@@ -269,8 +275,8 @@ func (c *checker) branch(page []byte, keys span) error {
 	return nil
 }
 
-// leaf checks a page of keys and values. An element is its flags, the place of the key, and the sizes of key and value (4
-// bytes each); the value follows the key.
+// leaf checks a leaf page. An element is its flags, the offset of the key, the size of the key and the size of the value (4 bytes each); the value follows the
+// key.
 func (c *checker) leaf(page []byte, keys span) error {
 	var last []byte
 	for i := range count(page) {
@@ -297,8 +303,8 @@ func (c *checker) leaf(page []byte, keys span) error {
 	return nil
 }
 
-// bucket checks a bucket in the value of a leaf: the page of its tree and a sequence (8 bytes each). A small bucket has no
-// page of its own, 0, and its only leaf follows.
+// bucket checks a bucket, given its value in a leaf: the page number of its root and a sequence number (8 bytes each). For a small bucket the page number is
+// 0, and its only leaf follows in the value.
 func (c *checker) bucket(value []byte) error {
 	if len(value) < 16 {
 		return errors.New("it is too short")
@@ -310,14 +316,14 @@ func (c *checker) bucket(value []byte) error {
 	if len(inline) < headerSize || pageType(inline) != leafPage {
 		return errors.New("it has no leaf")
 	}
-	if own := order.Uint64(inline); own != 0 { // bbolt would give that page back at the next commit
+	if own := order.Uint64(inline); own != 0 { // the next commit to the bucket would free the page of that number
 		return fmt.Errorf("its leaf says that it is page %d", own)
 	}
 	return c.elements(inline, span{})
 }
 
-// element returns the key of element i and the extra bytes behind it. Its place, counted from the element, and its size lie
-// at field.
+// element returns the key of element i and the extra bytes that follow it. The offset of the key, counted from the element, and the size of the key are at
+// field.
 func element(page []byte, i, field int, extra uint64) ([]byte, error) {
 	at := headerSize + elementSize*i
 	from := uint64(at) + uint64(order.Uint32(page[at+field:]))
@@ -328,4 +334,5 @@ func element(page []byte, i, field int, extra uint64) ([]byte, error) {
 	return page[from:to], nil
 }
 
+// split returns the key and the value of a pair that begins with the key.
 func split(pair []byte, keySize uint32) (key, value []byte) { return pair[:keySize], pair[keySize:] }

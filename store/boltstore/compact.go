@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// compactTx is how many bytes of records one transaction of a copy takes: it holds them in memory.
+// compactTx is the size in bytes of the records that one transaction of a copy writes. The transaction holds them in memory.
 const compactTx = 16 << 20
 
 // Compact rewrites the store in dir without its free pages, and returns the size of the file before and after. It compares the sums of the copy with
@@ -24,7 +24,7 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	if err := refuseUnfinished(dir); err != nil {
 		return 0, 0, err
 	}
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // or the copy would replace a link, and leave the store where it is
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // otherwise the copy would replace a symbolic link, and not the store
 	if err != nil {
 		return 0, 0, err
 	}
@@ -36,7 +36,7 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	}
 	o.tell(opts.Logger)
 	s := newStore(db, opts, func() { disown(dir) })
-	defer func() { err = errors.Join(err, s.Close()) }() // the lock keeps others away until the copy has the name
+	defer func() { err = errors.Join(err, s.Close()) }() // the lock is held until the copy has replaced the store
 	if err := errors.Join(own(dir), removeTemps(dir)); err != nil {
 		return 0, 0, err
 	}
@@ -51,14 +51,14 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	return before, after, err
 }
 
-// replace puts a copy in the place of the store.
+// replace makes a copy of the store, checks the copy and replaces the store with it.
 func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 	dir := filepath.Dir(s.path)
 	temp, err := os.CreateTemp(dir, compactNames)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // gone, if all went well
+	defer func() { _ = os.Remove(temp.Name()) }() // after a success the file has another name, and Remove fails
 	if err := temp.Close(); err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
 }
 
-// copyTo writes all records to a new file, densely, and syncs it once at the end.
+// copyTo writes all records to a new file without free pages, and syncs the file once at the end.
 func (s *Store) copyTo(path string) error {
 	opts := boltOptions(Options{}.withDefaults())
 	opts.NoSync, opts.NoGrowSync = true, true
@@ -87,7 +87,7 @@ func (s *Store) copyTo(path string) error {
 	return errors.Join(err, to.Sync(), to.Close())
 }
 
-// signSums makes copied sums those of the newest transaction; a store without any stays so.
+// signSums writes the copied sums again with the number of this transaction, which is the newest. It adds no sums to a store without them.
 func signSums(tx *bbolt.Tx) error {
 	if tx.Bucket([]byte(sumsBucket)) == nil {
 		return nil
@@ -99,6 +99,7 @@ func signSums(tx *bbolt.Tx) error {
 	return all.put(tx)
 }
 
+// checkCopy compares the sums of the copy at path with those of the store, and calls check with the copy. It returns the size of the copy in bytes.
 func (s *Store) checkCopy(path string, check func(*Store) error) (size int64, err error) {
 	to, err := OpenReadOnly(path, Options{})
 	if err != nil {
@@ -119,7 +120,7 @@ func (s *Store) checkCopy(path string, check func(*Store) error) (size int64, er
 	return to.Stats().FileBytes, check(to)
 }
 
-// sums adds up all records.
+// sums computes the sums of all records.
 func (s *Store) sums() (all *sums, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		all, err = computeSums(tx)

@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// createIfMissing makes an empty store of the newest format at path, and the directory for it. A file that bbolt was still laying out when the
-// power failed cannot be opened again, so the store gets its name when it is complete and on the disk.
+// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists. bbolt cannot open a file again if a loss of
+// power interrupted its creation, so the store gets its name only when it is complete and on the disk.
 func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -26,14 +26,14 @@ func createIfMissing(path string, migrations store.Migrations) error {
 		return err
 	}
 	defer func() { _ = os.Remove(temp) }() // if it stays, the next Open removes it
-	// A link fails where a rename would replace the store of another process that came first, which may serve already.
+	// Another process may have made the store first, and may serve already. Link fails in this case, but Rename would replace that store.
 	if err := os.Link(temp, path); err != nil && !exists(path) {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-// createTemp returns the name of a complete and synced store that has a name of its own beside path.
+// createTemp makes a complete and synced store under a temporary name in the directory of path, and returns that name.
 func createTemp(path string, migrations store.Migrations) (name string, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), tempNames)
 	if err != nil {
@@ -61,13 +61,14 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 	return file.Name(), errors.Join(err, db.Sync(), db.Close())
 }
 
+// exists reports whether path names a file of any type.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// makeDir makes a directory, and those above it that are missing, each with a durable name: a sync of what lies in it promises nothing about that. One that is there may be of a process that was killed
-// before it came so far.
+// makeDir makes a directory and its missing parents. It syncs the parent of each, because syncing what is in a directory does not make the name of the
+// directory durable. It also syncs the parent of a directory that exists: the process that made it may have been killed before it did so.
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -84,7 +85,8 @@ func makeDir(dir string) error {
 	return syncAbove(parent)
 }
 
-// syncAbove is syncDir for a directory that may be somebody else's: where it cannot be read, or nothing can be written to it, nobody but its owner can do that.
+// syncAbove is syncDir for a directory that may belong to somebody else. If this process may not read the directory, or its file system does not support a
+// sync or is read-only, only its owner can do more, so that is no error.
 func syncAbove(dir string) error {
 	err := syncDir(dir)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {
@@ -102,7 +104,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// removeTemps clears away what first boots and copies left that did not get to their end.
+// removeTemps removes the files that remain if createIfMissing or Compact is interrupted.
 func removeTemps(dir string) error {
 	for _, pattern := range []string{tempNames, compactNames} {
 		names, err := filepath.Glob(filepath.Join(dir, pattern))

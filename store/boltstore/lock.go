@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// openBolt opens an existing file, after it was locked and checked under that lock.
+// openBolt opens an existing file. It first locks the file and calls check while it holds the lock.
 func openBolt(path string, opts Options, bolt *bbolt.Options, check func(*os.File) error) (*bbolt.DB, error) {
 	if info, err := os.Stat(path); err == nil {
 		bolt.InitialMmapSize = max(bolt.InitialMmapSize, int(info.Size()+opts.MapBytes/4))
@@ -32,7 +32,7 @@ func openBolt(path string, opts Options, bolt *bbolt.Options, check func(*os.Fil
 	return bbolt.Open(path, 0o600, bolt)
 }
 
-// openLocked opens a file and locks it. Who held the lock may have put another file in its place, which is the store from then on.
+// openLocked opens a file and locks it. If the previous holder of the lock has replaced the file meanwhile, as Compact does, openLocked opens the new file.
 func openLocked(name string, flag int, mode os.FileMode, how int, timeout time.Duration) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(name, flag, mode)
@@ -49,14 +49,14 @@ func openLocked(name string, flag int, mode os.FileMode, how int, timeout time.D
 	}
 }
 
-// isNamed reports whether name still leads to the file. Where it leads nowhere there is nothing better.
+// isNamed reports whether name still is a name of the file. It returns true if this cannot be found out, because then there is no other file to open.
 func isNamed(file *os.File, name string) bool {
 	opened, err := file.Stat()
 	named, err2 := os.Stat(name)
 	return err != nil || err2 != nil || os.SameFile(opened, named)
 }
 
-// lock takes the lock that bbolt will ask for again, on the same file, and get.
+// lock locks a file. bbolt will lock the same open file again, which succeeds at once.
 func lock(file *os.File, how int, timeout time.Duration) error {
 	const pause = 10 * time.Millisecond
 	for deadline := time.Now().Add(timeout); ; time.Sleep(pause) {

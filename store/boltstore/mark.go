@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 )
 
-// mark says, in a file beside the store, that the whole store was read and found sound while the machine has been running. What a process wrote
-// outlives it, for the kernel has it; only a machine that goes down can lose pages. So a store with a good mark may serve before it is checked again. It is
-// taken away while that check runs; see opening.
+// mark is the content of a file beside the store. It says that a check has read the whole store since the machine was booted, and found it sound. If a process
+// is killed, the kernel still has what the process wrote; only a machine that goes down can lose pages. So a store with a good mark may serve while it is
+// checked again. The mark is removed while that check runs; see opening.
 type mark struct {
-	Boot string `json:"boot"` // of the machine
-	// These three are the file, or else it was put in its place since.
+	Boot string `json:"boot"` // ID of this boot of the machine
+	// The next three identify the file. If they differ, somebody has replaced the file since.
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
-	Born   int64  `json:"born"` // in ns since 1970
+	Born   int64  `json:"born"` // time of creation, in ns since 1970
 }
 
 // marked reports whether file has a good mark.
@@ -28,7 +28,7 @@ func marked(file *os.File) bool {
 	return err == nil && json.Unmarshal(text, &have) == nil && have == want
 }
 
-// setMark marks a file that was checked. It need not be durable: without it the next Open only takes longer.
+// setMark marks a file that was checked. The mark need not be durable: without it, the next Open only takes longer.
 func setMark(file *os.File) {
 	m, ok := markFor(file)
 	if !ok {
@@ -39,7 +39,8 @@ func setMark(file *os.File) {
 	}
 }
 
-// unmark lets the next Open of the store at path check it before anything else.
+// unmark removes the mark of the store at path, so that the next Open checks the store before it serves.
 func unmark(path string) { _ = os.Remove(markOf(path)) }
 
+// markOf returns the path of the mark of the store at path.
 func markOf(path string) string { return filepath.Join(filepath.Dir(path), markName) }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markFor is the mark that file may have now. There is none where the file system does not tell when a file was made.
+// markFor returns the mark that is good for file now. ok is false if the file system does not record when a file was created.
 func markFor(file *os.File) (m mark, ok bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(bytes.TrimSpace(boot)) == 0 {

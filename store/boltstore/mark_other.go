@@ -4,5 +4,5 @@ package boltstore
 
 import "os"
 
-// markFor knows no marks: whether the machine went down since is not known.
+// markFor returns no mark: it does not know whether the machine went down since the check.
 func markFor(*os.File) (mark, bool) { return mark{}, false }

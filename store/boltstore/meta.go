@@ -8,9 +8,9 @@ import (
 	"hash/fnv"
 )
 
-// The form of a bbolt file, in the byte order of the machine. A file is pages of one size; a page begins with its number
-// (8 bytes), its type and the count of its elements (2 bytes each), and the number of pages that follow as part of it (4
-// bytes). Pages 0 and 1 are meta pages, written in turn.
+// The layout of a bbolt file, in the byte order of the machine. A file consists of pages of one size. A page begins with a header: its number (8 bytes), its
+// type and the count of its elements (2 bytes each), and the number of its overflow pages, which follow it (4 bytes). Pages 0 and 1 are meta pages; commits
+// write them in turn.
 const (
 	headerSize = 16
 	branchPage = 0x01
@@ -20,19 +20,20 @@ const (
 
 var order = binary.NativeEndian
 
-// meta is what the meta page in force says of its file.
+// meta is the content of a meta page. The meta page of the newest commit is in force: bbolt reads the file as that page says.
 type meta struct {
 	pageSize uint64
 	root     uint64 // page of the root bucket
 	free     uint64 // page of the list of free pages, or noFreePage
-	pages    uint64 // in use, from the start of the file
-	tx       uint64 // that wrote it
+	pages    uint64 // number of pages of the file that were ever used
+	tx       uint64 // number of the transaction that wrote the meta page
 }
 
 const noFreePage = 1<<64 - 1
 
-// newestMeta looks for the two meta pages where bbolt does. The first tells the size of a page, and so where the second is; where it is torn, the second is looked for at every page size that bbolt
-// knows, the smallest first: what lies behind it may be made of what others have stored, and look like a meta page.
+// newestMeta returns the meta page of the newest commit. It looks for the two meta pages where bbolt does. The first contains the page size, and so tells where
+// the second is. If the first is invalid, newestMeta looks for the second at each page size that bbolt supports. It begins with the smallest, because the pages
+// behind the meta pages hold stored data, which anybody can make look like a meta page.
 func newestMeta(file []byte) (newest meta, found bool) {
 	if first, ok := parseMeta(file); ok {
 		second, ok := metaAt(file, first.pageSize)
@@ -50,7 +51,7 @@ func newestMeta(file []byte) (newest meta, found bool) {
 	return meta{}, false
 }
 
-// metaAt reads the second meta page of a file with pages of that size.
+// metaAt reads the second meta page of a file whose pages have that size.
 func metaAt(file []byte, size uint64) (m meta, ok bool) {
 	if size >= uint64(len(file)) {
 		return meta{}, false
@@ -59,16 +60,16 @@ func metaAt(file []byte, size uint64) (m meta, ok bool) {
 	return m, ok && m.pageSize == size
 }
 
-// Meta data behind the header of its page: magic, version, page size and flags (4 bytes each), then root and sequence of the root bucket, free list, pages,
-// transaction, and a checksum over all before it (8 bytes each).
+// The fields of a meta page follow the page header: magic, version, page size and flags (4 bytes each), then page and sequence of the root bucket, page of the
+// list of free pages, number of pages, transaction, and a checksum over all fields before it (8 bytes each).
 const (
 	metaSize  = 64
-	fixedSize = 16 // what never changes
+	fixedSize = 16 // the fields that never change: magic to flags
 	txAt      = 48
 	sumAt     = 56
 )
 
-// parseMeta reads a meta page.
+// parseMeta reads a meta page; ok is false if it is not valid.
 func parseMeta(page []byte) (m meta, ok bool) {
 	if len(page) < headerSize+metaSize {
 		return meta{}, false
@@ -82,6 +83,7 @@ func metaSum(fields []byte) uint64 {
 	return sum.Sum64()
 }
 
+// readMeta reads the fields of a meta page; ok is false if they are not valid.
 func readMeta(fields []byte) (m meta, ok bool) {
 	const magic, version = 0xED0CDAED, 2
 	if order.Uint32(fields) != magic || order.Uint32(fields[4:]) != version || order.Uint64(fields[sumAt:]) != metaSum(fields) {
@@ -97,8 +99,8 @@ func readMeta(fields []byte) (m meta, ok bool) {
 	return m, m.pageSize > 0
 }
 
-// checkOther looks at the meta page that is not in force, for bbolt would not. It is of the commit before, or a crash has torn it when the next one was written. If it is anything else, then the disk
-// has lost or changed it, and it may have been the one of the last commit that was acknowledged.
+// checkOther checks the meta page that is not in force, which bbolt does not do. That page belongs to the commit before, or it is torn because a crash
+// interrupted the next commit. In any other case the disk has lost or changed it, and it may have been the meta page of the last acknowledged commit.
 func (m meta) checkOther(file []byte) error {
 	for page := range uint64(2) {
 		if own := order.Uint64(file[page*m.pageSize:]); own != page {
@@ -106,8 +108,8 @@ func (m meta) checkOther(file []byte) error {
 		}
 		fields := file[page*m.pageSize+headerSize:][:metaSize]
 		sound := file[(1-page)*m.pageSize+headerSize:]
-		// Commits write the two in turn. In a copy that Snapshot wrote, the newest is always page 0, whatever its number, and the other one is of the commit before, but
-		// with the root of the newest: the next commit may be written over the newest.
+		// Commits write the two pages in turn, so the other page is one commit older. In a copy that Snapshot wrote, page 0 always has the newest number,
+		// and page 1 has the number before it, but the same root. The next commit may overwrite page 0; then page 1 is two commits older.
 		const inTurn = 1
 		switch other, whole := readMeta(fields); {
 		case whole && other.tx+inTurn+page < m.tx:
@@ -119,15 +121,16 @@ func (m meta) checkOther(file []byte) error {
 	return nil
 }
 
-// torn reports whether fields can be a part of the next meta page after m, written over an older one. The two agree in what never changes, which sound has, and the
-// numbers of their transactions are near that of m. What differs from another commit's page in a single bit has rotted: no crash is as fine as that.
+// torn reports whether fields can be what is left if a crash interrupted the write of the next meta page after m over an older one. Both of these pages have
+// the fixed fields of sound, which is the valid meta page, and transaction numbers near that of m. If one flipped bit explains the difference from a valid
+// page, it is damage by the disk, because a crash does not flip a single bit.
 func (m meta) torn(fields, sound []byte) bool {
 	return bytes.Equal(fields[:fixedSize], sound[:fixedSize]) && m.near(fields[txAt:sumAt]) && !m.rotten(fields)
 }
 
-// near reports whether each byte of number is that of a number that is hardly apart from that of m.
+// near reports whether each byte of number is the same byte of a transaction number that differs from that of m by at most reach.
 func (m meta) near(number []byte) bool {
-	const reach = 2 // two pages in turn, and one more in a copy
+	const reach = 2 // the meta pages are written in turn; in a copy that Snapshot wrote, one may be two commits older, see checkOther
 	for i, n := range number {
 		found := false
 		for tx := m.tx - min(m.tx, reach); tx <= m.tx+reach; tx++ {
@@ -140,6 +143,8 @@ func (m meta) near(number []byte) bool {
 	return true
 }
 
+// rotten reports whether flipping one bit of fields makes them a valid meta page that is newer than m. With the root of m, as in a copy that Snapshot wrote,
+// such a page does not count: then m has the same records.
 func (m meta) rotten(fields []byte) bool {
 	flipped := bytes.Clone(fields)
 	for bit := range 8 * metaSize {

@@ -15,14 +15,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Names within the directory of a store.
+// Names of files in the directory of a store.
 const (
 	fileName      = "lessor.db"
-	tempNames     = fileName + ".new-*"     // first boots that were cut off
-	compactNames  = fileName + ".compact-*" // copies of Compact that were
+	tempNames     = fileName + ".new-*"     // temporary files of createIfMissing
+	compactNames  = fileName + ".compact-*" // temporary files of Compact
 	restoringName = fileName + ".restoring" // a store that Restore has not finished
-	ownerName     = "lessor.owner"
-	markName      = fileName + ".checked"
+	ownerName     = "lessor.owner"          // see owner
+	markName      = fileName + ".checked"   // see mark
 )
 
 // Options configure how a store is opened. The zero Options suit most callers.
@@ -32,9 +32,9 @@ type Options struct {
 	// MapBytes is how much address space is mapped from the start; it costs no memory. While the file is smaller, a
 	// commit never waits for a View, nor for the check that runs after Open. 0 is 1 GiB.
 	MapBytes int64
-	// LockTimeout is how long Open waits for another process to let the store go. 0 is one second.
+	// LockTimeout is how long Open waits for another process to close the store. 0 is one second.
 	LockTimeout time.Duration
-	// Logger is told when a commit is taken back that a loss of power cut off, and when a store is upgraded. nil is slog.Default().
+	// Logger gets a message if Open takes back a commit that a loss of power cut off, and if Open upgrades the store. nil is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -102,9 +102,9 @@ func Holds(dir string) bool {
 	return err == nil
 }
 
-// OpenReadOnly opens a store to look at it: that of a directory, or a file that Snapshot wrote. It is checked as by Open, and neither changed nor
-// upgraded; no process may have it open for more. A Commit fails. The errors are those of Open, *store.TornError where that would take a commit back, and fs.ErrNotExist where there
-// is no store.
+// OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot wrote. OpenReadOnly checks the store as Open does, but does
+// not change or upgrade it. No process may have the store open for writing. Commit fails. The errors are those of Open, also *store.TornError if Open would
+// take a commit back, and fs.ErrNotExist if there is no store.
 func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		if err := refuseUnfinished(path); err != nil {
@@ -127,7 +127,7 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// settle does what only the owner of the file may do.
+// settle does the part of Open that needs the lock on an open store: it writes the owner file, removes temporary files and upgrades the store.
 func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log *slog.Logger) error {
 	if err := own(dir); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log 
 	if err := removeTemps(dir); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil { // who gave the store its name may have been killed before that was durable
+	if err := syncDir(dir); err != nil { // the process that named the store may have been killed before the name was durable
 		return err
 	}
 	if err := s.requireSums(); err != nil {
@@ -145,7 +145,7 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log 
 	if err != nil || have == migrations.Format() {
 		return err
 	}
-	if err := o.checkNow(); err != nil { // what is upgraded reads all of its records anyway, and cannot go back
+	if err := o.checkNow(); err != nil { // an upgrade reads all records anyway, and cannot be undone
 		return err
 	}
 	if err := migrations.Upgrade(context.Background(), s); err != nil {
@@ -158,10 +158,10 @@ func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log 
 
 func boltOptions(opts Options) *bbolt.Options {
 	return &bbolt.Options{
-		Timeout:         opts.LockTimeout, // never waited for: see lock
+		Timeout:         opts.LockTimeout, // bbolt never has to wait, because lock has locked the file before
 		InitialMmapSize: int(opts.MapBytes),
 		MaxSize:         int(opts.MaxBytes),
 		FreelistType:    bbolt.FreelistMapType,
-		NoFreelistSync:  true, // until a commit says otherwise: see manyFree
+		NoFreelistSync:  true, // each commit of a Store sets it anew: see manyFree
 	}
 }

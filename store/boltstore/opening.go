@@ -10,25 +10,27 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// opening decides when a store is checked that is being opened: at once, or beside the service.
+// opening is the check of a store that is being opened. The check runs before the store serves, or in the background while it serves.
 type opening struct {
 	file     *os.File
-	later    *recheck // nil where it was checked at once
+	later    *recheck // the check in the background; nil if the store was checked at once
 	tookBack bool
 }
 
-// check lets a store be checked later that has a good mark, a note that its newest commit was durable, and a list of free pages. A commit without a note may have been cut off by the
-// end of its process, or have failed. Without that list bbolt looks for them as it opens the file, reads as much for it as a check does, and must not meet a lost page.
+// check prepares a check in the background if the store has all of the following, and otherwise checks the store at once:
+//   - a good mark;
+//   - a note that the newest commit is durable. Without it, that commit may have failed, or the end of the process may have cut it off;
+//   - a list of free pages. Without it, bbolt reads as many pages as a check does when it opens the file, and panics at a lost one.
 //
-// The mark is away until that check has ended. For bbolt panics where it reads a lost page, and may do so before the check finds it: without a mark, the next start
-// checks first and says what is wrong, instead of dying in the same way.
+// check removes the mark until the check in the background has ended. bbolt panics if it reads a lost page, and may do so before the check finds that page.
+// Without a mark, the next start checks first and reports the damage, instead of panicking in the same way.
 func (o *opening) check(file *os.File) error {
 	o.file = file
 	if !marked(file) {
 		return o.checkFirst(file)
 	}
 	unmark(file.Name())
-	if err := file.Sync(); err != nil { // what a process wrote that was killed is there, and would be told of
+	if err := file.Sync(); err != nil { // the file may have commits of a killed process, which callers will read, so they must be durable
 		return err
 	}
 	later, err := newRecheck(file)
@@ -39,7 +41,7 @@ func (o *opening) check(file *os.File) error {
 	return err
 }
 
-// checkFirst checks a store at once. A newest commit that is not whole is taken back, as that which was under way when the power went.
+// checkFirst checks a store at once. If a loss of power may have cut off the newest commit, checkFirst takes it back.
 func (o *opening) checkFirst(file *os.File) error {
 	o.file = file
 	err := checkFile(file)
@@ -51,7 +53,7 @@ func (o *opening) checkFirst(file *os.File) error {
 	return err
 }
 
-// tell says that a commit was taken back.
+// tell logs that a commit was taken back, if one was.
 func (o *opening) tell(log *slog.Logger) {
 	if o.tookBack {
 		log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
@@ -59,7 +61,7 @@ func (o *opening) tell(log *slog.Logger) {
 	}
 }
 
-// pin keeps what is to be checked later from being written over.
+// pin keeps the pages that the check in the background will read from being overwritten.
 func (o *opening) pin(db *bbolt.DB) (err error) {
 	if o.later != nil {
 		o.later.tx, err = db.Begin(false)
@@ -67,7 +69,7 @@ func (o *opening) pin(db *bbolt.DB) (err error) {
 	return err
 }
 
-// checkNow checks a store that was to be checked later.
+// checkNow runs the check in the background, if there is one, to its end.
 func (o *opening) checkNow() error {
 	if o.later == nil {
 		return nil
@@ -76,7 +78,7 @@ func (o *opening) checkNow() error {
 	return errors.Join(err, o.drop())
 }
 
-// serve marks a store that was checked, and begins to check one that was not.
+// serve marks a store that was checked at once. Otherwise it starts the check in the background.
 func (o *opening) serve(s *Store) {
 	sound := func() { s.mark(o.file) }
 	if o.later == nil {
@@ -88,7 +90,7 @@ func (o *opening) serve(s *Store) {
 	s.recheck.run(sound, s.fail)
 }
 
-// refuse drops a store that is not opened, and gives its mark back unless why is what was found in it.
+// refuse ends an opening that failed. It restores the mark that check removed, unless the error why is damage in the store.
 func (o *opening) refuse(s *Store, why error) error {
 	if o.later != nil && !errors.As(why, new(*store.DamagedError)) && !errors.As(why, new(*store.CorruptError)) {
 		s.mark(o.file)
@@ -96,7 +98,7 @@ func (o *opening) refuse(s *Store, why error) error {
 	return o.drop()
 }
 
-// drop forgets what was to be checked later.
+// drop releases the check in the background, if there is one.
 func (o *opening) drop() (err error) {
 	if o.later != nil {
 		err = o.later.release()

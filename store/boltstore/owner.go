@@ -9,15 +9,15 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// owner is what the process that has the store open tells of itself in a file beside it. The lock on the store decides
-// who owns it; this only says whom to ask, and may be left over from a crash.
+// owner is the content of the owner file beside the store. The process that has the store open writes it. The lock on the store decides which process that
+// is; the owner file is only a hint for the operator. After a crash it remains.
 type owner struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
 	Since time.Time `json:"since"`
 }
 
-// own writes this process's owner file. It must hold the lock.
+// own writes the owner file of this process. The caller holds the lock.
 func own(dir string) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -30,10 +30,10 @@ func own(dir string) error {
 	return os.WriteFile(filepath.Join(dir, ownerName), append(text, '\n'), 0o600)
 }
 
-// disown removes the owner file. One that stays is replaced by the next owner.
+// disown removes the owner file. If it remains, the next owner replaces it.
 func disown(dir string) { _ = os.Remove(filepath.Join(dir, ownerName)) }
 
-// inUse describes who holds the lock, as far as the owner file tells.
+// inUse returns a *store.InUseError with what the owner file says about the holder of the lock.
 func inUse(dir string) error {
 	var o owner
 	text, err := os.ReadFile(filepath.Join(dir, ownerName))

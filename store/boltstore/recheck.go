@@ -10,18 +10,18 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// recheck is the check of a store beside the service. What it reads are the pages of the newest commit from before the store was opened.
+// recheck is the check of a store in the background, while the store serves. It reads the pages of the commit that was the newest when the store was opened.
 type recheck struct {
 	path string
 	*checker
-	tx   *bbolt.Tx // keeps those pages
+	tx   *bbolt.Tx // keeps those pages from being overwritten
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
 var errStopped = errors.New("the store was closed")
 
-// newRecheck looks at the meta pages of a file that nobody writes to yet, and at its list of free pages.
+// newRecheck checks the meta pages and the list of free pages of a file. Nobody may write to the file yet.
 func newRecheck(file *os.File) (*recheck, error) {
 	data, err := mapFile(file)
 	if err != nil {
@@ -32,8 +32,8 @@ func newRecheck(file *os.File) (*recheck, error) {
 		if r.checker, err = newChecker(data); err != nil {
 			return err
 		}
-		r.seen = newPageSet(r.pages) // of no page is known yet that it is in use
-		return r.freeList()          // bbolt believes it, and dies of one that is none
+		r.seen = newPageSet(r.pages) // empty: no page was read yet
+		return r.freeList()          // bbolt does not check the list, and panics if it is not one
 	})
 	if err != nil {
 		return nil, errors.Join(damaged(r.path, err), syscall.Munmap(data))
@@ -41,7 +41,7 @@ func newRecheck(file *os.File) (*recheck, error) {
 	return r, nil
 }
 
-// release lets the pages go.
+// release ends the transaction that keeps the pages, and unmaps the file.
 func (r *recheck) release() (err error) {
 	if r.tx != nil {
 		err = r.tx.Rollback()
@@ -49,12 +49,12 @@ func (r *recheck) release() (err error) {
 	return errors.Join(err, syscall.Munmap(r.data))
 }
 
-// run checks until it has come to the end or the store is closed. Unless it has found damage, which it gives failed, it calls sound: also
-// where it was closed early, for it has not died of damage.
+// run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
+// also if the store was closed early: the mark may return, since the process did not die of damage.
 func (r *recheck) run(sound func(), failed func(error) error) {
 	r.pace = r.breathe()
 	r.done.Go(func() {
-		defer func() { _ = r.release() }() // what was only read has nothing to lose
+		defer func() { _ = r.release() }() // the check only read, so an error does no harm
 		if err := reading(r.check); err != nil && !errors.Is(err, errStopped) {
 			_ = failed(damaged(r.path, err)) // further calls return it
 			return
@@ -63,10 +63,10 @@ func (r *recheck) run(sound func(), failed func(error) error) {
 	})
 }
 
-// breathe leaves half of the time of one processor to the service.
+// breathe returns a function that pauses after every 256 pages, so that the check uses at most about half of one processor. Its error is errStopped.
 func (r *recheck) breathe() func() error {
 	const (
-		pages = 256 // a megabyte, about a millisecond
+		pages = 256 // 1 MiB, which takes about a millisecond to check
 		rest  = time.Millisecond
 	)
 	n := 0
@@ -83,7 +83,7 @@ func (r *recheck) breathe() func() error {
 	}
 }
 
-// end waits until nothing is read any more.
+// end stops the check and waits until it has ended.
 func (r *recheck) end() {
 	close(r.stop)
 	r.done.Wait()

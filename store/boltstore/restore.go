@@ -35,7 +35,7 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	if err == nil {
 		err = prepareStore(temp, opts.withDefaults(), prepare)
 	}
-	if err == nil && Holds(dir) { // a start made it that found the directory empty, too, just before
+	if err == nil && Holds(dir) { // an Open that saw the directory empty, too, has made a store meanwhile
 		err = &store.NotEmptyError{Dir: dir, Name: fileName}
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// copyFile makes a durable copy, for its owner alone. What has the name is overwritten.
+// copyFile makes a durable copy that only its owner may read. It overwrites a file at to.
 func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -85,7 +85,7 @@ func copyFile(from, to string) (err error) {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// prepareStore opens the copy, and closes it when all is done.
+// prepareStore opens the copy at path, upgrades it, calls prepare, and closes it.
 func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 	var o opening
 	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
@@ -104,7 +104,7 @@ func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 	return errors.Join(err, s.Close())
 }
 
-// refuseUnfinished keeps an empty store from being made where a restore did not come to its end.
+// refuseUnfinished returns a *store.UnfinishedError if a restore into dir has not finished. Otherwise Open would make an empty store there.
 func refuseUnfinished(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, restoringName))
 	switch {

@@ -9,13 +9,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// tornError is what is wrong with a newest commit that may have been cut off by a loss of power.
+// tornError says what is wrong with a newest commit that a loss of power may have cut off.
 type tornError struct{ error }
 
 var errHalf = errors.New("a part of its last commit is missing")
 
-// before has checked the commit before the newest: it is whole, and the newest may have been cut off. Else it is nil, with an error where a newer version wrote it. Commits are
-// never written over pages of the one before, and without sums nothing would tell.
+// before checks the commit before the newest. It returns the checker of that commit if the commit is whole and a loss of power may have cut off the newest.
+// Otherwise it returns nil, and an error if a newer version wrote the store. The commit before can be whole because no commit overwrites its pages. A store
+// without sums is never whole in this sense, because only the sums show that no record is missing.
 func (c *checker) before() (whole *checker, newer error) {
 	m, ok := parseMeta(c.data[c.other(c.data)*c.pageSize:])
 	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
@@ -35,20 +36,20 @@ func (c *checker) before() (whole *checker, newer error) {
 	return before, nil
 }
 
-// noted reports whether the newest commit was durable.
+// noted reports whether the file has the note that the newest commit is durable.
 func (c *checker) noted() bool {
 	return bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx))
 }
 
-// flushedOnce reports whether commits to a store of that format are one flush.
+// flushedOnce reports whether, in a store of that format, one flush makes a commit durable.
 func flushedOnce(format []byte) bool {
 	const since = 5
 	n, err := store.ParseFormat(format)
 	return err == nil && n >= since
 }
 
-// takeBack makes the commit before the newest the newest one, for good. It was found whole. The meta page of the newest becomes one of the commit before, with the root of the
-// one that counts from now on, as in a copy that Snapshot wrote; the next commit is written over it.
+// takeBack removes the newest commit from the file for good. The caller has checked that the commit before, number n, is whole. takeBack replaces the meta page
+// of the newest by a copy of that of commit n with number n-1, as in a copy that Snapshot wrote. The next commit overwrites it.
 func takeBack(file *os.File) error {
 	data, err := mapFile(file)
 	if err != nil {
@@ -72,7 +73,7 @@ func takeBack(file *os.File) error {
 	return file.Sync()
 }
 
-// other is the number of the meta page that is not in force.
+// other is the page number, 0 or 1, of the meta page that is not in force.
 func (m meta) other(file []byte) uint64 {
 	if first, ok := parseMeta(file); ok && first.tx == m.tx {
 		return 1

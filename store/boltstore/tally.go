@@ -7,21 +7,21 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// tally computes the sums of a file anew while its pages are checked, and finds what it says they are.
+// tally computes the sums of the records that the checker reads, and keeps the sums that the file itself contains.
 type tally struct {
-	sums sums
-	kept []byte // nil in a store from before there were any
-	// broken counts values that are not what was sealed: the sums have the seal alone, which may be on another page or sector than the rest. Who reads
-	// such a value is told; here it matters in the newest commit only, see checkData.
+	sums sums   // computed
+	kept []byte // as the last commit wrote them; nil if the store has no sums
+	// broken counts the values that do not match their seals. The sums do not show them: they cover only the seal of a value, and the rest may be on another
+	// page or sector. Reading such a value returns an error. The check only needs to know whether the newest commit broke it, see checkData.
 	broken int
-	format []byte // the record that tells the format of the store
+	format []byte // the record that contains the format of the store
 
-	in   *uint64 // sum of the bucket under check; nil of what has none
-	ks   store.Keyspace
-	here bool // it is the bucket of the sums
+	in   *uint64        // sum of the bucket under check; nil if the bucket is not a keyspace
+	ks   store.Keyspace // of the bucket under check
+	here bool           // the bucket under check holds the sums
 }
 
-// enter begins a bucket of the root.
+// enter begins a bucket.
 func (t *tally) enter(bucket string) {
 	t.in, t.here = nil, bucket == sumsBucket
 	for ks := range t.sums {
@@ -31,6 +31,7 @@ func (t *tally) enter(bucket string) {
 	}
 }
 
+// add adds a record of the bucket under check.
 func (t *tally) add(key, value []byte) {
 	switch {
 	case t.in != nil:
@@ -46,8 +47,8 @@ func (t *tally) add(key, value []byte) {
 	}
 }
 
-// newer is the error of a store of a format that this program does not know, if the walk came as far as to read that. What seems wrong with one may be right by the rules of
-// its format: that is for a program to say that knows them.
+// newer returns a *store.NewerFormatError if the walk has read a format that this program does not know. It takes precedence over other problems: what seems
+// wrong may be right in that format.
 func (t *tally) newer() error {
 	have, err := store.ParseFormat(t.format)
 	if known := store.Current().Format(); err == nil && have > known {
@@ -56,8 +57,9 @@ func (t *tally) newer() error {
 	return nil
 }
 
-// compare tells what was lost since transaction tx, the newest, wrote the sums. In a copy that Snapshot wrote, the older meta page has the root of the newest one, and the sums
-// are those of the transaction after it. They are nowhere else: no transaction writes to pages of the one before.
+// compare compares the computed sums with those in the file, and returns an error that says what was lost. The sums in the file are those of transaction tx,
+// the newest. In a copy that Snapshot wrote they may be those of transaction tx+1, because its older meta page has the root of the newest one. In other files
+// this cannot be, because no transaction overwrites pages of the one before.
 func (t *tally) compare(tx uint64) error {
 	if t.kept == nil {
 		return nil
