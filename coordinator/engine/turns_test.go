@@ -74,6 +74,24 @@ func TestQueuesOfATakerTakeTurns(t *testing.T) {
 	}
 }
 
+// T12: the turn of a queue ends after grantsPerTurn grants, even if its taker has room for more: the other queues of the taker come first.
+func TestTurnOfAQueueEnds(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		specs := many(3*grantsPerTurn + 1)
+		for _, s := range specs {
+			s.Queue = "long"
+		}
+		specs[len(specs)-1].Queue = "short"
+		r.submit(specs...)
+		w := r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"long", "short"}}, 2*grantsPerTurn)
+		short := slices.IndexFunc(w.grants(), func(g Granted) bool { return g.Task.Spec.Queue == "short" })
+		if n := len(w.grants()); n != 2*grantsPerTurn || short < 0 || short > grantsPerTurn {
+			t.Errorf("%d grants, the one of the short queue at %d; want %d, and the short queue's after a turn of the long one", n, short, 2*grantsPerTurn)
+		}
+	})
+}
+
 func (r *rig) submitTo(queue string) {
 	r.Helper()
 	spec := work()
@@ -126,6 +144,10 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 		weigh(0.001)
 		if n := granted(20); n > 1 {
 			t.Errorf("%d of 20 grants by weight 0.001 again, want one at most", n)
+		}
+		r.govern(func(s *lease.Settings) { s.Weights = nil })
+		if n := granted(20); n < 9 || n > 11 {
+			t.Errorf("%d of 20 grants without a weight, want half", n)
 		}
 	})
 }
