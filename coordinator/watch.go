@@ -113,18 +113,23 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	return w, engine.Watching{Space: number, Run: run}, nil
 }
 
-// resumable refuses a sequence that no event has had yet: it is from another coordinator, or from a future that a restore has lost. The next events
-// would be taken for ones that were sent already.
+// resumable refuses a sequence that no event has had: it is from another coordinator, or from a future that a restore has lost. The next events would be
+// taken for ones that were sent already, or what the restore has undone for what is.
 func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
 	after := req.GetAfterSequence()
 	if after == 0 {
 		return nil
 	}
-	last, err := s.engine.LastSequence(ctx, gate.Identify(ctx).Tenant, space)
-	if err == nil && after > last {
-		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, last)}
+	all, err := s.engine.Sequences(ctx, gate.Identify(ctx).Tenant, space)
+	switch {
+	case err != nil:
+		return err
+	case after > all.Last():
+		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last())}
+	case all.Lost(after):
+		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup of before it", after)}
 	}
-	return err
+	return nil
 }
 
 // taskWatcher watches one task until it is final.

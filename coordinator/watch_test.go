@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // watchAll returns the events of a watch until its end; an orderly end is no error.
@@ -168,6 +170,40 @@ func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
 		runTask(t, r)
 		if got := told(stop()); got != strings.TrimPrefix(life, "SUBMITTED ") {
 			t.Errorf("after the newest sequence: %s", got)
+		}
+	})
+}
+
+// S5, A11: after a restore, a watch that goes on after an event of the lost future is refused, even if the workspace has had more events since than that
+// future. One that goes on after an event of the backup gets all that came after it.
+func TestWatchFromALostFuture(t *testing.T) {
+	t.Attr("rules", "S5 A11")
+	st := memstore.New()
+	var backup bytes.Buffer
+	var kept, lost uint64
+	inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
+	serve(t, st, func(t *testing.T, r *rig) {
+		sequence := func() uint64 { return r.get(t, r.submit(t, inRun).GetTaskId()).GetHistory()[0].GetSequence() }
+		kept = sequence()
+		if _, err := st.Snapshot(&backup); err != nil {
+			t.Fatal(err)
+		}
+		lost = sequence()
+	})
+	restored, err := memstore.Restore(&backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveWith(t, restored, Config{Recovery: engine.RestoredStore}, func(t *testing.T, r *rig) {
+		for range 3 {
+			r.submit(t, inRun)
+		}
+		if events, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: lost}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("after an event of the lost future: %s (%v), want INVALID_ARGUMENT", told(events), err)
+		}
+		stop := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: kept})
+		if got := told(stop()); got != "SUBMITTED SUBMITTED SUBMITTED" {
+			t.Errorf("after an event of the backup: %s", got)
 		}
 	})
 }

@@ -98,6 +98,20 @@ func RestoredEpoch(stored uint32, now Wall) uint32 {
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
 }
 
+// seqsPerSecond is how many sequences a space may use in a second, on average since 2024, without coming to those that a restore leaves free. At this
+// value FirstSeq stays below 2^53.
+const seqsPerSecond = 1 << 20
+
+// FirstSeq returns the first sequence of a space that goes on in a new epoch after a restore; next is what the backup has as its next sequence, 1 for a
+// new space. It is beyond all sequences of the future that the restore gives up, so that none of them comes again: who still has the id of a task of that
+// future finds no other task under it.
+func FirstSeq(epoch uint32, next uint64) uint64 {
+	if epoch <= 1 {
+		return next
+	}
+	return max(next+seqsPerSecond, uint64(epoch)*seqsPerSecond)
+}
+
 // Ticket is the content of a lease id.
 type Ticket struct {
 	Task    TaskID

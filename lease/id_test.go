@@ -87,7 +87,7 @@ func testTicket() Ticket {
 }
 
 // A11: the epoch after a restore is the greater of the stored epoch + 1 and the seconds since 2024, so that it is above every epoch that followed
-// the backup. A2: it stays within 32 bits, and the greatest fencing token is below 2^53.
+// the backup. A2: it stays within 32 bits, and the greatest fencing token is below 2^53, as is the first sequence after a restore.
 func TestRestoredEpoch(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	for _, c := range []struct {
@@ -104,6 +104,23 @@ func TestRestoredEpoch(t *testing.T) {
 		if got := RestoredEpoch(c.stored, WallOf(c.now)); got != c.want {
 			t.Errorf("the epoch after a restore of epoch %d at %v is %d, want %d", c.stored, c.now, got, c.want)
 		}
+	}
+	for _, c := range []struct {
+		epoch uint32
+		next  uint64
+		want  uint64
+	}{
+		{1, 1, 1},
+		{8, 5, 8 << 20},
+		{8, 9 << 20, 10 << 20}, // more than a million in a second
+		{91_152_000, 5, 91_152_000 << 20},
+	} {
+		if got := FirstSeq(c.epoch, c.next); got != c.want {
+			t.Errorf("the first sequence in epoch %d after %d is %d, want %d", c.epoch, c.next, got, c.want)
+		}
+	}
+	if seq := FirstSeq(MaxEpoch, 1); seq >= 1<<53 {
+		t.Errorf("the greatest first sequence is %d, want it below 2^53", seq)
 	}
 	if token := FencingToken(MaxEpoch, MaxAttempt); token >= 1<<53 {
 		t.Errorf("the greatest token is %d, want it below 2^53", token)

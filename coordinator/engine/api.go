@@ -117,8 +117,8 @@ type Calls interface {
 	Epoch() uint32
 	// SpaceNumber finds the number of a space in the store; ok is false before its first task.
 	SpaceNumber(space Space) (number uint32, ok bool)
-	// LastSequence returns the newest sequence number of a space. The error is lease.ErrNotFound if the tenant has no such space.
-	LastSequence(ctx context.Context, tenant string, space uint32) (uint64, error)
+	// Sequences tells which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
+	Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error)
 	// Queues lists at most limit queues of a space, in the order of their names, beginning behind the name after.
 	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
 	// Queue shows one queue; found is false if there is none of that name.

@@ -188,7 +188,9 @@ func size(c *lease.Change) int {
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {
-		b.rows = append(b.rows, records.Space{Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq})
+		b.rows = append(b.rows, records.Space{
+			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq, LostFrom: s.lost.from, LostTo: s.lost.to,
+		})
 	}
 	for _, q := range b.queues {
 		b.counts = append(b.counts, q.record())

@@ -161,14 +161,14 @@ func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 // SpaceNumber finds a space; see Calls.
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
-// LastSequence is the newest sequence of a space; see Calls.
-func (e *Engine) LastSequence(ctx context.Context, tenant string, space uint32) (uint64, error) {
-	return ask(ctx, e, tenant, func() (uint64, error) {
+// Sequences tells which sequences of a space events may have; see Calls.
+func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
+	return ask(ctx, e, tenant, func() (q Sequences, err error) {
 		s := e.spaces[space]
 		if s == nil || s.name.Tenant != tenant {
-			return 0, lease.ErrNotFound
+			return q, lease.ErrNotFound
 		}
-		return s.nextSeq - 1, nil
+		return Sequences{last: s.nextSeq - 1, lost: s.lost}, nil
 	})
 }
 
@@ -227,7 +227,8 @@ func (e *Engine) LeasesOf(ctx context.Context, session string) ([]lease.TaskID, 
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {
-		s = newSpace(name, 0, 1)
+		first := lease.FirstSeq(e.Epoch(), 1)
+		s = newSpace(name, 0, first, span{1, first})
 		e.byName[name] = s
 	}
 	return s

@@ -74,7 +74,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 func (e *Engine) loadSpaces(r store.Reader) error {
 	err := records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
-		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq)
+		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
 		e.byName[name] = e.spaces[s.Number]
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)

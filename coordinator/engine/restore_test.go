@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -23,7 +24,7 @@ func TestRestoreFromABackup(t *testing.T) {
 		unknown := r.lease(1, 0)[0]
 
 		r.restore(backup)
-		for range 2 { // the second time, new tasks have the ids of tasks that the restore lost
+		for range 2 {
 			for _, g := range []Granted{open, known, unknown} {
 				r.want(r.say(lease.KindStart, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
 				r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.CoordinatorRecovered)
@@ -68,6 +69,75 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A11, S5: no id of a task and no sequence of an event that were given out after the backup comes again after the restore, in a workspace of the backup
+// or in one that the restore lost; also if the backup is restored twice, or with a clock that is wrong. So who still knows such a task finds no other
+// under its id, and a watch that goes on after such an event is refused.
+func TestSequencesOfALostFutureDoNotComeAgain(t *testing.T) {
+	t.Attr("rules", "A11 S5")
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		other := Space{Tenant: home.Tenant, Workspace: "of the lost future"}
+		kept := r.submit(work())[0]
+		backup := r.backup()
+		given, newest := map[lease.TaskID]bool{}, map[Space]uint64{}
+		future := func() {
+			for _, space := range []Space{home, other} {
+				specs := many(3)
+				for _, s := range specs {
+					if err := s.Fill(lease.DefaultLimits()); err != nil {
+						r.Fatal(err)
+					}
+				}
+				made, _, err := r.Submit(r.Context(), space, specs, make([]lease.Digest, len(specs)))
+				if err != nil {
+					r.Fatal(err)
+				}
+				for _, m := range made {
+					if given[m.Task.ID] {
+						r.Errorf("task %v has the id of a lost one", m.Task.ID)
+					}
+					given[m.Task.ID] = true
+				}
+				all := r.sequences(space)
+				if seq := newest[space]; seq != 0 && !all.Lost(seq) {
+					r.Errorf("%v: sequence %d of the lost future is not known as lost", space, seq)
+				}
+				first, last := made[0].Task.Events()[0].Seq, made[2].Task.LastSeq()
+				if all.Lost(first) || all.Lost(last) || all.Last() < last || first <= newest[space] {
+					r.Errorf("%v: events from %d to %d, after %d were given out; %+v", space, first, last, newest[space], all)
+				}
+				newest[space] = all.Last()
+			}
+		}
+		for range 3 {
+			future()
+			r.restore(backup)
+			time.Sleep(2 * time.Second)
+		}
+		future()
+		r.kill()
+		if all := r.sequences(home); all.Lost(kept.LastSeq()) || !all.Lost(kept.LastSeq()+1) {
+			r.Errorf("after a crash: %+v, want all lost that follow %d", all, kept.LastSeq())
+		}
+		r.end()
+	})
+}
+
+func (r *rig) sequences(s Space) Sequences {
+	r.Helper()
+	n, ok := r.SpaceNumber(s)
+	if !ok {
+		r.Fatalf("no space %v", s)
+	}
+	all, err := r.Sequences(r.Context(), s.Tenant, n)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return all
 }
 
 func (r *rig) backup() []byte {

@@ -15,6 +15,7 @@ type space struct {
 	name          Space
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
+	lost          span   // sequences that the newest restore left out
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
 	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for
@@ -22,9 +23,24 @@ type space struct {
 	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
 
-func newSpace(name Space, number uint32, nextSeq uint64) *space {
+// Sequences are those that the tasks and events of a space may have.
+type Sequences struct {
+	last uint64
+	lost span
+}
+
+// Last is the newest.
+func (s Sequences) Last() uint64 { return s.last }
+
+// Lost reports whether no task or event has a sequence because a restore left it out: who knows it has it from a future that is lost.
+func (s Sequences) Lost(seq uint64) bool { return s.lost.from <= seq && seq < s.lost.to }
+
+// span is a range of sequences, from the first to before the end.
+type span struct{ from, to uint64 }
+
+func newSpace(name Space, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
-		name: name, number: number, nextSeq: nextSeq, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
+		name: name, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
 	}
 }

@@ -51,11 +51,17 @@ type Space struct {
 	Tenant, Workspace string
 	Number            uint32
 	NextSeq           uint64
+	// No task or event has a sequence from LostFrom to before LostTo: the newest restore left them out. Both are 0 if there was none.
+	LostFrom, LostTo uint64
 }
 
 func spaceFields(c *codec, s *Space) {
 	num(c, &s.Number)
 	num(c, &s.NextSeq)
+	if c.sixth() {
+		num(c, &s.LostFrom)
+		num(c, &s.LostTo)
+	}
 }
 
 // PutSpace keeps a space.
