@@ -3,8 +3,10 @@ package boltstore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 
@@ -59,7 +61,7 @@ func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 		return 0, err
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // after a success the file has another name, and Remove fails
-	if err := temp.Close(); err != nil {
+	if err := errors.Join(s.handOver(temp), temp.Close()); err != nil {
 		return 0, err
 	}
 	if err := s.copyTo(temp.Name()); err != nil {
@@ -70,6 +72,20 @@ func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 	}
 	unmark(s.path)
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
+}
+
+// handOver gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
+func (s *Store) handOver(to *os.File) error {
+	info, err := s.file()
+	if err != nil {
+		return err
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := to.Chown(int(of.Uid), int(of.Gid)); err != nil && !errors.Is(err, fs.ErrPermission) { // only root may give files away
+			return err
+		}
+	}
+	return to.Chmod(info.Mode().Perm())
 }
 
 // copyTo writes all records to a new file without free pages, and syncs the file once at the end.

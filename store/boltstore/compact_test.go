@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +88,28 @@ func TestCompactThatFails(t *testing.T) {
 	}
 	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
+	}
+}
+
+// The store keeps its owner and its mode, also if root compacts it. The user who serves it could not open a file of root.
+func TestCompactKeepsTheOwner(t *testing.T) {
+	dir := shrunk(t)
+	path, owner := filepath.Join(dir, fileName), os.Geteuid()
+	if owner == 0 {
+		owner = 65534
+	}
+	if err := errors.Join(os.Chown(path, owner, -1), os.Chmod(path, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Compact(dir, Options{}, nothing); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := info.Sys().(*syscall.Stat_t); int(of.Uid) != owner || info.Mode().Perm() != 0o640 {
+		t.Errorf("owner %d, mode %v; want %d and -rw-r-----", of.Uid, info.Mode(), owner)
 	}
 }
 

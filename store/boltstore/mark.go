@@ -35,6 +35,7 @@ func setMark(file *os.File) {
 		return
 	}
 	if text, err := json.Marshal(m); err == nil {
+		unmark(file.Name()) // it may be of another user, such as root, who made a token
 		_ = os.WriteFile(markOf(file.Name()), append(text, '\n'), 0o600)
 	}
 }

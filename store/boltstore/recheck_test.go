@@ -85,6 +85,25 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// A mark that cannot be written to, such as one of root, is replaced. Otherwise each start would check first from then on. A directory stands for it, which
+// root cannot write to either.
+func TestMarkOfAnotherUser(t *testing.T) {
+	dir := marking(t)
+	mark := filepath.Join(dir, markName)
+	if err := errors.Join(os.Remove(mark), os.Mkdir(mark, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, later := range []bool{false, true} {
+		s := mustOpen(t, dir)
+		if (s.recheck != nil) != later {
+			t.Errorf("the check runs beside the service: %v, want %v", s.recheck != nil, later)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // If the check beside the service finds damage, all further calls fail with it, and the next Open refuses the store.
 func TestDamageThatIsFoundLater(t *testing.T) {
 	dir := marking(t)
