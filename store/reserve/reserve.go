@@ -38,7 +38,12 @@ type Reserve struct {
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, free: diskFree}
 	if info, err := os.Stat(r.path); err == nil {
-		r.held = info.Size() >= size
+		r.held = info.Size() == size
+		if !r.held && info.Size() > 0 { // of another size: the space counts as free until the file is made again
+			if err := Release(dir); err != nil {
+				log.Error("cannot release the disk reserve", "error", err)
+			}
+		}
 	}
 	r.Check()
 	return r

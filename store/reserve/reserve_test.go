@@ -80,6 +80,17 @@ func TestNoRoomFromTheStart(t *testing.T) {
 	})
 }
 
+// If the size of the reserve was changed, Open makes the file anew. A larger one would keep space back that nobody asked for.
+func TestOpenWithAnotherSize(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []int64{2 * size, size, 3 * size} {
+		Open(dir, n, slog.New(slog.DiscardHandler))
+		if info, err := os.Stat(filepath.Join(dir, fileName)); err != nil || info.Size() != n {
+			t.Errorf("opened with a size of %d: stat = %v, %v", n, info, err)
+		}
+	}
+}
+
 // Open takes over the file of the reserve that an earlier process made. Release removes the file, and returns no error if there is none.
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
