@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -89,6 +90,8 @@ func (c serveCmd) Run(a *app) error {
 	if httpLis != nil {
 		defer func() { _ = httpLis.Close() }()
 	}
+	opened := whileOpening(a, cfg, httpLis)
+	defer opened()
 	return withStore(c.Data, cfg.Logger, func(bolt *boltstore.Store) error {
 		st, full, err := c.reserve(killable(bolt), cfg.Logger)
 		if err != nil {
@@ -99,10 +102,44 @@ func (c serveCmd) Run(a *app) error {
 		if err != nil {
 			return newError(c.Data, err)
 		}
+		opened()
 		if err := announce(a, grpcLis, httpLis); err != nil {
 			return err
 		}
 		return serveError(co.Serve(a.ctx, grpcLis, httpLis))
+	})
+}
+
+// longOpening is how long the opening of a store may take before probes are answered in the meantime. Callers who are earlier wait until they are served.
+const longOpening = time.Second
+
+// whileOpening heeds signals and probes while the store is being opened, until opened is called: a store that is checked first may take minutes. There is
+// nothing to end in order yet, so the first signal ends the process.
+func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
+	release := context.AfterFunc(a.ctx, func() {
+		cfg.Logger.Info("stopped while the store was being opened")
+		os.Exit(exitOK)
+	})
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+			return
+		case <-time.After(longOpening):
+		}
+		cfg.Logger.Info("opening the store takes long; it may have to be checked first")
+		if tcp, ok := httpLis.(*net.TCPListener); ok {
+			defer coordinator.AnswerProbes(cfg, tcp)()
+		}
+		<-done
+	}()
+	return sync.OnceFunc(func() {
+		if !release() {
+			select {} // the process ends
+		}
+		close(done)
+		<-ended
 	})
 }
 

@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/lessor-dev/lessor/internal/certs"
+)
+
+// While the store is being opened, /healthz says that the process lives, and everything else that nothing is served. After that the listener is as before:
+// a connection is accepted by whoever accepts next. Both hold with TLS, too.
+func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
+	dir := t.TempDir()
+	authority, err := certs.NewAuthority(dir)
+	if err == nil {
+		err = authority.Server([]string{"127.0.0.1"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := certs.Files{Cert: dir + "/server.pem", Key: dir + "/server-key.pem"}
+	server, err := certs.Server(files, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := certs.Client(certs.Files{CA: dir + "/ca.pem"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for scheme, cfg := range map[string]*tls.Config{"http": nil, "https": server} {
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
+		stop := AnswerProbes(Config{TLS: cfg, Logger: slog.New(slog.DiscardHandler)}, lis.(*net.TCPListener))
+		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/v1/tasks": http.StatusServiceUnavailable} {
+			res, err := client.Get(scheme + "://" + lis.Addr().String() + path) //nolint:noctx // it answers
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, res.Body)
+			if _ = res.Body.Close(); err != nil || res.StatusCode != want {
+				t.Errorf("%s: %d, %v; want %d", path, res.StatusCode, err, want)
+			}
+		}
+		stop()
+		waiting, err := net.Dial("tcp", lis.Addr().String()) //nolint:noctx // to a listener in this process
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := lis.Accept()
+		if err != nil {
+			t.Fatalf("after stop: %v", err)
+		}
+		_, _, _ = waiting.Close(), accepted.Close(), lis.Close()
+		client.CloseIdleConnections()
+	}
+}
