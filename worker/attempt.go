@@ -55,23 +55,23 @@ type attempt struct {
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
-	// entered: a goroutine serves the attempt, or will; left: it is done with it. stuck: it outlived the lease by stuckAfter.
-	entered, left, stuck bool
+	// hasGoroutine: a goroutine serves the attempt, or will; left: it is done with it. stuck: it outlived the lease by stuckAfter.
+	hasGoroutine, goroutineDone, stuck bool
 
-	// slotted: it has a slot. turn is closed when it gets one, if it had to wait.
-	slotted bool
-	turn    chan struct{}
+	// hasSlot: it has a slot. turn is closed when it gets one, if it had to wait.
+	hasSlot   bool
+	slotReady chan struct{}
 
 	// timer fires at rings: when the next heartbeat falls due, at beatAt, or the lease runs out. There is one for both, as most
 	// handlers return before either.
-	timer         *time.Timer
-	rings, beatAt time.Time
+	timer           *time.Timer
+	timerAt, beatAt time.Time
 	// The grace of a cancel ends; the handler counts as stuck.
-	grace, stuckness *time.Timer
+	graceTimer, stuckTimer *time.Timer
 }
 
 // newAttempt prepares an attempt whose assignment was received at the given time.
-func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, underWay time.Duration) *attempt {
+func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTransit time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
 		leaseID:  asg.GetLeaseId(),
@@ -83,15 +83,15 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, underW
 	a.ctx, a.stop = context.WithCancelCause(w.base)
 	a.feedback.limit, a.feedback.owner = w.cfg.OutputBuffer, a
 	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
-	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, underWay)
+	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, maxTransit)
 	return a
 }
 
 // held reports whether the attempt has, for all that is known here, authority to go on.
 func (a *attempt) held() bool { return a.phase == waiting || a.phase == executing }
 
-// standing is nil while the attempt is held; else it says what became of it.
-func (a *attempt) standing() error {
+// checkHeld is nil while the attempt is held; else it says what became of it.
+func (a *attempt) checkHeld() error {
 	switch {
 	case a.loss != nil:
 		return a.loss
@@ -101,9 +101,9 @@ func (a *attempt) standing() error {
 	return nil
 }
 
-// judgeLocked takes in the answer to a Start or Heartbeat that was made at the given time. A nil error says that the
+// handleAnswerLocked takes in the answer to a Start or Heartbeat that was made at the given time. A nil error says that the
 // lease was live.
-func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
+func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) error {
 	if a.cancelReason == "" {
 		a.cancelReason = ans.cancelReason
 	}
@@ -118,7 +118,7 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 		}
 		return nil
 	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
-		return w.rejectedLocked(a, ans)
+		return w.handleRejectedLocked(a, ans)
 	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
 		return ErrFinished // our own report overtook the question
 	}
@@ -127,9 +127,9 @@ func (w *Worker) judgeLocked(a *attempt, asked time.Time, ans answer) error {
 	return stop
 }
 
-// rejectedLocked surfaces that a Start or Heartbeat was REJECTED (K3).
-func (w *Worker) rejectedLocked(a *attempt, ans answer) error {
-	w.noteLocked(func() {
+// handleRejectedLocked surfaces that a Start or Heartbeat was REJECTED (K3).
+func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
+	w.deferLocked(func() {
 		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.reason, "detail", ans.detail)
 	})
 	if ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST {
@@ -154,8 +154,8 @@ func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
 
 // startTimerLocked begins to watch the lease.
 func (w *Worker) startTimerLocked(a *attempt, now time.Time) {
-	a.rings = a.lease.deadline
-	a.timer = time.AfterFunc(a.lease.left(now), func() { w.due(a) })
+	a.timerAt = a.lease.deadline
+	a.timer = time.AfterFunc(a.lease.left(now), func() { w.timerFired(a) })
 }
 
 // setTimerLocked sets the timer to what comes first.
@@ -164,15 +164,15 @@ func (a *attempt) setTimerLocked(now time.Time) {
 	if !a.beatAt.IsZero() && a.beatAt.Before(at) {
 		at = a.beatAt
 	}
-	if !at.Equal(a.rings) {
-		a.rings = at
+	if !at.Equal(a.timerAt) {
+		a.timerAt = at
 		a.timer.Reset(at.Sub(now))
 	}
 }
 
-// due runs when the timer fires. Where the lease has run out without a renewal the attempt may not go on, whatever the
+// timerFired runs when the timer fires. Where the lease has run out without a renewal the attempt may not go on, whatever the
 // coordinator thinks; a renewal that came at the same moment has moved the deadline.
-func (w *Worker) due(a *attempt) {
+func (w *Worker) timerFired(a *attempt) {
 	w.lock()
 	defer w.unlock()
 	if !a.held() {
@@ -180,18 +180,18 @@ func (w *Worker) due(a *attempt) {
 	}
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, ranOut())
+		w.loseLocked(a, expiryError())
 		return
 	}
 	if a.phase == executing && !now.Before(a.beatAt) {
 		w.queueBeatLocked(a)
-		w.planBeatLocked(a, now)
+		w.scheduleBeatLocked(a, now)
 	}
-	a.rings = time.Time{} // it does not run
+	a.timerAt = time.Time{} // it does not run
 	a.setTimerLocked(now)
 }
 
-func ranOut() *StopError {
+func expiryError() *StopError {
 	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
 }
 
@@ -202,11 +202,11 @@ func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
 	}
 	a.cancelled, a.cancelReason = true, reason
 	w.stopLocked(a, &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason})
-	a.grace = time.AfterFunc(grace, func() { w.graceOver(a) })
+	a.graceTimer = time.AfterFunc(grace, func() { w.cancelGraceExpired(a) })
 }
 
-// graceOver is the second stage: the coordinator has ended the lease, or is about to.
-func (w *Worker) graceOver(a *attempt) {
+// cancelGraceExpired is the second stage: the coordinator has ended the lease, or is about to.
+func (w *Worker) cancelGraceExpired(a *attempt) {
 	w.lock()
 	defer w.unlock()
 	w.loseLocked(a, &StopError{
@@ -219,7 +219,7 @@ func (w *Worker) graceOver(a *attempt) {
 // stopLocked ends the handler's context; the first cause stays.
 func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 	a.stop(cause)
-	w.noteLocked(func() {
+	w.deferLocked(func() {
 		a.log().Info("task stopped early", "cause", cause)
 		if hook := w.cfg.Hooks.OnStop; hook != nil {
 			hook(&a.task, cause)
@@ -238,10 +238,10 @@ func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	if a.lost != nil {
 		close(a.lost)
 	}
-	a.next.settle(cause)
+	a.next.answerWaiters(cause)
 	w.endLocked(a)
-	if a.entered && !a.left {
-		a.stuckness = time.AfterFunc(stuckAfter, func() { w.stuck(a) })
+	if a.hasGoroutine && !a.goroutineDone {
+		a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) })
 	}
 }
 
@@ -252,7 +252,7 @@ func (w *Worker) endLocked(a *attempt) {
 	dropped := a.feedback.close()
 	delete(w.mu.attempts, a.leaseID)
 	if dropped > 0 {
-		w.noteLocked(func() { a.log().Warn("output was dropped because the stream is slow", "bytes", dropped) })
+		w.deferLocked(func() { a.log().Warn("output was dropped because the stream is slow", "bytes", dropped) })
 	}
 	w.checkDrainedLocked()
 }
@@ -260,13 +260,13 @@ func (w *Worker) endLocked(a *attempt) {
 // stopTimersLocked ends what keeps a held lease going.
 func (a *attempt) stopTimersLocked() {
 	a.timer.Stop()
-	if a.grace != nil {
-		a.grace.Stop()
+	if a.graceTimer != nil {
+		a.graceTimer.Stop()
 	}
 }
 
-// lostLocked is closed when the authority is lost before the handler returned.
-func (a *attempt) lostLocked() <-chan struct{} {
+// lostChanLocked is closed when the authority is lost before the handler returned.
+func (a *attempt) lostChanLocked() <-chan struct{} {
 	if a.lost == nil {
 		a.lost = make(chan struct{})
 		if a.loss != nil {
@@ -276,11 +276,11 @@ func (a *attempt) lostLocked() <-chan struct{} {
 	return a.lost
 }
 
-// stuck takes the slot of a handler that outlived its lease off the declared capacity.
-func (w *Worker) stuck(a *attempt) {
+// markStuck takes the slot of a handler that outlived its lease off the declared capacity.
+func (w *Worker) markStuck(a *attempt) {
 	w.lock()
 	defer w.unlock()
-	if a.left {
+	if a.goroutineDone {
 		return
 	}
 	a.stuck = true
@@ -288,8 +288,8 @@ func (w *Worker) stuck(a *attempt) {
 		w.mu.stuck = make(map[string]int)
 	}
 	w.mu.stuck[a.task.Type]++
-	w.kick()
-	w.noteLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
+	w.wakeWriter()
+	w.deferLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }
 
 // takeArtifacts returns what the handler added.
@@ -299,8 +299,8 @@ func (a *attempt) takeArtifacts() []*lessorv1.Artifact {
 	return a.artifacts
 }
 
-// feedbackDue queues what a has to tell.
-func (a *attempt) feedbackDue() {
+// queueFeedback queues what a has to tell.
+func (a *attempt) queueFeedback() {
 	w := a.w
 	w.lock()
 	defer w.unlock()
@@ -309,7 +309,7 @@ func (a *attempt) feedbackDue() {
 	}
 	a.feedbackQueued = true
 	w.mu.outbox.feedback = append(w.mu.outbox.feedback, a)
-	w.kick()
+	w.wakeWriter()
 }
 
 // appendFeedback adds what a has to tell.

@@ -15,8 +15,8 @@ func (w *Worker) SetConcurrency(n int) error {
 	w.lock()
 	defer w.unlock()
 	w.mu.slots.limit = n
-	w.mu.slots.fill()
-	w.kick()
+	w.mu.slots.assignWaiting()
+	w.wakeWriter()
 	return nil
 }
 
@@ -29,8 +29,8 @@ func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	w.lock()
 	defer w.unlock()
 	w.mu.slots.typeLimits = maps.Clone(limits)
-	w.mu.slots.fill()
-	w.kick()
+	w.mu.slots.assignWaiting()
+	w.wakeWriter()
 	return nil
 }
 
@@ -61,14 +61,14 @@ func (c capacity) equal(other capacity) bool {
 	return c.slots == other.slots && maps.Equal(c.typeLimits, other.typeLimits)
 }
 
-// change is the frame that leads from what was told to c. No limits in it would leave the old ones as they are, so a type
+// changeFrame is the frame that leads from what was told to c. No limits in it would leave the old ones as they are, so a type
 // that has no limit any more is told the largest.
-func (c capacity) change(told capacity) *lessorv1.SessionRequest {
+func (c capacity) changeFrame(previous capacity) *lessorv1.SessionRequest {
 	f := &lessorv1.Capacity{MaxParallel: uint32(c.slots)}
-	if !maps.Equal(c.typeLimits, told.typeLimits) {
+	if !maps.Equal(c.typeLimits, previous.typeLimits) {
 		f.PerTypeLimits = typeLimits(c.typeLimits)
 		if len(c.typeLimits) == 0 {
-			f.PerTypeLimits = unlimited(told.typeLimits)
+			f.PerTypeLimits = unlimited(previous.typeLimits)
 		}
 	}
 	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{Capacity: f}}

@@ -36,23 +36,23 @@ type chunk struct {
 	mime     string
 	data     []byte
 	metadata map[string]string
-	// alone: nothing is added to it.
-	alone bool
+	// complete: nothing is added to it.
+	complete bool
 }
 
 // own copies a chunk of the handler's, cut to what the coordinator takes.
-func (c Chunk) own() chunk {
-	own := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
+func (c Chunk) copied() chunk {
+	copied := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
 	for k, v := range c.Metadata {
-		if len(own.metadata) >= maxChunkMetadata {
+		if len(copied.metadata) >= maxChunkMetadata {
 			break
 		}
-		if own.metadata == nil {
-			own.metadata = make(map[string]string)
+		if copied.metadata == nil {
+			copied.metadata = make(map[string]string)
 		}
-		own.metadata[clipID(k)] = clipID(v)
+		copied.metadata[clipID(k)] = clipID(v)
 	}
-	return own
+	return copied
 }
 
 // size is what the chunk costs, in bytes.
@@ -64,9 +64,9 @@ func (c *chunk) size() int {
 	return n
 }
 
-// joins reports whether what is written to a channel goes on in c.
-func (c *chunk) joins(channel string) bool {
-	return !c.alone && c.channel == channel && len(c.data) <= maxChunk-utf8.UTFMax
+// accepts reports whether what is written to a channel goes on in c.
+func (c *chunk) accepts(channel string) bool {
+	return !c.complete && c.channel == channel && len(c.data) <= maxChunk-utf8.UTFMax
 }
 
 // proto converts a chunk that follows lost bytes of its channel; what is not UTF-8 goes as bytes.

@@ -28,7 +28,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	w := s.w
 	w.lock()
 	defer w.unlock()
-	frames, err := s.againLocked(now)
+	frames, err := s.resendsLocked(now)
 	if err != nil {
 		return batch{}, err
 	}
@@ -36,11 +36,11 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 		frames = append(frames, s.sequencedLocked(f, now))
 	}
 	s.control = nil
-	frames = append(frames, s.newsLocked(now)...)
+	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
-	if len(reports) == 0 && !now.Before(s.quietUntil) {
+	if len(reports) == 0 && !now.Before(s.feedbackPausedUntil) {
 		frames = append(frames, s.feedbackLocked()...)
 	}
 	out.last = w.drained.Err() != nil
@@ -52,13 +52,13 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	return out, nil
 }
 
-// againLocked sends what has waited too long for its acknowledgement, and asks once more for what is missing.
-func (s *session) againLocked(now time.Time) ([]*lessorv1.SessionRequest, error) {
+// resendsLocked sends what has waited too long for its acknowledgement, and asks once more for what is missing.
+func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, error) {
 	frames, err := s.link.resends(now)
 	if err != nil {
 		return nil, err
 	}
-	ask, err := s.link.asks(now)
+	ask, err := s.link.gapRequest(now)
 	if ask != nil {
 		s.control = append(s.control, ask)
 	}
@@ -76,11 +76,11 @@ func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessor
 	return frames
 }
 
-// newsLocked tells of a changed capacity and of a drain.
-func (s *session) newsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
-	if c := s.w.capacityLocked(); !c.equal(s.told) {
-		frames = append(frames, s.sequencedLocked(c.change(s.told), now))
-		s.told = c
+// capacityAndDrainLocked tells of a changed capacity and of a drain.
+func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
+	if c := s.w.capacityLocked(); !c.equal(s.declaredCapacity) {
+		frames = append(frames, s.sequencedLocked(c.changeFrame(s.declaredCapacity), now))
+		s.declaredCapacity = c
 	}
 	if d := s.w.mu.drain; d.asked && !s.drainSent {
 		s.drainSent = true
@@ -97,7 +97,7 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
 	size := func(a *attempt) int { return len(a.next.checkpoint) + a.feedback.newestSize() + itemOverhead }
-	fill(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
+	takeUntilFull(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
 		a.beatQueued = false
 		if a.held() {
 			leases = append(leases, a.heartbeat())
@@ -125,12 +125,12 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	var reports []*report
 	var items []*lessorv1.Report
 	var tails []*lessorv1.FeedbackItem
-	size := func(r *report) int { return r.size + r.a.feedback.waiting() }
-	fill(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
-		if r.moot() {
+	size := func(r *report) int { return r.size + r.a.feedback.pendingSize() }
+	takeUntilFull(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
+		if r.obsolete() {
 			return
 		}
-		if r.outcome() {
+		if r.isOutcome() {
 			tails = appendFeedback(tails, r.a)
 		}
 		r.tries++
@@ -152,8 +152,8 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 // feedbackLocked sends progress and output. It is not answered, and not sent again.
 func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	var items []*lessorv1.FeedbackItem
-	size := func(a *attempt) int { return a.feedback.waiting() }
-	fill(&s.w.mu.outbox.feedback, s.budget(), size, func(a *attempt) {
+	size := func(a *attempt) int { return a.feedback.pendingSize() }
+	takeUntilFull(&s.w.mu.outbox.feedback, s.budget(), size, func(a *attempt) {
 		a.feedbackQueued = false
 		items = appendFeedback(items, a)
 	})
@@ -178,8 +178,8 @@ func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 // budget is how many bytes go into one frame; a single item may have more.
 func (s *session) budget() int { return s.w.cfg.MaxMessageBytes / 4 }
 
-// fill uses items off the front of the queue until a frame is full.
-func fill[T any](queue *[]T, budget int, size func(T) int, use func(T)) {
+// takeUntilFull uses items off the front of the queue until a frame is full.
+func takeUntilFull[T any](queue *[]T, budget int, size func(T) int, use func(T)) {
 	n := 0
 	for ; n < min(len(*queue), maxItems); n++ {
 		item := (*queue)[n]

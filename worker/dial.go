@@ -43,7 +43,7 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithKeepaliveParams(keepaliveParams),
 		grpc.WithConnectParams(connectParams),
-		grpc.WithChainUnaryInterceptor(repeatRefused),
+		grpc.WithChainUnaryInterceptor(retryQuotaRefusals),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())), // a busy worker reads and writes more than all else
 	}, opts...)...)
 }

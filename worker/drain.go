@@ -21,13 +21,13 @@ type drainState struct {
 	result []error
 }
 
-// told reports whether Run returns such an error already: each new stream is told of a drain that goes on.
-func (d *drainState) told(result error) bool {
+// hasResult reports whether Run returns such an error already: each new stream is told of a drain that goes on.
+func (d *drainState) hasResult(result error) bool {
 	return slices.ContainsFunc(d.result, func(err error) bool { return err.Error() == result.Error() })
 }
 
-// span is first and then next, neither of them negative, or the longest span there is: a DrainTimeout may stand for ever.
-func span(first, next time.Duration) time.Duration {
+// addSaturating is first and then next, neither of them negative, or the longest span there is: a DrainTimeout may stand for ever.
+func addSaturating(first, next time.Duration) time.Duration {
 	if both := first + next; both >= 0 {
 		return both
 	}
@@ -35,39 +35,39 @@ func span(first, next time.Duration) time.Duration {
 }
 
 // beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes.
-func (w *Worker) beginDrain(reason string, patience time.Duration, result error) {
-	w.askDrain(reason, patience, result)
+func (w *Worker) beginDrain(reason string, timeout time.Duration, result error) {
+	w.requestDrain(reason, timeout, result)
 	w.lock() // anew: that the worker drains is told before that it has ended
 	defer w.unlock()
 	w.checkDrainedLocked()
-	w.kick()
+	w.wakeWriter()
 }
 
-// askDrain is the first word of a drain. Asked again it only adds the result, and shortens the patience where that is
+// requestDrain is the first word of a drain. Asked again it only adds the result, and shortens the patience where that is
 // shorter.
-func (w *Worker) askDrain(reason string, patience time.Duration, result error) {
+func (w *Worker) requestDrain(reason string, timeout time.Duration, result error) {
 	w.lock()
 	defer w.unlock()
 	d := &w.mu.drain
-	if result != nil && !d.told(result) {
+	if result != nil && !d.hasResult(result) {
 		d.result = append(d.result, result)
 	}
-	if until := time.Now().Add(patience); !d.asked || until.Before(d.until) {
+	if until := time.Now().Add(timeout); !d.asked || until.Before(d.until) {
 		d.until = until
 		d.timers = append(d.timers,
-			time.AfterFunc(patience, w.stopAll),
-			time.AfterFunc(span(patience, w.cfg.StopTimeout), w.abandon))
+			time.AfterFunc(timeout, w.stopHandlers),
+			time.AfterFunc(addSaturating(timeout, w.cfg.StopTimeout), w.abandon))
 	}
 	if d.asked {
 		return
 	}
 	d.asked, d.reason = true, reason
 	w.moveLocked(drainAsked)
-	w.noteLocked(func() { w.log.Info("draining", "reason", reason, "patience", patience) })
+	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
 }
 
-// stopAll ends the contexts of all handlers: the patience is over.
-func (w *Worker) stopAll() {
+// stopHandlers ends the contexts of all handlers: the patience is over.
+func (w *Worker) stopHandlers() {
 	w.lock()
 	defer w.unlock()
 	for _, a := range w.mu.attempts {
@@ -84,8 +84,8 @@ func (w *Worker) abandon() {
 	if w.drained.Err() != nil {
 		return
 	}
-	if n := w.mu.handlers; n > 0 {
-		w.leaveBehindLocked(fmt.Errorf("%w: %d still running", ErrStuck, n))
+	if n := w.mu.activeHandlers; n > 0 {
+		w.addResultLocked(fmt.Errorf("%w: %d still running", ErrStuck, n))
 	}
 	w.abandonAllLocked(w.mu.drain.reason)
 	w.endDrainLocked()
@@ -95,7 +95,7 @@ func (w *Worker) abandon() {
 func (w *Worker) abandonAllLocked(why string) {
 	for _, a := range w.mu.attempts {
 		if a.phase == reporting {
-			w.leaveBehindLocked(undelivered(a, why))
+			w.addResultLocked(undeliveredError(a, why))
 			w.endLocked(a)
 			continue
 		}
@@ -103,18 +103,18 @@ func (w *Worker) abandonAllLocked(why string) {
 	}
 }
 
-// leaveBehindLocked adds to what Run returns.
-func (w *Worker) leaveBehindLocked(err error) {
+// addResultLocked adds to what Run returns.
+func (w *Worker) addResultLocked(err error) {
 	w.mu.drain.result = append(w.mu.drain.result, err)
-	w.noteLocked(func() {
+	w.deferLocked(func() {
 		w.log.Error("the drain left work unfinished", "error", err)
-		w.complain(err)
+		w.callOnError(err)
 	})
 }
 
 // checkDrainedLocked ends the worker once it is draining and nothing is left to do.
 func (w *Worker) checkDrainedLocked() {
-	if w.mu.drain.asked && len(w.mu.attempts) == 0 && w.mu.handlers == 0 {
+	if w.mu.drain.asked && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 {
 		w.endDrainLocked()
 	}
 }
@@ -124,7 +124,7 @@ func (w *Worker) endDrainLocked() {
 		t.Stop()
 	}
 	w.setDrained()
-	w.kick()
+	w.wakeWriter()
 }
 
 // abort ends a run that was refused for good: nothing can be renewed or reported any more, so nothing may go on.
@@ -132,7 +132,7 @@ func (w *Worker) abort(refused *RefusedError) error {
 	w.abandonAll(refused.Error())
 	w.beginDrain("the session was refused", 0, refused)
 	<-w.drained.Done()
-	return w.farewell()
+	return w.drainResult()
 }
 
 func (w *Worker) abandonAll(why string) {
@@ -141,8 +141,8 @@ func (w *Worker) abandonAll(why string) {
 	w.abandonAllLocked(why)
 }
 
-// farewell is what Run returns in the end.
-func (w *Worker) farewell() error {
+// drainResult is what Run returns in the end.
+func (w *Worker) drainResult() error {
 	w.lock()
 	defer w.unlock()
 	return errors.Join(w.mu.drain.result...)

@@ -16,15 +16,15 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
-	underWay := s.transit.most(now, ts)
+	maxTransit := s.transit.longest(now, ts)
 	for _, asg := range assignments {
-		s.admitLocked(asg, now, underWay)
+		s.admitLocked(asg, now, maxTransit)
 	}
-	s.w.recruitLocked()
+	s.w.startGoroutineLocked()
 }
 
 // admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
-func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay time.Duration) {
+func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransit time.Duration) {
 	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
 		w.queueBeatLocked(a) // acknowledges it once more
@@ -33,10 +33,10 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	if !w.mu.recent.add(id) {
 		return
 	}
-	a := w.newAttempt(asg, now, underWay)
-	if w.busyLocked(&a.task) {
+	a := w.newAttempt(asg, now, maxTransit)
+	if w.keyBusyLocked(&a.task) {
 		a.stop(nil)
-		s.replyLocked(violation(&a.task, id))
+		s.replyLocked(concurrencyViolation(&a.task, id))
 		return
 	}
 	w.mu.attempts[id] = a
@@ -47,39 +47,39 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, underWay 
 	case w.capacityLocked().slots == 0: // that came before the coordinator heard of it: register has to declare one
 		w.reportLocked(a, a.release(0, "the worker takes no new work"))
 	case a.handler == nil:
-		w.noteLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
+		w.deferLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
 		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))
 	default:
-		a.entered = true
-		w.mu.handlers++
-		w.takeOffLocked(&a.task)
+		a.hasGoroutine = true
+		w.mu.activeHandlers++
+		w.addFlightLocked(&a.task)
 		w.mu.ready = append(w.mu.ready, a)
 	}
 }
 
-// recruitLocked sees to it that a goroutine is on its way while attempts wait for one.
-func (w *Worker) recruitLocked() {
-	if len(w.mu.ready) > 0 && !w.mu.recruited {
-		w.mu.recruited = true
-		go w.work()
+// startGoroutineLocked sees to it that a goroutine is on its way while attempts wait for one.
+func (w *Worker) startGoroutineLocked() {
+	if len(w.mu.ready) > 0 && !w.mu.startingGoroutine {
+		w.mu.startingGoroutine = true
+		go w.serveAttempts()
 	}
 }
 
-// work serves attempts, one after the other, until none waits. A handler that takes its time holds up no other: before it is
+// serveAttempts serves attempts, one after the other, until none waits. A handler that takes its time holds up no other: before it is
 // called another goroutine is on its way. Handlers that return at once share a goroutine, and a stack that has grown.
-func (w *Worker) work() {
-	for a := w.takeUp(true); a != nil; a = w.takeUp(false) {
+func (w *Worker) serveAttempts() {
+	for a := w.nextAttempt(true); a != nil; a = w.nextAttempt(false) {
 		w.execute(a)
 	}
 }
 
-// takeUp returns the next attempt that waits for a goroutine, with a slot if one is free; nil where none waits. The first time
+// nextAttempt returns the next attempt that waits for a goroutine, with a slot if one is free; nil where none waits. The first time
 // it says that the recruit has arrived.
-func (w *Worker) takeUp(first bool) *attempt {
+func (w *Worker) nextAttempt(first bool) *attempt {
 	w.lock()
 	defer w.unlock()
 	if first {
-		w.mu.recruited = false
+		w.mu.startingGoroutine = false
 	}
 	if len(w.mu.ready) == 0 {
 		w.mu.ready = nil
@@ -88,20 +88,20 @@ func (w *Worker) takeUp(first bool) *attempt {
 	a := w.mu.ready[0]
 	w.mu.ready[0] = nil
 	w.mu.ready = w.mu.ready[1:]
-	w.recruitLocked()
-	w.mu.slots.take(a)
+	w.startGoroutineLocked()
+	w.mu.slots.acquire(a)
 	return a
 }
 
 // execute serves one attempt, from the slot to the outcome.
 func (w *Worker) execute(a *attempt) {
-	defer w.leave(a) // also where the handler ends its goroutine
+	defer w.goroutineEnded(a) // also where the handler ends its goroutine
 	if !w.awaitSlot(a) {
-		w.finish(a, nil, a.notBegun("no free slot"))
+		w.finish(a, nil, a.notStartedError("no free slot"))
 		return
 	}
-	if err := w.assure(a); err != nil {
-		w.finish(a, nil, a.notBegun(err.Error()))
+	if err := w.confirmLease(a); err != nil {
+		w.finish(a, nil, a.notStartedError(err.Error()))
 		return
 	}
 	if !w.beginHandler(a) {
@@ -113,19 +113,19 @@ func (w *Worker) execute(a *attempt) {
 	a.call()
 }
 
-// notBegun is why an attempt ends without its handler.
-func (a *attempt) notBegun(reason string) error {
+// notStartedError is why an attempt ends without its handler.
+func (a *attempt) notStartedError(reason string) error {
 	if cause := context.Cause(a.ctx); cause != nil {
 		return cause
 	}
 	return Release(0, reason)
 }
 
-// assure asks whether the lease lives, where only an old dispatch says so, and again at each interval until an answer comes.
-func (w *Worker) assure(a *attempt) error {
-	for w.doubts(a) {
+// confirmLease asks whether the lease lives, where only an old dispatch says so, and again at each interval until an answer comes.
+func (w *Worker) confirmLease(a *attempt) error {
+	for w.mustConfirm(a) {
 		ctx, cancel := context.WithTimeout(a.ctx, a.interval)
-		err := w.beatNow(ctx, a, nil)
+		err := w.beatAndWait(ctx, a, nil)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
@@ -134,10 +134,10 @@ func (w *Worker) assure(a *attempt) error {
 	return nil
 }
 
-func (w *Worker) doubts(a *attempt) bool {
+func (w *Worker) mustConfirm(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
-	return a.lease.doubtful(time.Now())
+	return a.lease.mustConfirm(time.Now())
 }
 
 // beginHandler reports the start, unless the lease is gone. The Start acknowledges the grant as well (W5).
@@ -146,14 +146,14 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	defer w.unlock()
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, ranOut())
+		w.loseLocked(a, expiryError())
 	}
 	if !a.held() {
 		return false
 	}
 	a.phase = executing
 	w.queueReportLocked(a.start(now))
-	w.planBeatLocked(a, now)
+	w.scheduleBeatLocked(a, now)
 	a.setTimerLocked(now)
 	return true
 }
@@ -181,14 +181,14 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 	w.lock()
 	defer w.unlock()
 	if a.lease.left(time.Now()) <= 0 {
-		w.loseLocked(a, ranOut())
+		w.loseLocked(a, expiryError())
 	}
 	if !a.held() {
-		w.noteLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
+		w.deferLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
 		return
 	}
 	if failure := outcome.item.GetFail().GetError(); failure != nil {
-		w.noteLocked(func() { a.logFailure(failure, err) })
+		w.deferLocked(func() { a.logFailure(failure, err) })
 	}
 	w.reportLocked(a, outcome)
 }
@@ -197,33 +197,33 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
-	a.next.settle(ErrFinished)
-	w.queueReportLocked(w.fitting(outcome))
+	a.next.answerWaiters(ErrFinished)
+	w.queueReportLocked(w.replaceIfTooLarge(outcome))
 }
 
-// leave is the end of what a goroutine does for an attempt. One that is still held has no outcome, and nobody is left to make one: a
+// goroutineEnded is the end of what a goroutine does for an attempt. One that is still held has no outcome, and nobody is left to make one: a
 // hook or a method of the handler's error has ended the goroutine.
-func (w *Worker) leave(a *attempt) {
+func (w *Worker) goroutineEnded(a *attempt) {
 	w.lock()
 	defer w.unlock()
 	if a.held() {
 		failure := &lessorv1.TaskError{Category: UserCode, Message: (&PanicError{}).Error()}
-		w.noteLocked(func() { a.logFailure(failure, &PanicError{}) })
+		w.deferLocked(func() { a.logFailure(failure, &PanicError{}) })
 		w.reportLocked(a, a.fail(failure))
 	}
 	a.stop(context.Canceled) // frees the context; a cause that came first stays
-	a.left = true
-	if a.stuckness != nil {
-		a.stuckness.Stop()
+	a.goroutineDone = true
+	if a.stuckTimer != nil {
+		a.stuckTimer.Stop()
 	}
 	if a.stuck {
 		if w.mu.stuck[a.task.Type]--; w.mu.stuck[a.task.Type] == 0 {
 			delete(w.mu.stuck, a.task.Type)
 		}
-		w.kick()
+		w.wakeWriter()
 	}
-	w.mu.handlers--
-	w.mu.slots.free(a)
-	w.landLocked(&a.task)
+	w.mu.activeHandlers--
+	w.mu.slots.release(a)
+	w.removeFlightLocked(&a.task)
 	w.checkDrainedLocked()
 }

@@ -26,14 +26,14 @@ type feedback struct {
 		metrics map[string]float64
 		// metricsSize is what they cost, in bytes.
 		metricsSize int
-		// progressed and measured: progress and metrics have not been sent.
-		progressed, measured bool
+		// progressChanged and measured: progress and metrics have not been sent.
+		progressChanged, metricsChanged bool
 		// chunks is the output, oldest first; size is what it costs.
 		chunks []chunk
 		size   int
-		// next is the index of each channel's next chunk, lost how many bytes fell off before what is there of it; made when needed.
-		next map[string]uint64
-		lost map[string]int
+		// nextIndex is the index of each channel's next chunk, lost how many bytes fell off before what is there of it; made when needed.
+		nextIndex    map[string]uint64
+		droppedSince map[string]int
 		// dropped counts the bytes that fell off.
 		dropped int
 		// timer runs flush; nil while nothing is new.
@@ -44,7 +44,7 @@ type feedback struct {
 }
 
 // feedbackOwner sends what a feedback has to tell.
-type feedbackOwner interface{ feedbackDue() }
+type feedbackOwner interface{ queueFeedback() }
 
 // outputWriter is one channel of a feedback.
 type outputWriter struct {
@@ -65,17 +65,17 @@ func (f *feedback) write(channel string, p []byte) {
 		return
 	}
 	for len(p) > 0 {
-		p = f.fillLocked(channel, p)
+		p = f.appendLocked(channel, p)
 	}
-	f.shrinkLocked()
+	f.dropOldestLocked()
 	f.scheduleLocked()
 }
 
-// fillLocked puts the front of p into the last chunk, or into a new one, and returns the rest.
-func (f *feedback) fillLocked(channel string, p []byte) []byte {
+// appendLocked puts the front of p into the last chunk, or into a new one, and returns the rest.
+func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
-	if last < 0 || !f.mu.chunks[last].joins(channel) {
-		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.nextLocked(channel)})
+	if last < 0 || !f.mu.chunks[last].accepts(channel) {
+		f.mu.chunks = append(f.mu.chunks, chunk{channel: channel, index: f.nextIndexLocked(channel)})
 		f.mu.size += chunkOverhead
 		last++
 	}
@@ -89,50 +89,50 @@ func (f *feedback) fillLocked(channel string, p []byte) []byte {
 	return p[cut:]
 }
 
-// add keeps a chunk that is not joined with others.
-func (f *feedback) add(c chunk) {
+// addChunk keeps a chunk that is not joined with others.
+func (f *feedback) addChunk(c chunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.closed {
 		return
 	}
-	c.index, c.alone = f.nextLocked(c.channel), true
+	c.index, c.complete = f.nextIndexLocked(c.channel), true
 	if c.size() > f.limit || len(c.data) > maxChunkData {
-		f.dropLocked(c)
+		f.countDroppedLocked(c)
 		return
 	}
 	f.mu.chunks = append(f.mu.chunks, c)
 	f.mu.size += c.size()
-	f.shrinkLocked()
+	f.dropOldestLocked()
 	f.scheduleLocked()
 }
 
-// nextLocked is the index of a new chunk of the channel.
-func (f *feedback) nextLocked(channel string) uint64 {
-	if f.mu.next == nil {
-		f.mu.next = make(map[string]uint64)
+// nextIndexLocked is the index of a new chunk of the channel.
+func (f *feedback) nextIndexLocked(channel string) uint64 {
+	if f.mu.nextIndex == nil {
+		f.mu.nextIndex = make(map[string]uint64)
 	}
-	index := f.mu.next[channel]
-	f.mu.next[channel]++
+	index := f.mu.nextIndex[channel]
+	f.mu.nextIndex[channel]++
 	return index
 }
 
-// shrinkLocked drops the oldest chunks that are over the limit, the newest never.
-func (f *feedback) shrinkLocked() {
+// dropOldestLocked drops the oldest chunks that are over the limit, the newest never.
+func (f *feedback) dropOldestLocked() {
 	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
 		oldest := f.mu.chunks[0]
 		f.mu.chunks = f.mu.chunks[1:]
 		f.mu.size -= oldest.size()
-		f.dropLocked(oldest)
+		f.countDroppedLocked(oldest)
 	}
 }
 
-// dropLocked counts what fell off; the next chunk of the channel tells of it.
-func (f *feedback) dropLocked(c chunk) {
-	if f.mu.lost == nil {
-		f.mu.lost = make(map[string]int)
+// countDroppedLocked counts what fell off; the next chunk of the channel tells of it.
+func (f *feedback) countDroppedLocked(c chunk) {
+	if f.mu.droppedSince == nil {
+		f.mu.droppedSince = make(map[string]int)
 	}
-	f.mu.lost[c.channel] += len(c.data)
+	f.mu.droppedSince[c.channel] += len(c.data)
 	f.mu.dropped += len(c.data)
 }
 
@@ -147,7 +147,7 @@ func (f *feedback) changeProgress(change func(*lessorv1.Progress)) {
 		Fraction: f.mu.progress.GetFraction(), Message: f.mu.progress.GetMessage(), Stage: f.mu.progress.GetStage(),
 	}
 	change(next)
-	f.mu.progress, f.mu.progressed = next, true
+	f.mu.progress, f.mu.progressChanged = next, true
 	f.scheduleLocked()
 }
 
@@ -165,13 +165,13 @@ func (f *feedback) setMetric(name string, value float64) {
 	if !known {
 		f.mu.metricsSize += len(name) + metricOverhead
 	}
-	f.mu.metrics, f.mu.measured = next, true
+	f.mu.metrics, f.mu.metricsChanged = next, true
 	f.scheduleLocked()
 }
 
 func (f *feedback) scheduleLocked() {
 	if f.mu.timer == nil {
-		f.mu.timer = time.AfterFunc(flushDelay, f.owner.feedbackDue)
+		f.mu.timer = time.AfterFunc(flushDelay, f.owner.queueFeedback)
 	}
 }
 
@@ -182,11 +182,11 @@ func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	return f.mu.progress, f.mu.metrics
 }
 
-// waiting is the most that take would return now, in bytes.
-func (f *feedback) waiting() int {
+// pendingSize is the most that take would return now, in bytes.
+func (f *feedback) pendingSize() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.newsLocked() {
+	if !f.hasNewLocked() {
 		return 0
 	}
 	return f.mu.size + f.mu.metricsSize + itemOverhead*(1+len(f.mu.chunks)/maxChunks)
@@ -207,34 +207,34 @@ func (f *feedback) take() (items []*lessorv1.FeedbackItem) {
 		f.mu.timer.Stop()
 		f.mu.timer = nil
 	}
-	for f.newsLocked() {
+	for f.hasNewLocked() {
 		items = append(items, f.itemLocked())
 	}
 	f.mu.size = 0
 	return items
 }
 
-func (f *feedback) newsLocked() bool {
-	return f.mu.progressed || f.mu.measured || len(f.mu.chunks) > 0
+func (f *feedback) hasNewLocked() bool {
+	return f.mu.progressChanged || f.mu.metricsChanged || len(f.mu.chunks) > 0
 }
 
 // itemLocked takes as much as one item may have. What is absent in it stays as it was.
 func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 	item := &lessorv1.FeedbackItem{}
-	if f.mu.progressed {
+	if f.mu.progressChanged {
 		p := f.mu.progress
 		item.Stage, item.Message = p.GetStage(), p.GetMessage()
 		item.Progress, item.ZeroProgress = p.GetFraction(), p.GetFraction() == 0
 	}
-	if f.mu.measured {
+	if f.mu.metricsChanged {
 		item.Metrics = f.mu.metrics
 	}
 	n := min(len(f.mu.chunks), maxChunks)
 	for _, c := range f.mu.chunks[:n] {
-		item.Chunks = append(item.Chunks, c.proto(f.mu.lost[c.channel]))
-		delete(f.mu.lost, c.channel)
+		item.Chunks = append(item.Chunks, c.proto(f.mu.droppedSince[c.channel]))
+		delete(f.mu.droppedSince, c.channel)
 	}
-	f.mu.chunks, f.mu.progressed, f.mu.measured = f.mu.chunks[n:], false, false
+	f.mu.chunks, f.mu.progressChanged, f.mu.metricsChanged = f.mu.chunks[n:], false, false
 	return item
 }
 
@@ -242,7 +242,7 @@ func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 func (f *feedback) close() (dropped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.closed, f.mu.chunks, f.mu.progressed, f.mu.measured = true, nil, false, false
+	f.mu.closed, f.mu.chunks, f.mu.progressChanged, f.mu.metricsChanged = true, nil, false, false
 	if f.mu.timer != nil {
 		f.mu.timer.Stop()
 	}

@@ -16,13 +16,13 @@ type flights map[flightKey]int
 
 func keyOf(t *Task) flightKey { return flightKey{workspace: t.Workspace, key: t.ConcurrencyKey} }
 
-// busyLocked reports whether a task must not start because another one of its key runs here.
-func (w *Worker) busyLocked(t *Task) bool {
+// keyBusyLocked reports whether a task must not start because another one of its key runs here.
+func (w *Worker) keyBusyLocked(t *Task) bool {
 	return t.ConcurrencyKey != "" && w.mu.flights[keyOf(t)] > 0
 }
 
-// takeOffLocked notes that a task begins to work under its key.
-func (w *Worker) takeOffLocked(t *Task) {
+// addFlightLocked notes that a task begins to work under its key.
+func (w *Worker) addFlightLocked(t *Task) {
 	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
 		return
 	}
@@ -32,8 +32,8 @@ func (w *Worker) takeOffLocked(t *Task) {
 	w.mu.flights[keyOf(t)]++
 }
 
-// landLocked notes that a task has ended, whatever became of its lease.
-func (w *Worker) landLocked(t *Task) {
+// removeFlightLocked notes that a task has ended, whatever became of its lease.
+func (w *Worker) removeFlightLocked(t *Task) {
 	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
 		return
 	}
@@ -44,8 +44,8 @@ func (w *Worker) landLocked(t *Task) {
 	}
 }
 
-// violation refuses a task: the coordinator gives it to another worker, or to this one later, and counts nothing.
-func violation(t *Task, leaseID string) *lessorv1.SessionRequest {
+// concurrencyViolation refuses a task: the coordinator gives it to another worker, or to this one later, and counts nothing.
+func concurrencyViolation(t *Task, leaseID string) *lessorv1.SessionRequest {
 	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code:    codeConcurrencyViolation,
 		Message: "a task of this concurrency key already runs in this worker",

@@ -18,25 +18,25 @@ func (w *Worker) gauges(now time.Time) map[string]float64 {
 	if w.cfg.Metrics != nil {
 		gauges = w.cfg.Metrics(gauges)
 	}
-	return fittingMetrics(gauges)
+	return validMetrics(gauges)
 }
 
 func (w *Worker) inflight() int {
 	w.lock()
 	defer w.unlock()
-	return w.mu.handlers
+	return w.mu.activeHandlers
 }
 
-// fittingMetrics leaves out what has no finite value or no proper name, and what is too much, by name.
-func fittingMetrics(metrics map[string]float64) map[string]float64 {
-	fitting := make(map[string]float64, min(len(metrics), maxMetrics))
+// validMetrics leaves out what has no finite value or no proper name, and what is too much, by name.
+func validMetrics(metrics map[string]float64) map[string]float64 {
+	valid := make(map[string]float64, min(len(metrics), maxMetrics))
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
 		value := metrics[name]
-		if len(fitting) < maxMetrics && checkName("metric", name) == nil && isFinite(value) {
-			fitting[name] = value
+		if len(valid) < maxMetrics && checkName("metric", name) == nil && isFinite(value) {
+			valid[name] = value
 		}
 	}
-	return fitting
+	return valid
 }
 
 func isFinite(value float64) bool { return !math.IsNaN(value) && !math.IsInf(value, 0) }

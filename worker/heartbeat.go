@@ -15,8 +15,8 @@ type renewal struct {
 	waiters []chan error
 }
 
-// settle answers the waiters.
-func (r *renewal) settle(err error) {
+// answerWaiters answers the waiters.
+func (r *renewal) answerWaiters(err error) {
 	for _, c := range r.waiters {
 		c <- err
 	}
@@ -31,11 +31,11 @@ func (r *renewal) merge(older renewal) {
 	r.waiters = append(older.waiters, r.waiters...)
 }
 
-// beatNow sends a heartbeat of a's lease as soon as the stream takes it, with a checkpoint where one is given, and waits
+// beatAndWait sends a heartbeat of a's lease as soon as the stream takes it, with a checkpoint where one is given, and waits
 // for the answer. It is repeated over broken streams for as long as the lease lives.
-func (w *Worker) beatNow(ctx context.Context, a *attempt, checkpoint []byte) error {
+func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte) error {
 	done := make(chan error, 1)
-	lost, err := w.askBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}})
+	lost, err := w.requestBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}})
 	if err != nil {
 		return err
 	}
@@ -43,37 +43,37 @@ func (w *Worker) beatNow(ctx context.Context, a *attempt, checkpoint []byte) err
 	case err := <-done:
 		return err
 	case <-lost:
-		return w.standing(a)
+		return w.checkHeld(a)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// askBeat queues a renewal, and returns what is closed when no answer will come any more.
-func (w *Worker) askBeat(a *attempt, r renewal) (lost <-chan struct{}, err error) {
+// requestBeat queues a renewal, and returns what is closed when no answer will come any more.
+func (w *Worker) requestBeat(a *attempt, r renewal) (lost <-chan struct{}, err error) {
 	w.lock()
 	defer w.unlock()
-	if err := a.standing(); err != nil {
+	if err := a.checkHeld(); err != nil {
 		return nil, err
 	}
 	r.merge(a.next)
 	a.next = r
 	w.queueBeatLocked(a)
-	return a.lostLocked(), nil
+	return a.lostChanLocked(), nil
 }
 
-// standing is what became of a by now.
-func (w *Worker) standing(a *attempt) error {
+// checkHeld is what became of a by now.
+func (w *Worker) checkHeld(a *attempt) error {
 	w.lock()
 	defer w.unlock()
-	return a.standing()
+	return a.checkHeld()
 }
 
-// confirmed judges a lease that was answered as live a moment ago.
-func (w *Worker) confirmed(a *attempt, d time.Duration) error {
+// checkConfirmed judges a lease that was answered as live a moment ago.
+func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	w.lock()
 	defer w.unlock()
-	if err := a.standing(); err != nil {
+	if err := a.checkHeld(); err != nil {
 		return err
 	}
 	if a.cancelled {
@@ -117,12 +117,12 @@ func (w *Worker) queueBeatLocked(a *attempt) {
 	}
 	a.beatQueued = true
 	w.mu.outbox.beats = append(w.mu.outbox.beats, a)
-	w.kick()
+	w.wakeWriter()
 }
 
-// planBeatLocked says when the next heartbeat falls due. The previous one may still be unanswered: it is idempotent (V18).
-func (w *Worker) planBeatLocked(a *attempt, now time.Time) {
-	a.beatAt = now.Add(untilBeat(now.Sub(w.born), a.interval))
+// scheduleBeatLocked says when the next heartbeat falls due. The previous one may still be unanswered: it is idempotent (V18).
+func (w *Worker) scheduleBeatLocked(a *attempt, now time.Time) {
+	a.beatAt = now.Add(untilBeat(now.Sub(w.startedAt), a.interval))
 }
 
 // untilBeat is the wait from now, told as the age of the worker, to the last shared instant within interval. It is more
@@ -133,18 +133,18 @@ func untilBeat(age, interval time.Duration) time.Duration {
 }
 
 // retryBeatsLocked puts back the renewals of a frame.
-func (w *Worker) retryBeatsLocked(f *sentFrame, again repeat) {
+func (w *Worker) retryBeatsLocked(f *sentFrame, delay retryDelay) {
 	for _, b := range f.beats {
-		w.retryBeatLocked(b.a, b.renewal, again)
+		w.retryBeatLocked(b.a, b.renewal, delay)
 	}
 }
 
 // retryBeatLocked puts back a renewal that got no verdict; its bound is the lease's end (K5).
-func (w *Worker) retryBeatLocked(a *attempt, r renewal, again repeat) {
-	if err := a.standing(); err != nil {
-		r.settle(err)
+func (w *Worker) retryBeatLocked(a *attempt, r renewal, delay retryDelay) {
+	if err := a.checkHeld(); err != nil {
+		r.answerWaiters(err)
 		return
 	}
 	a.next.merge(r)
-	w.laterLocked(again(0), func() { w.queueBeatLocked(a) })
+	w.afterDelayLocked(delay(0), func() { w.queueBeatLocked(a) })
 }

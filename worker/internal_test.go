@@ -120,7 +120,7 @@ func TestFill(t *testing.T) {
 	} {
 		queue := slices.Clone(test.sizes)
 		var used []int
-		fill(&queue, test.budget, func(n int) int { return n }, func(n int) { used = append(used, n) })
+		takeUntilFull(&queue, test.budget, func(n int) int { return n }, func(n int) { used = append(used, n) })
 		if len(used) != test.want || !slices.Equal(append(used, queue...), test.sizes) {
 			t.Errorf("sizes %.20v with budget %d: used %d items %.20v and left %.20v, want %d used", test.sizes, test.budget, len(used), used, queue, test.want)
 		}
@@ -134,7 +134,7 @@ func TestFeedbackBound(t *testing.T) {
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	text := strings.Repeat("xé", 10*maxChunk)
 	f.write("out", []byte(text))
-	if got := f.waiting(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
+	if got := f.pendingSize(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
 		t.Errorf("%d bytes wait, want more than %d and at most %d", got, 2*maxChunk, 4*maxChunk+itemOverhead)
 	}
 	item := f.take()[0]
@@ -328,4 +328,4 @@ func TestErrorTexts(t *testing.T) {
 // nobody is the owner of a feedback that the test takes itself.
 type nobody struct{}
 
-func (nobody) feedbackDue() {}
+func (nobody) queueFeedback() {}

@@ -11,19 +11,19 @@ import "time"
 type lease struct {
 	deadline time.Time
 	answered bool
-	// old is when the dispatch has become old.
-	old time.Time
+	// staleAt is when the dispatch has become old.
+	staleAt time.Time
 }
 
 // grantedLease is the lease of a dispatch received at the given time; ttl is how long it was when it was granted, underWay the longest that the
 // dispatch can have taken.
-func grantedLease(received time.Time, in, ttl, underWay time.Duration) lease {
-	age := ttl - in + underWay
-	return lease{deadline: received.Add(in), old: received.Add(min(ttl/4, oldDispatch) - age)}
+func grantedLease(received time.Time, in, ttl, maxTransit time.Duration) lease {
+	age := ttl - in + maxTransit
+	return lease{deadline: received.Add(in), staleAt: received.Add(min(ttl/4, staleDispatchAge) - age)}
 }
 
-// doubtful reports whether the lease rests on an old dispatch alone.
-func (l *lease) doubtful(now time.Time) bool { return !l.answered && now.After(l.old) }
+// mustConfirm reports whether the lease rests on an old dispatch alone.
+func (l *lease) mustConfirm(now time.Time) bool { return !l.answered && now.After(l.staleAt) }
 
 // renew takes in an answer to a request that was made at the given time.
 func (l *lease) renew(asked time.Time, in time.Duration) {

@@ -67,9 +67,9 @@ const (
 	answerTimeout = 30 * time.Second
 	// openTimeout is how long connecting may take, and then the handshake.
 	openTimeout = 10 * time.Second
-	// firstPatience is how long the first connecting may take before the operator is told; each further one has twice as
+	// firstConnectTimeout is how long the first connecting may take before the operator is told; each further one has twice as
 	// long, up to openTimeout. Connections go on being made meanwhile.
-	firstPatience = time.Second
+	firstConnectTimeout = time.Second
 	// callTimeout is how long the call that opens a stream may take to return once its context has ended.
 	callTimeout = time.Second
 	// goodbyeTimeout is how long goodbye may take, until the coordinator has closed the stream.
@@ -77,9 +77,9 @@ const (
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler
 	// whose lease was lost needs a moment to return. Shorter than the 5 s in which a dispatch must be acknowledged (W5).
 	slotWait = 3 * time.Second
-	// oldDispatch is the age, counted from the grant, from which on a dispatch is not believed without asking again; for short
+	// staleDispatchAge is the age, counted from the grant, from which on a dispatch is not believed without asking again; for short
 	// leases it is a quarter of their length. What is left of the 5 s of W5 is for the frame to be under way.
-	oldDispatch = time.Second
+	staleDispatchAge = time.Second
 	// stuckAfter is how long a handler may outlive its lease before its slot is taken off the declared capacity.
 	stuckAfter = time.Second
 	// unknownTypeDelay keeps a task of a type without a handler from coming back at once.

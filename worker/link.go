@@ -14,8 +14,8 @@ import (
 const (
 	// resendBase is the first wait for an acknowledgement; each further one is twice as long.
 	resendBase = 200 * time.Millisecond
-	// resendMost is the longest wait.
-	resendMost = 5 * time.Second
+	// resendMax is the longest wait.
+	resendMax = 5 * time.Second
 	// resendTries is how often a frame is sent again before the stream counts as broken.
 	resendTries = 6
 )
@@ -35,40 +35,40 @@ var (
 type link struct {
 	// next is the seq of our next sequenced frame.
 	next uint64
-	// kept are our frames that were not acknowledged, oldest first, without a gap in their seq.
-	kept []keptFrame
-	// oldest says when the first of kept goes out again.
-	oldest retry
-	// from is the seq from which on the coordinator wants all frames again; 0: it wants none.
-	from uint64
+	// unacked are our frames that were not acknowledged, oldest first, without a gap in their seq.
+	unacked []unackedFrame
+	// resend says when the first of kept goes out again.
+	resend retryTimer
+	// resendFrom is the seq from which on the coordinator wants all frames again; 0: it wants none.
+	resendFrom uint64
 
-	// taken is the seq of the newest frame that was taken from the coordinator, and newest is its id. told: newest was
+	// lastSeq is the seq of the newest frame that was taken from the coordinator, and newest is its id. told: newest was
 	// acknowledged. asked: it must be acknowledged even if there is nothing else to send.
-	taken  uint64
-	newest string
-	told   bool
-	asked  bool
-	gap    gap
+	lastSeq      uint64
+	lastID       string
+	ackSent      bool
+	ackRequested bool
+	gap          gap
 }
 
-// keptFrame is a frame that may have to be sent again.
-type keptFrame struct {
+// unackedFrame is a frame that may have to be sent again.
+type unackedFrame struct {
 	frame *lessorv1.SessionRequest
 	// at is when it was sent first.
 	at time.Time
 }
 
-// retry is how often something was tried, and when it is due again.
-type retry struct {
+// retryTimer is how often something was tried, and when it is due again.
+type retryTimer struct {
 	tries int
 	due   time.Time
 }
 
 // start begins to wait for what was done at the given time.
-func (r *retry) start(at time.Time) { *r = retry{due: at.Add(resendWait(0))} }
+func (r *retryTimer) start(at time.Time) { *r = retryTimer{due: at.Add(resendWait(0))} }
 
-// again counts one more try.
-func (r *retry) again(now time.Time) {
+// next counts one more try.
+func (r *retryTimer) next(now time.Time) {
 	r.tries++
 	r.due = now.Add(resendWait(r.tries))
 }
@@ -76,7 +76,7 @@ func (r *retry) again(now time.Time) {
 // resendWait is how long to wait for an acknowledgement after so many resends. The jitter only lengthens it: what is
 // merely slow is not helped by a repeat.
 func resendWait(tries int) time.Duration {
-	span := min(resendBase<<min(tries, 10), resendMost*4/5)
+	span := min(resendBase<<min(tries, 10), resendMax*4/5)
 	return span + rand.N(span/4+1)
 }
 
@@ -86,21 +86,21 @@ type gap struct {
 	open bool
 	// highest is the seq of the newest frame that was dropped because of it.
 	highest uint64
-	// tell: the coordinator has to be told, and shownBy is the frame that showed the gap.
-	tell    bool
-	shownBy string
-	// repeat is when to ask for the frame once more.
-	repeat retry
+	// unreported: the coordinator has to be told, and detectedBy is the frame that showed the gap.
+	unreported bool
+	detectedBy string
+	// resend is when to ask for the frame once more.
+	resend retryTimer
 }
 
-// keep numbers a frame and holds it until it is acknowledged.
-func (l *link) keep(f *lessorv1.SessionRequest, now time.Time) {
+// track numbers a frame and holds it until it is acknowledged.
+func (l *link) track(f *lessorv1.SessionRequest, now time.Time) {
 	f.Seq = l.next
 	l.next++
-	if len(l.kept) == 0 {
-		l.oldest.start(now)
+	if len(l.unacked) == 0 {
+		l.resend.start(now)
 	}
-	l.kept = append(l.kept, keptFrame{frame: f, at: now})
+	l.unacked = append(l.unacked, unackedFrame{frame: f, at: now})
 }
 
 // acknowledged forgets the frame with the given id and all frames before it, because the coordinator takes frames only in order. It
@@ -109,8 +109,8 @@ func (l *link) acknowledged(id string) (changed bool) {
 	if id == "" {
 		return false
 	}
-	for i := range l.kept {
-		if l.kept[i].frame.GetId() == id {
+	for i := range l.unacked {
+		if l.unacked[i].frame.GetId() == id {
 			return l.forget(i + 1)
 		}
 	}
@@ -119,21 +119,21 @@ func (l *link) acknowledged(id string) (changed bool) {
 
 // forget drops the first n frames.
 func (l *link) forget(n int) (changed bool) {
-	changed = n > 0 && l.oldest.tries > 0
-	l.kept = slices.Delete(l.kept, 0, n)
-	if n > 0 && len(l.kept) > 0 {
-		l.oldest.start(l.kept[0].at)
+	changed = n > 0 && l.resend.tries > 0
+	l.unacked = slices.Delete(l.unacked, 0, n)
+	if n > 0 && len(l.unacked) > 0 {
+		l.resend.start(l.unacked[0].at)
 	}
 	return changed
 }
 
-// wanted notes that the coordinator misses the frame with the given seq, and thus has all frames before it.
-func (l *link) wanted(seq uint64) {
-	if len(l.kept) == 0 || seq < l.kept[0].frame.GetSeq() || seq >= l.next {
+// resendRequested notes that the coordinator misses the frame with the given seq, and thus has all frames before it.
+func (l *link) resendRequested(seq uint64) {
+	if len(l.unacked) == 0 || seq < l.unacked[0].frame.GetSeq() || seq >= l.next {
 		return // an old word: what it asks for was acknowledged since
 	}
-	l.forget(int(seq - l.kept[0].frame.GetSeq()))
-	l.from = seq
+	l.forget(int(seq - l.unacked[0].frame.GetSeq()))
+	l.resendFrom = seq
 }
 
 // order says what to do with a frame of the coordinator.
@@ -142,49 +142,49 @@ type order int
 const (
 	// inOrder: take it.
 	inOrder order = iota
-	// repeated: it was taken before; acknowledge it and do nothing.
-	repeated
+	// duplicate: it was taken before; acknowledge it and do nothing.
+	duplicate
 	// early: one before it is missing; drop it.
 	early
 )
 
-// judge puts a frame of the coordinator into its order.
-func (l *link) judge(f *lessorv1.SessionResponse, now time.Time) order {
+// classify puts a frame of the coordinator into its order.
+func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	seq := f.GetSeq()
 	switch {
 	case seq == 0: // not sequenced
-		seq = l.taken
-	case seq <= l.taken:
-		l.told, l.asked = false, l.asked || f.GetAck().GetRequest()
-		return repeated
-	case seq > l.taken+1:
-		l.miss(f, now)
+		seq = l.lastSeq
+	case seq <= l.lastSeq:
+		l.ackSent, l.ackRequested = false, l.ackRequested || f.GetAck().GetRequest()
+		return duplicate
+	case seq > l.lastSeq+1:
+		l.noteGap(f, now)
 		return early
 	}
-	l.taken, l.newest, l.told, l.gap = seq, f.GetId(), false, gap{}
-	l.asked = l.asked || f.GetAck().GetRequest()
+	l.lastSeq, l.lastID, l.ackSent, l.gap = seq, f.GetId(), false, gap{}
+	l.ackRequested = l.ackRequested || f.GetAck().GetRequest()
 	return inOrder
 }
 
-// miss notes that a frame came early. Each gap is told once, and again where a frame comes for the second time: then what
+// noteGap notes that a frame came early. Each gap is told once, and again where a frame comes for the second time: then what
 // was sent again did not close it.
-func (l *link) miss(f *lessorv1.SessionResponse, now time.Time) {
+func (l *link) noteGap(f *lessorv1.SessionResponse, now time.Time) {
 	if !l.gap.open {
-		l.gap.repeat.start(now)
+		l.gap.resend.start(now)
 	}
 	if !l.gap.open || f.GetSeq() <= l.gap.highest {
-		l.gap.tell, l.gap.shownBy = true, f.GetId()
+		l.gap.unreported, l.gap.detectedBy = true, f.GetId()
 	}
 	l.gap.open, l.gap.highest = true, max(l.gap.highest, f.GetSeq())
 }
 
 // due is when the link has to do something by itself; false: nothing waits.
 func (l *link) due() (at time.Time, waits bool) {
-	if len(l.kept) > 0 {
-		at, waits = l.oldest.due, true
+	if len(l.unacked) > 0 {
+		at, waits = l.resend.due, true
 	}
-	if l.gap.open && (!waits || l.gap.repeat.due.Before(at)) {
-		at, waits = l.gap.repeat.due, true
+	if l.gap.open && (!waits || l.gap.resend.due.Before(at)) {
+		at, waits = l.gap.resend.due, true
 	}
 	return at, waits
 }
@@ -192,51 +192,51 @@ func (l *link) due() (at time.Time, waits bool) {
 // resends are the frames that go out again now: all that the coordinator asked for, or the oldest where it has waited for
 // too long. An error says that the stream is broken.
 func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err error) {
-	if l.from != 0 {
-		l.from = 0
-		for _, k := range l.kept {
-			l.empty(k.frame)
+	if l.resendFrom != 0 {
+		l.resendFrom = 0
+		for _, k := range l.unacked {
+			l.clearClosedGapRequest(k.frame)
 			frames = append(frames, k.frame)
 		}
-	} else if len(l.kept) > 0 && !now.Before(l.oldest.due) {
-		l.empty(l.kept[0].frame)
-		frames = append(frames, l.kept[0].frame)
+	} else if len(l.unacked) > 0 && !now.Before(l.resend.due) {
+		l.clearClosedGapRequest(l.unacked[0].frame)
+		frames = append(frames, l.unacked[0].frame)
 	}
 	if len(frames) == 0 {
 		return nil, nil
 	}
-	if l.oldest.tries >= resendTries {
+	if l.resend.tries >= resendTries {
 		return nil, errUnacknowledged
 	}
-	l.oldest.again(now)
+	l.resend.next(now)
 	frames[len(frames)-1].Ack = &lessorv1.Ack{Request: true}
 	return frames, nil
 }
 
-// asks returns the error frame that asks the coordinator for a missing frame, for the first time or once more; nil if that is not due.
+// gapRequest returns the error frame that asks the coordinator for a missing frame, for the first time or once more; nil if that is not due.
 // It is made right before it is sent, because the missing frame may have come meanwhile.
-func (l *link) asks(now time.Time) (*lessorv1.SessionRequest, error) {
+func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 	switch {
-	case !l.gap.open, !l.gap.tell && now.Before(l.gap.repeat.due):
+	case !l.gap.open, !l.gap.unreported && now.Before(l.gap.resend.due):
 		return nil, nil
-	case l.gap.tell:
-		l.gap.tell = false
-	case l.gap.repeat.tries >= resendTries:
+	case l.gap.unreported:
+		l.gap.unreported = false
+	case l.gap.resend.tries >= resendTries:
 		return nil, errUnclosedGap
 	default:
-		l.gap.repeat.again(now)
+		l.gap.resend.next(now)
 	}
-	return &lessorv1.SessionRequest{Corr: l.gap.shownBy, Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
+	return &lessorv1.SessionRequest{Corr: l.gap.detectedBy, Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code:        codeSeqGap,
-		Message:     fmt.Sprintf("the frame with seq %d is missing", l.taken+1),
-		ExpectedSeq: l.taken + 1,
+		Message:     fmt.Sprintf("the frame with seq %d is missing", l.lastSeq+1),
+		ExpectedSeq: l.lastSeq + 1,
 	}}}, nil
 }
 
-// empty removes the payload of a frame of ours that says that a frame is missing, if that frame has come since. The frame itself is
+// clearClosedGapRequest removes the payload of a frame of ours that says that a frame is missing, if that frame has come since. The frame itself is
 // still sent, because its seq must be filled.
-func (l *link) empty(f *lessorv1.SessionRequest) {
-	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.taken {
+func (l *link) clearClosedGapRequest(f *lessorv1.SessionRequest) {
+	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.lastSeq {
 		f.Payload = nil
 	}
 }
@@ -244,7 +244,7 @@ func (l *link) empty(f *lessorv1.SessionRequest) {
 // acknowledge puts the acknowledgement that is due on the first of the frames, or on a frame of its own if the coordinator waits for it.
 // It stands for all frames before the acknowledged one, too.
 func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
-	if l.newest == "" || l.told || (len(frames) == 0 && !l.asked) {
+	if l.lastID == "" || l.ackSent || (len(frames) == 0 && !l.ackRequested) {
 		return frames
 	}
 	if len(frames) == 0 {
@@ -253,7 +253,7 @@ func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.Sessio
 	if frames[0].Ack == nil {
 		frames[0].Ack = &lessorv1.Ack{}
 	}
-	frames[0].Ack.For = l.newest
-	l.told, l.asked = true, false
+	frames[0].Ack.For = l.lastID
+	l.ackSent, l.ackRequested = true, false
 	return frames
 }

@@ -73,7 +73,7 @@ func (a *attempt) outcomeOf(output []byte, err error) *report {
 		return a.release(release.delay, release.reason)
 	}
 	steer, cause := steering(err), context.Cause(a.ctx)
-	if errors.Is(cause, ErrDraining) && !steer.decides() {
+	if errors.Is(cause, ErrDraining) && !steer.wantsFailure() {
 		return a.release(0, cause.Error()) // the worker is at fault, not the task
 	}
 	if steer.category == 0 {

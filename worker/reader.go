@@ -46,55 +46,55 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 	if reset := f.GetReset_(); reset != nil { // the last frame, whatever is missing before it
 		return &resetError{reset}
 	}
-	if !s.envelope(f, time.Now()) {
+	if !s.handleEnvelope(f, time.Now()) {
 		return nil
 	}
-	return s.payload(f)
+	return s.handlePayload(f)
 }
 
-// envelope settles what the envelope says, and reports whether the payload is to be looked at.
-func (s *session) envelope(f *lessorv1.SessionResponse, now time.Time) (take bool) {
+// handleEnvelope settles what the envelope says, and reports whether the payload is to be looked at.
+func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (take bool) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
-	s.heard, s.established = now, true
+	s.lastReceived, s.established = now, true
 	if sent := s.sent[f.GetCorr()]; sent != nil {
-		s.transit.answered(sent.at, now, f.GetTs())
+		s.transit.observe(sent.at, now, f.GetTs())
 	}
 	late := s.link.acknowledged(f.GetAck().GetFor())
 	if e := f.GetError(); e.GetCode() == codeSeqGap { // in order or not: it is about our frames
-		s.link.wanted(e.GetExpectedSeq())
+		s.link.resendRequested(e.GetExpectedSeq())
 		late = true
 	} else {
 		late = s.link.acknowledged(f.GetCorr()) || late // an answer is an acknowledgement
 	}
-	if s.link.judge(f, now) == inOrder {
-		if take = w.mu.state.heeds(f); !take {
+	if s.link.classify(f, now) == inOrder {
+		if take = w.mu.state.expects(f); !take {
 			s.unknownLocked(f)
 		}
 	}
-	if late || s.link.asked || s.link.gap.tell {
-		w.kick()
+	if late || s.link.ackRequested || s.link.gap.unreported {
+		w.wakeWriter()
 	}
 	return take
 }
 
-// payload takes in what a frame says.
-func (s *session) payload(f *lessorv1.SessionResponse) error {
+// handlePayload takes in what a frame says.
+func (s *session) handlePayload(f *lessorv1.SessionResponse) error {
 	switch p := f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error:
-		return s.errorFrame(f.GetCorr(), p.Error)
+		return s.handleError(f.GetCorr(), p.Error)
 	case *lessorv1.SessionResponse_Dispatch:
 		s.dispatch(p.Dispatch.GetAssignments(), f.GetTs())
 	case *lessorv1.SessionResponse_Verdicts:
-		s.verdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
+		s.handleVerdicts(f.GetCorr(), p.Verdicts.GetVerdicts())
 	case *lessorv1.SessionResponse_HeartbeatAck:
-		s.w.hearWhy(p.HeartbeatAck.GetNoNewWork())
-		s.heartbeatAck(f.GetCorr(), p.HeartbeatAck.GetLeases())
+		s.w.handleNoNewWork(p.HeartbeatAck.GetNoNewWork())
+		s.handleHeartbeatAck(f.GetCorr(), p.HeartbeatAck.GetLeases())
 	case *lessorv1.SessionResponse_Cancel:
-		s.w.cancel(p.Cancel)
+		s.w.handleCancel(p.Cancel)
 	case *lessorv1.SessionResponse_Drain:
-		s.drain(p.Drain, f.GetTs().AsTime())
+		s.handleDrain(p.Drain, f.GetTs().AsTime())
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 		s.control = s.control[1:]
 	}
 	s.control = append(s.control, f)
-	s.w.kick()
+	s.w.wakeWriter()
 }
 
 // unknownLocked answers a frame that means nothing here, or nothing now; it changes nothing (W1).
@@ -148,7 +148,7 @@ func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 		what = strings.TrimPrefix(fmt.Sprintf("%T", f.GetPayload()), "*lessorv1.SessionResponse_")
 	}
 	state := s.w.mu.state
-	s.w.noteLocked(func() {
+	s.w.deferLocked(func() {
 		s.w.log.Warn("frame refused", "code", codeUnknown, "type", what, "id", f.GetId(), "state", state)
 	})
 	s.replyLocked(&lessorv1.SessionRequest{Corr: f.GetId(), Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
@@ -170,45 +170,45 @@ func hasUnknownPayload(f *lessorv1.SessionResponse) bool {
 	return false
 }
 
-// errorFrame takes in that a frame of ours was wrong, or could not be handled. It is no verdict on what was in it.
-func (s *session) errorFrame(corr string, e *lessorv1.Error) error {
+// handleError takes in that a frame of ours was wrong, or could not be handled. It is no verdict on what was in it.
+func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	err := &frameError{e}
 	switch {
 	case e.GetCode() == codeSeqGap:
 		return nil // the envelope's affair
 	case e.GetCode() == codeQuotaFrames:
-		s.holdFeedback(e)
+		s.pauseFeedback(e)
 		return nil
 	case corr == s.registration:
 		return err
 	}
 	s.w.log.Error("the coordinator reports an error", "code", e.GetCode(), "message", e.GetMessage(), "frame", corr)
-	s.w.complain(err)
+	s.w.callOnError(err)
 	s.w.lock()
 	defer s.w.unlock()
-	f, again := s.answeredLocked(corr), s.w.retryAfter(e.GetRetryAfter())
-	s.w.retryFrameLocked(f, err.Error(), again)
-	s.w.retryBeatsLocked(f, again)
+	f, delay := s.takeSentLocked(corr), s.w.retryAfter(e.GetRetryAfter())
+	s.w.retryFrameLocked(f, err.Error(), delay)
+	s.w.retryBeatsLocked(f, delay)
 	return nil
 }
 
-// holdFeedback sends no feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt keeps its
+// pauseFeedback sends no feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt keeps its
 // newest feedback.
-func (s *session) holdFeedback(e *lessorv1.Error) {
+func (s *session) pauseFeedback(e *lessorv1.Error) {
 	w, wait := s.w, e.GetRetryAfter().AsDuration()
 	w.log.Warn("feedback is paused", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
 	w.lock()
 	defer w.unlock()
-	s.quietUntil = time.Now().Add(wait)
-	w.laterLocked(wait, w.kick)
+	s.feedbackPausedUntil = time.Now().Add(wait)
+	w.afterDelayLocked(wait, w.wakeWriter)
 }
 
-// verdicts settles the reports of the frame that is answered, item by item in their order (W3).
-func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
+// handleVerdicts settles the reports of the frame that is answered, item by item in their order (W3).
+func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
-	sent := s.answeredLocked(corr)
+	sent := s.takeSentLocked(corr)
 	for i, r := range sent.reports {
 		switch {
 		case i >= len(verdicts) || verdicts[i].GetLeaseId() != r.a.leaseID:
@@ -217,35 +217,35 @@ func (s *session) verdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 			e := verdicts[i].GetError()
 			w.retryLocked(r, e.GetCode()+" "+e.GetMessage(), w.retryAfter(e.GetRetryAfter()))
 		default:
-			w.settleLocked(r, sent.at, verdicts[i])
+			w.handleVerdictLocked(r, sent.at, verdicts[i])
 		}
 	}
 }
 
-// hearWhy logs, once, why the coordinator gives no new work, and calls the hook: otherwise a worker that is kept from work looks like one for which
+// handleNoNewWork logs, once, why the coordinator gives no new work, and calls the hook: otherwise a worker that is kept from work looks like one for which
 // there is none. The state lasts beyond the session.
-func (w *Worker) hearWhy(noNewWork string) {
-	kept := noNewWork != ""
-	if kept == w.kept {
+func (w *Worker) handleNoNewWork(reason string) {
+	noNewWork := reason != ""
+	if noNewWork == w.noNewWork {
 		return
 	}
-	w.kept = kept
-	if kept {
-		w.log.Warn("the coordinator gives no new work", "why", noNewWork)
+	w.noNewWork = noNewWork
+	if noNewWork {
+		w.log.Warn("the coordinator gives no new work", "why", reason)
 	} else {
 		w.log.Info("the coordinator gives new work again")
 	}
 	if hook := w.cfg.Hooks.OnNoNewWork; hook != nil {
-		hook(noNewWork)
+		hook(reason)
 	}
 }
 
-// heartbeatAck settles the heartbeats of the frame that is answered.
-func (s *session) heartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
+// handleHeartbeatAck settles the heartbeats of the frame that is answered.
+func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 	w := s.w
 	w.lock()
 	defer w.unlock()
-	sent := s.answeredLocked(corr)
+	sent := s.takeSentLocked(corr)
 	for i, b := range sent.beats {
 		switch {
 		case i >= len(acks) || acks[i].GetLeaseId() != b.a.leaseID:
@@ -253,13 +253,13 @@ func (s *session) heartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 		case acks[i].GetError() != nil || acks[i].GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
 			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(acks[i].GetError().GetRetryAfter()))
 		default:
-			b.settle(w.judgeLocked(b.a, sent.at, answerOfHeartbeat(acks[i])))
+			b.answerWaiters(w.handleAnswerLocked(b.a, sent.at, answerOfHeartbeat(acks[i])))
 		}
 	}
 }
 
-// answeredLocked removes the frame that is answered from those that wait, and returns it; if there is none it returns an empty one.
-func (s *session) answeredLocked(corr string) *sentFrame {
+// takeSentLocked removes the frame that is answered from those that wait, and returns it; if there is none it returns an empty one.
+func (s *session) takeSentLocked(corr string) *sentFrame {
 	if f := s.sent[corr]; f != nil {
 		delete(s.sent, corr)
 		return f
@@ -267,8 +267,8 @@ func (s *session) answeredLocked(corr string) *sentFrame {
 	return &sentFrame{}
 }
 
-// cancel takes in a cancel frame: with a grace the task is cancelled, without one the lease is lost.
-func (w *Worker) cancel(c *lessorv1.Cancel) {
+// handleCancel takes in a cancel frame: with a grace the task is cancelled, without one the lease is lost.
+func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	w.lock()
 	defer w.unlock()
 	a := w.mu.attempts[c.GetLeaseId()]
@@ -282,14 +282,14 @@ func (w *Worker) cancel(c *lessorv1.Cancel) {
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
 }
 
-// drain takes in that the coordinator wants the worker to stop. Its deadline is a span from the frame's own time, so that
+// handleDrain takes in that the coordinator wants the worker to stop. Its deadline is a span from the frame's own time, so that
 // the clock of this machine does not matter; the last part of it is for handlers to return and reports to be answered.
-func (s *session) drain(d *lessorv1.Drain, now time.Time) {
-	patience := s.w.cfg.DrainTimeout
+func (s *session) handleDrain(d *lessorv1.Drain, now time.Time) {
+	timeout := s.w.cfg.DrainTimeout
 	if d.GetDeadline() != nil {
 		span := max(d.GetDeadline().AsTime().Sub(now), 0)
-		patience = min(patience, span-min(s.w.cfg.StopTimeout, span/2))
+		timeout = min(timeout, span-min(s.w.cfg.StopTimeout, span/2))
 	}
 	reason := strings.TrimSuffix("the coordinator asked: "+d.GetReason(), ": ") // who drained it may have given none
-	s.w.beginDrain(reason, patience, fmt.Errorf("%w: %s", ErrDraining, reason))
+	s.w.beginDrain(reason, timeout, fmt.Errorf("%w: %s", ErrDraining, reason))
 }

@@ -26,9 +26,9 @@ var (
 	errDeniedFrame   = errors.New("a frame's envelope does not match the session")
 )
 
-// noConnection is ErrNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
+// noConnectionError is ErrNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
 // no reconnect can cure and gRPC does not say.
-func noConnection(reason string) error {
+func noConnectionError(reason string) error {
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
 		return fmt.Errorf("%w: %s (the coordinator does not use TLS, but the transport credentials of this connection require it)", ErrNoConnection, reason)
@@ -38,9 +38,9 @@ func noConnection(reason string) error {
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }
 
-// agedOut reports whether a session ended with its connection, which the coordinator closes when it is old. That happens to every worker in
+// closedByAge reports whether a session ended with its connection, which the coordinator closes when it is old. That happens to every worker in
 // turn, and is no reason for an alarm; gRPC tells it by this word alone.
-func agedOut(err error) bool {
+func closedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
 }
 
@@ -60,10 +60,10 @@ func (e *resetError) Error() string {
 	return fmt.Sprintf("reset by the coordinator: %s: %s", e.frame.GetCode(), e.frame.GetReason())
 }
 
-// refusal tells an end that no reconnect can cure from one that it can; nil for the latter. Only the opening of a session
+// permanentRefusal tells an end that no reconnect can cure from one that it can; nil for the latter. Only the opening of a session
 // can be refused for good. One that was established and then ended is opened again, perhaps with renewed credentials,
 // and the opening tells.
-func refusal(err error, established, known bool) *RefusedError {
+func permanentRefusal(err error, established, known bool) *RefusedError {
 	var e *frameError
 	if errors.As(err, &e) {
 		return refusalOfFrame(e.frame)

@@ -6,15 +6,15 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lessor-dev/lessor/worker/internal/again"
+	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
 
-// repeatRefused makes unary calls again that are refused since a quota is used up, after the wait that the coordinator tells (X5). It gives up after some
-// repeats, or where the call would end before.
-func repeatRefused(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	for repeats := 0; ; repeats++ {
+// retryQuotaRefusals is an interceptor that retries a unary call that was refused because a quota is used up, after the wait that the coordinator asks
+// for (X5). It gives up after a number of retries, or if the deadline of the call is before the end of the wait.
+func retryQuotaRefusals(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	for retries := 0; ; retries++ {
 		err := invoke(ctx, method, req, reply, conn, opts...)
-		wait, ok := again.Wait(err, repeats)
+		wait, ok := quotaretry.Wait(err, retries)
 		if deadline, ends := ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 			return err
 		}

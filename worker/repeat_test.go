@@ -43,7 +43,7 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), test.within)
 				defer cancel()
 				calls, begin := 0, time.Now()
-				err := repeatRefused(ctx, "", nil, nil, nil, refuseFor(test.refusals, &calls))
+				err := retryQuotaRefusals(ctx, "", nil, nil, nil, refuseFor(test.refusals, &calls))
 				if calls != test.calls || status.Code(err) != test.code {
 					t.Errorf("%d calls, error %v; want %d calls, %v", calls, err, test.calls, test.code)
 				}
@@ -62,7 +62,7 @@ func TestRefusedCallEndsWithItsCaller(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		calls := 0
-		if err := repeatRefused(ctx, "", nil, nil, nil, refuseFor(1000, &calls)); status.Code(err) != codes.ResourceExhausted || calls != 1 {
+		if err := retryQuotaRefusals(ctx, "", nil, nil, nil, refuseFor(1000, &calls)); status.Code(err) != codes.ResourceExhausted || calls != 1 {
 			t.Errorf("error %v after %d calls, want RESOURCE_EXHAUSTED after 1", err, calls)
 		}
 	})

@@ -24,13 +24,13 @@ type report struct {
 	tries int
 }
 
-// outcome reports whether r ends its attempt.
-func (r *report) outcome() bool { return r.item.GetStart() == nil }
+// isOutcome reports whether r ends its attempt.
+func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
-// moot reports whether nobody waits for r's verdict any more: its attempt has ended, or has an outcome, which says all
+// obsolete reports whether nobody waits for r's verdict any more: its attempt has ended, or has an outcome, which says all
 // that a Start does which was sent once.
-func (r *report) moot() bool {
-	return r.a.phase == over || (!r.outcome() && r.tries > 0 && r.a.phase == reporting)
+func (r *report) obsolete() bool {
+	return r.a.phase == over || (!r.isOutcome() && r.tries > 0 && r.a.phase == reporting)
 }
 
 // outbox is what waits for the stream, and survives it. Its size is bounded by the number of attempts: each has at most
@@ -47,11 +47,11 @@ func (w *Worker) queueReportLocked(r *report) {
 	r.seq = w.mu.outbox.nextSeq
 	w.mu.outbox.nextSeq++
 	w.mu.outbox.reports = append(w.mu.outbox.reports, r)
-	w.kick()
+	w.wakeWriter()
 }
 
-// fitting replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
-func (w *Worker) fitting(r *report) *report {
+// replaceIfTooLarge replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
+func (w *Worker) replaceIfTooLarge(r *report) *report {
 	r.size = proto.Size(r.item)
 	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
 		r = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
@@ -60,22 +60,22 @@ func (w *Worker) fitting(r *report) *report {
 	return r
 }
 
-// settleLocked takes in the verdict on a report that was sent at the given time.
-func (w *Worker) settleLocked(r *report, sent time.Time, v *lessorv1.ReportVerdict) {
+// handleVerdictLocked takes in the verdict on a report that was sent at the given time.
+func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.ReportVerdict) {
 	switch {
 	case r.a.phase == over:
-	case !r.outcome():
-		_ = w.judgeLocked(r.a, sent, answerOfStart(v))
+	case !r.isOutcome():
+		_ = w.handleAnswerLocked(r.a, sent, answerOfStart(v))
 	default:
-		w.settleOutcomeLocked(r, v)
+		w.handleOutcomeVerdictLocked(r, v)
 	}
 }
 
-// settleOutcomeLocked ends an attempt by its verdict, whatever it is (K1-K3). Only where the outcome itself was
+// handleOutcomeVerdictLocked ends an attempt by its verdict, whatever it is (K1-K3). Only where the outcome itself was
 // refused and the lease thus lives on (V1, V11), the failure to report it is reported in its place.
-func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
+func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict) {
 	a := r.a
-	w.noteLocked(func() {
+	w.deferLocked(func() {
 		a.logVerdict(v)
 		if hook := w.cfg.Hooks.OnVerdict; hook != nil {
 			hook(&a.task, v)
@@ -86,7 +86,7 @@ func (w *Worker) settleOutcomeLocked(r *report, v *lessorv1.ReportVerdict) {
 		if v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE {
 			category = Configuration
 		}
-		w.queueReportLocked(w.fitting(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
+		w.queueReportLocked(w.replaceIfTooLarge(a.unreportable(category, joinReason("rejected", v.GetReason(), v.GetDetail()))))
 		return
 	}
 	w.endLocked(a)
@@ -98,41 +98,41 @@ func refusedContent(v *lessorv1.ReportVerdict) bool {
 		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE || v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
 }
 
-// repeat is the wait before sending something again that has been sent tries times.
-type repeat func(tries int) time.Duration
+// retryDelay is the wait before sending something again that has been sent tries times.
+type retryDelay func(tries int) time.Duration
 
-// atOnce is the repeat on a new stream: opening it took long enough.
-func atOnce(int) time.Duration { return 0 }
+// noDelay is the repeat on a new stream: opening it took long enough.
+func noDelay(int) time.Duration { return 0 }
 
 // retryAfter is the repeat on the same stream: what the coordinator asks for, and a growing wait with jitter.
-func (w *Worker) retryAfter(asked *durationpb.Duration) repeat {
+func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 	return func(tries int) time.Duration {
 		return asked.AsDuration() + backoffWait(tries, w.cfg.MinBackoff, w.cfg.MaxBackoff)
 	}
 }
 
 // retryLocked sends r again, unless it has been sent often enough (K5).
-func (w *Worker) retryLocked(r *report, why string, again repeat) {
+func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch {
-	case r.moot():
-	case r.tries >= w.cfg.ReportTries && r.outcome():
-		w.undeliveredLocked(r.a, why)
+	case r.obsolete():
+	case r.tries >= w.cfg.ReportTries && r.isOutcome():
+		w.giveUpReportLocked(r.a, why)
 	case r.tries >= w.cfg.ReportTries:
 		// A Start may be missing (V19); heartbeats keep the lease.
 	default:
-		w.laterLocked(again(r.tries), func() { w.requeueLocked(r) })
+		w.afterDelayLocked(delay(r.tries), func() { w.requeueLocked(r) })
 	}
 }
 
 // retryFrameLocked sends the reports of a frame again.
-func (w *Worker) retryFrameLocked(f *sentFrame, why string, again repeat) {
+func (w *Worker) retryFrameLocked(f *sentFrame, why string, delay retryDelay) {
 	for _, r := range f.reports {
-		w.retryLocked(r, why, again)
+		w.retryLocked(r, why, delay)
 	}
 }
 
-// laterLocked calls f with the mutex held, after the wait.
-func (w *Worker) laterLocked(wait time.Duration, f func()) {
+// afterDelayLocked calls f with the mutex held, after the wait.
+func (w *Worker) afterDelayLocked(wait time.Duration, f func()) {
 	if wait <= 0 {
 		f()
 		return
@@ -149,19 +149,19 @@ func (w *Worker) requeueLocked(r *report) {
 	queue := &w.mu.outbox.reports
 	at, _ := slices.BinarySearchFunc(*queue, r, func(a, b *report) int { return cmp.Compare(a.seq, b.seq) })
 	*queue = slices.Insert(*queue, at, r)
-	w.kick()
+	w.wakeWriter()
 }
 
-// undeliveredLocked gives an outcome up; its lease runs out by itself.
-func (w *Worker) undeliveredLocked(a *attempt, why string) {
-	err := undelivered(a, why)
-	w.noteLocked(func() {
+// giveUpReportLocked gives an outcome up; its lease runs out by itself.
+func (w *Worker) giveUpReportLocked(a *attempt, why string) {
+	err := undeliveredError(a, why)
+	w.deferLocked(func() {
 		a.log().Error("report given up", "error", err)
-		w.complain(err)
+		w.callOnError(err)
 	})
 	w.endLocked(a)
 }
 
-func undelivered(a *attempt, why string) error {
+func undeliveredError(a *attempt, why string) error {
 	return fmt.Errorf("%w: task %s attempt %d: %s", ErrUndelivered, a.task.ID, a.task.Attempt, why)
 }

@@ -21,43 +21,43 @@ const (
 type resumption struct {
 	// id and token name the session; empty where there is none to go on with.
 	id, token string
-	// until is when the token loses its worth, on this process's clock; zero: not stated.
-	until time.Time
-	// seen is the seq of the last frame that was taken from the coordinator.
-	seen uint64
-	// frames counts the frames of all streams; a frame's id is its number.
-	frames uint64
+	// expiresAt is when the token loses its worth, on this process's clock; zero: not stated.
+	expiresAt time.Time
+	// lastSeen is the seq of the last frame that was taken from the coordinator.
+	lastSeen uint64
+	// frameCount counts the frames of all streams; a frame's id is its number.
+	frameCount uint64
 	// unanswered are the frames of reports that were on their way when the stream broke.
 	unanswered []*sentFrame
 }
 
-// offer is what the handshake says of the session to go on with; nil: a new one.
-func (r *resumption) offer(now time.Time) *lessorv1.Resume {
-	if r.token == "" || (!r.until.IsZero() && !now.Before(r.until)) {
+// resumeRequest is what the handshake says of the session to go on with; nil: a new one.
+func (r *resumption) resumeRequest(now time.Time) *lessorv1.Resume {
+	if r.token == "" || (!r.expiresAt.IsZero() && !now.Before(r.expiresAt)) {
 		return nil
 	}
-	return &lessorv1.Resume{SessionId: r.id, SessionToken: r.token, LastSeenSeq: r.seen}
+	return &lessorv1.Resume{SessionId: r.id, SessionToken: r.token, LastSeenSeq: r.lastSeen}
 }
 
 // remember takes in the accept that was received at the given time. The token is counted as a span, so that the clock of
 // this machine does not matter.
 func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
-	r.id, r.token, r.until = a.GetSessionId(), a.GetSessionToken(), time.Time{}
+	r.id, r.token, r.expiresAt = a.GetSessionId(), a.GetSessionToken(), time.Time{}
 	if a.GetExpiresAt() != nil && a.GetServerTime() != nil {
-		r.until = received.Add(a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()))
+		r.expiresAt = received.Add(a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()))
 	}
 }
 
 // forget lets the next stream begin a session of its own.
-func (r *resumption) forget() { r.id, r.token, r.seen = "", "", 0 }
+func (r *resumption) forget() { r.id, r.token, r.lastSeen = "", "", 0 }
 
-// acceptedLocked goes on with the session, or begins a new one. Reports that the coordinator has taken wait for their
+// beginOrResumeLocked goes on with the session, or begins a new one. Reports that the coordinator has taken wait for their
 // verdict on this stream. The others are said anew: if it knows them after all, it knows them by their content (V4).
-func (s *session) acceptedLocked(f *lessorv1.SessionResponse, now time.Time) {
+func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time) {
 	a, r := f.GetAccept(), &s.w.mu.resume
-	s.link = link{next: max(a.GetNextSeq(), 1), taken: f.GetSeq()}
+	s.link = link{next: max(a.GetNextSeq(), 1), lastSeq: f.GetSeq()}
 	if goesOn := a.GetResumed() && a.GetNextSeq() > 1; goesOn {
-		s.link.taken = r.seen
+		s.link.lastSeq = r.lastSeen
 	}
 	for _, frame := range r.unanswered {
 		if a.GetResumed() && frame.seq < a.GetNextSeq() {
@@ -65,7 +65,7 @@ func (s *session) acceptedLocked(f *lessorv1.SessionResponse, now time.Time) {
 			s.sent[frame.id] = frame
 			continue
 		}
-		s.w.retryFrameLocked(frame, "the stream broke", atOnce)
+		s.w.retryFrameLocked(frame, "the stream broke", noDelay)
 	}
 	r.unanswered = nil
 	r.remember(a, now)
@@ -75,10 +75,10 @@ func (s *session) acceptedLocked(f *lessorv1.SessionResponse, now time.Time) {
 func (s *session) suspendLocked(err error) {
 	r := &s.w.mu.resume
 	if s.link.next != 0 { // it was accepted
-		r.seen = s.link.taken
+		r.lastSeen = s.link.lastSeq
 	}
 	for _, f := range s.sent {
-		s.w.retryBeatsLocked(f, atOnce)
+		s.w.retryBeatsLocked(f, noDelay)
 		if f.reports != nil {
 			r.unanswered = append(r.unanswered, f)
 		}
@@ -91,7 +91,7 @@ func (s *session) suspendLocked(err error) {
 	// A verdict that did not come in time may never have been made: only a repeat finds out.
 	if r.token == "" || errors.Is(err, errAnswerTimeout) {
 		for _, f := range r.unanswered {
-			s.w.retryFrameLocked(f, "the stream broke", atOnce)
+			s.w.retryFrameLocked(f, "the stream broke", noDelay)
 		}
 		r.unanswered = nil
 	}

@@ -38,7 +38,7 @@ func (w *Worker) begin(ctx context.Context) error {
 		return errors.New("worker: no handler was registered")
 	}
 	w.mu.begun = true
-	w.born = time.Now()
+	w.startedAt = time.Now()
 	w.base = context.WithoutCancel(ctx)
 	w.drained, w.setDrained = context.WithCancel(w.base)
 	return nil
@@ -48,9 +48,9 @@ func (w *Worker) begin(ctx context.Context) error {
 func (w *Worker) serve() error {
 	retry := backoff{least: w.cfg.MinBackoff, most: w.cfg.MaxBackoff}
 	for {
-		lasted, err := w.session(min(firstPatience<<min(retry.failures, 10), openTimeout))
+		lasted, err := w.runSession(min(firstConnectTimeout<<min(retry.failures, 10), openTimeout))
 		if w.drained.Err() != nil {
-			return w.farewell()
+			return w.drainResult()
 		}
 		if errors.Is(err, errTenantTaken) { // the coordinator is there: no need to wait
 			w.move(broken)
@@ -68,11 +68,11 @@ func (w *Worker) serve() error {
 // pause waits between two sessions.
 func (w *Worker) pause(cause error, wait time.Duration) {
 	w.move(broken)
-	if agedOut(cause) {
+	if closedByAge(cause) {
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
 	} else {
 		w.log.Warn("session ended, reconnecting", "error", cause, "wait", wait)
-		w.complain(fmt.Errorf("session ended: %w", cause))
+		w.callOnError(fmt.Errorf("session ended: %w", cause))
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

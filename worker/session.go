@@ -41,9 +41,9 @@ type session struct {
 
 	// resuming: the handshake named a session to go on with.
 	resuming bool
-	// told is the capacity that the coordinator knows; drainSent: it was told of the drain.
-	told      capacity
-	drainSent bool
+	// declaredCapacity is the capacity that the coordinator knows; drainSent: it was told of the drain.
+	declaredCapacity capacity
+	drainSent        bool
 
 	// ended is closed when the reader has ended; readErr and established are the reader's until then. established: the
 	// coordinator has said something after accept, and so has nothing against the registration.
@@ -55,12 +55,12 @@ type session struct {
 
 	link    link
 	transit transit
-	// heard is when the last frame came.
-	heard time.Time
+	// lastReceived is when the last frame came.
+	lastReceived time.Time
 	// sent holds, by id, the frames that must be answered.
 	sent map[string]*sentFrame
-	// quietUntil is when feedback may be sent again.
-	quietUntil time.Time
+	// feedbackPausedUntil is when feedback may be sent again.
+	feedbackPausedUntil time.Time
 	// control is what goes out first: acknowledgements and errors.
 	control []*lessorv1.SessionRequest
 }
@@ -81,13 +81,13 @@ type sentBeat struct {
 	renewal
 }
 
-// session opens a stream and serves it to its end. It returns for how long it went on once it was open, and why it ended; a
+// runSession opens a stream and serves it to its end. It returns for how long it went on once it was open, and why it ended; a
 // *RefusedError says that no other session will fare better.
-func (w *Worker) session(patience time.Duration) (lasted time.Duration, err error) {
+func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration, err error) {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
 	s.ctx, s.cancel = context.WithCancelCause(w.base)
 	defer s.cancel(nil)
-	if err = s.open(patience); err == nil {
+	if err = s.open(connectTimeout); err == nil {
 		opened := time.Now()
 		err = s.serve()
 		lasted = time.Since(opened)
@@ -96,10 +96,10 @@ func (w *Worker) session(patience time.Duration) (lasted time.Duration, err erro
 }
 
 // open connects within patience, then shakes hands and registers within openTimeout, as long as the worker is not drained.
-func (s *session) open(patience time.Duration) error {
+func (s *session) open(timeout time.Duration) error {
 	s.w.move(opening)
 	defer context.AfterFunc(s.w.drained, func() { s.cancel(ErrDraining) })()
-	if err := s.connect(patience); err != nil {
+	if err := s.connect(timeout); err != nil {
 		return err
 	}
 	timer := time.AfterFunc(openTimeout, func() { s.cancel(errOpenTimeout) })
@@ -112,21 +112,21 @@ func (s *session) open(patience time.Duration) error {
 
 // connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has a backoff
 // of its own (see Dial), which ours could miss again and again. The status then has the reason of its last failure.
-func (s *session) connect(patience time.Duration) (err error) {
-	timer := time.AfterFunc(patience, func() { s.cancel(ErrNoConnection) })
+func (s *session) connect(timeout time.Duration) (err error) {
+	timer := time.AfterFunc(timeout, func() { s.cancel(ErrNoConnection) })
 	defer timer.Stop()
-	s.stream, err = s.call()
+	s.stream, err = s.openStream()
 	if err != nil && errors.Is(context.Cause(s.ctx), ErrNoConnection) {
-		return noConnection(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
+		return noConnectionError(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
 	}
 	return err
 }
 
-// call calls Session. The call asks the source of credentials, which is the program's own and may heed no context: it is then left behind, and
+// openStream calls Session. The call asks the source of credentials, which is the program's own and may heed no context: it is then left behind, and
 // the next call waits for it to return, so that there is never more than one.
-func (s *session) call() (sessionStream, error) {
+func (s *session) openStream() (sessionStream, error) {
 	select {
-	case s.w.calling <- struct{}{}:
+	case s.w.openingCall <- struct{}{}:
 	case <-s.ctx.Done():
 		return nil, errCallHangs
 	}
@@ -136,7 +136,7 @@ func (s *session) call() (sessionStream, error) {
 	}
 	called := make(chan result, 1)
 	go func() {
-		defer func() { <-s.w.calling }()
+		defer func() { <-s.w.openingCall }()
 		stream, err := s.w.client.Session(s.ctx, grpc.WaitForReady(true),
 			grpc.MaxCallRecvMsgSize(maxReceived), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
 		called <- result{stream, err}
@@ -181,7 +181,7 @@ func (s *session) hello() *lessorv1.SessionRequest {
 	host, _ := os.Hostname()
 	s.w.lock()
 	defer s.w.unlock()
-	resume := s.w.mu.resume.offer(time.Now())
+	resume := s.w.mu.resume.resumeRequest(time.Now())
 	s.resuming = resume != nil
 	s.tenant = cmp.Or(s.w.mu.tenant, firstTenant)
 	return s.frameLocked(&lessorv1.SessionRequest{
@@ -224,7 +224,7 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 		if err := s.checkEnvelope(f); err != nil {
 			return nil, err
 		}
-		if !s.heeds(f) {
+		if !s.checkExpected(f) {
 			continue
 		}
 		switch p := f.GetPayload().(type) {
@@ -242,11 +242,11 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 	}
 }
 
-// heeds reports whether the state allows a frame, and answers one that it does not allow.
-func (s *session) heeds(f *lessorv1.SessionResponse) bool {
+// expects reports whether the state allows a frame, and answers one that it does not allow.
+func (s *session) checkExpected(f *lessorv1.SessionResponse) bool {
 	s.w.lock()
 	defer s.w.unlock()
-	if s.w.mu.state.heeds(f) {
+	if s.w.mu.state.expects(f) {
 		return true
 	}
 	s.unknownLocked(f)
@@ -257,9 +257,9 @@ func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	now := time.Now()
 	s.w.lock()
 	defer s.w.unlock()
-	s.heard, s.w.mu.known = now, true
-	s.transit.answered(asked, now, f.GetTs())
-	s.acceptedLocked(f, now)
+	s.lastReceived, s.w.mu.acceptedBefore = now, true
+	s.transit.observe(asked, now, f.GetTs())
+	s.beginOrResumeLocked(f, now)
 }
 
 // register says what the worker can do, and lets the first heartbeat follow: it renews, on the new stream, all leases
@@ -286,7 +286,7 @@ func (s *session) registerFrame() *lessorv1.SessionRequest {
 		WorkspaceId:  s.w.cfg.Workspace,
 	}}}, time.Now())
 	s.registration = f.GetId()
-	s.told = told
+	s.declaredCapacity = told
 	return f
 }
 
@@ -334,7 +334,7 @@ func (s *session) close(err error) error {
 	if s.resuming && !s.established && tokenRefused(err) {
 		return err
 	}
-	if refused := refusal(err, s.established, s.w.mu.known); refused != nil {
+	if refused := permanentRefusal(err, s.established, s.w.mu.acceptedBefore); refused != nil {
 		return refused
 	}
 	return err
@@ -342,7 +342,7 @@ func (s *session) close(err error) error {
 
 // frameLocked gives a frame its envelope.
 func (s *session) frameLocked(f *lessorv1.SessionRequest) *lessorv1.SessionRequest {
-	frames := &s.w.mu.resume.frames
+	frames := &s.w.mu.resume.frameCount
 	*frames++
 	f.Id = strconv.FormatUint(*frames, 10)
 	f.Ts = timestamppb.Now()
@@ -354,6 +354,6 @@ func (s *session) sequencedLocked(f *lessorv1.SessionRequest, now time.Time) *le
 	if f.GetReports() == nil {
 		f.Ack = &lessorv1.Ack{Request: true} // reports are answered anyway
 	}
-	s.link.keep(s.frameLocked(f), now)
+	s.link.track(s.frameLocked(f), now)
 	return f
 }

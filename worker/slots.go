@@ -14,24 +14,24 @@ type slots struct {
 	waiting []*attempt
 }
 
-// take gives a a place, or lets it wait for its turn.
-func (s *slots) take(a *attempt) {
-	if s.room(a) {
-		s.place(a)
+// acquire gives a a place, or lets it wait for its turn.
+func (s *slots) acquire(a *attempt) {
+	if s.hasRoom(a) {
+		s.assign(a)
 		return
 	}
-	a.turn = make(chan struct{})
+	a.slotReady = make(chan struct{})
 	s.waiting = append(s.waiting, a)
 }
 
-// room reports whether there is a free place for a. The coordinator keeps to the limits, too, but knows nothing of a handler whose lease was lost.
-func (s *slots) room(a *attempt) bool {
+// hasRoom reports whether there is a free place for a. The coordinator keeps to the limits, too, but knows nothing of a handler whose lease was lost.
+func (s *slots) hasRoom(a *attempt) bool {
 	limit, limited := s.typeLimits[a.task.Type]
 	return s.taken < s.limit && (!limited || s.ofType[a.task.Type] < limit)
 }
 
-func (s *slots) place(a *attempt) {
-	a.slotted = true
+func (s *slots) assign(a *attempt) {
+	a.hasSlot = true
 	s.taken++
 	if s.ofType == nil {
 		s.ofType = make(map[string]int)
@@ -39,57 +39,57 @@ func (s *slots) place(a *attempt) {
 	s.ofType[a.task.Type]++
 }
 
-// free takes a's place back, if it has one.
-func (s *slots) free(a *attempt) {
-	if !a.slotted {
+// release takes a's place back, if it has one.
+func (s *slots) release(a *attempt) {
+	if !a.hasSlot {
 		return
 	}
-	a.slotted = false
+	a.hasSlot = false
 	s.taken--
 	if s.ofType[a.task.Type]--; s.ofType[a.task.Type] == 0 {
 		delete(s.ofType, a.task.Type)
 	}
-	s.fill()
+	s.assignWaiting()
 }
 
-// fill gives free places to those that wait.
-func (s *slots) fill() {
+// assignWaiting gives free places to those that wait.
+func (s *slots) assignWaiting() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(a *attempt) bool {
-		if !s.room(a) {
+		if !s.hasRoom(a) {
 			return false
 		}
-		s.place(a)
-		close(a.turn)
+		s.assign(a)
+		close(a.slotReady)
 		return true
 	})
 }
 
-// forgo takes a out of those that wait.
-func (s *slots) forgo(a *attempt) {
+// removeWaiting takes a out of those that wait.
+func (s *slots) removeWaiting(a *attempt) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *attempt) bool { return other == a })
 }
 
 // awaitSlot waits for the slot of an attempt that got none at once. The coordinator counts free ones itself, so that there is
 // one, but for the moment that a handler takes to return after its lease was lost.
 func (w *Worker) awaitSlot(a *attempt) bool {
-	if a.turn == nil {
+	if a.slotReady == nil {
 		return true
 	}
 	timer := time.NewTimer(slotWait)
 	defer timer.Stop()
 	select {
-	case <-a.turn:
+	case <-a.slotReady:
 		return true
 	case <-a.ctx.Done():
 	case <-timer.C:
 	}
-	return w.slotAtLast(a)
+	return w.stopAwaitingSlot(a)
 }
 
-// slotAtLast ends the waiting; the turn may have come at the last moment.
-func (w *Worker) slotAtLast(a *attempt) bool {
+// stopAwaitingSlot ends the waiting; the turn may have come at the last moment.
+func (w *Worker) stopAwaitingSlot(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
-	w.mu.slots.forgo(a)
-	return a.slotted
+	w.mu.slots.removeWaiting(a)
+	return a.hasSlot
 }

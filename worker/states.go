@@ -66,9 +66,9 @@ var moves = [...]map[event]State{
 	StateClosed:       {},
 }
 
-// heeds reports whether the state allows a frame of the coordinator. One that it does not allow is answered with
+// expects reports whether the state allows a frame of the coordinator. One that it does not allow is answered with
 // E.CMD.UNKNOWN and changes nothing.
-func (s State) heeds(f *lessorv1.SessionResponse) bool {
+func (s State) expects(f *lessorv1.SessionResponse) bool {
 	switch f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error, *lessorv1.SessionResponse_Reset_:
 		return true
@@ -95,7 +95,7 @@ func (w *Worker) moveLocked(e event) {
 	}
 	w.mu.state = to
 	if hook := w.cfg.Hooks.OnState; hook != nil {
-		w.noteLocked(func() { hook(to) })
+		w.deferLocked(func() { hook(to) })
 	}
 	if to == StateRegistered && w.mu.drain.asked {
 		w.moveLocked(drainAsked)

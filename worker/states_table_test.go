@@ -41,7 +41,7 @@ func TestEveryFrameInEveryState(t *testing.T) {
 		{"reset", &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{}}, all},
 	} {
 		for state := StateNew; state <= StateClosed; state++ {
-			if got, want := state.heeds(tt.frame), slices.Contains(strings.Fields(tt.allowed), state.String()); got != want {
+			if got, want := state.expects(tt.frame), slices.Contains(strings.Fields(tt.allowed), state.String()); got != want {
 				t.Errorf("heeds(%s) in state %v = %v, want %v", tt.name, state, got, want)
 			}
 		}

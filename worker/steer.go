@@ -130,5 +130,5 @@ func (e *steerError) collect(err error) {
 	}
 }
 
-// decides reports whether the handler wants its error to count as a failure of some kind, also when it was stopped.
-func (e steerError) decides() bool { return e.category != 0 || e.retryable != nil }
+// wantsFailure reports whether the handler wants its error to count as a failure of some kind, also when it was stopped.
+func (e steerError) wantsFailure() bool { return e.category != 0 || e.retryable != nil }

@@ -149,7 +149,7 @@ func (t *Task) SetMetric(name string, value float64) {
 // Emit sends a chunk of output to watchers, in order with what is written to Output. It never blocks: when the stream is slow
 // the oldest output is dropped, and the next chunk of the channel says how much was lost (MetadataDropped). A chunk that is too
 // large is dropped at once.
-func (t *Task) Emit(c Chunk) { t.a.feedback.add(c.own()) }
+func (t *Task) Emit(c Chunk) { t.a.feedback.addChunk(c.copied()) }
 
 // Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the
 // task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and
@@ -169,7 +169,7 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 			Detail: fmt.Sprintf("checkpoint: %d bytes; 1 to %d fit into a message", len(data), room),
 		}
 	}
-	return t.a.w.beatNow(ctx, t.a, bytes.Clone(data))
+	return t.a.w.beatAndWait(ctx, t.a, bytes.Clone(data))
 }
 
 // Confirm asks the coordinator whether this attempt still holds its lease, and waits for the answer. Call it right
@@ -180,10 +180,10 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d
 // left, which is always so if d is longer than the task's heartbeat_timeout; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
-	if err := t.a.w.beatNow(ctx, t.a, nil); err != nil {
+	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {
 		return err
 	}
-	return t.a.w.confirmed(t.a, d)
+	return t.a.w.checkConfirmed(t.a, d)
 }
 
 // TaskToken returns the newest task token of the attempt, and the wall time until which it is valid; it is empty if the coordinator
@@ -212,7 +212,7 @@ func (t *Task) Lost() <-chan struct{} {
 	w := t.a.w
 	w.lock()
 	defer w.unlock()
-	return t.a.lostLocked()
+	return t.a.lostChanLocked()
 }
 
 // AddArtifact adds a result that lies elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An

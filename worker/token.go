@@ -57,7 +57,7 @@ func (t *Token) current() (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == "" {
-		if err := check(t.token); err != nil {
+		if err := checkToken(t.token); err != nil {
 			return "", fmt.Errorf("the given token: %w", err)
 		}
 		return t.token, nil
@@ -69,16 +69,16 @@ func (t *Token) current() (string, error) {
 	return t.token, nil
 }
 
-// errNoToken is what is wrong with an empty file, errNotOne with one that holds more than a token.
+// errNoToken is what is wrong with an empty file, errInvalidToken with one that holds more than a token.
 var (
-	errNoToken = errors.New("it is empty")
-	errNotOne  = errors.New("it contains a space, a line break or a character that is not ASCII")
+	errNoToken      = errors.New("it is empty")
+	errInvalidToken = errors.New("it contains a space, a line break or a character that is not ASCII")
 )
 
-// check refuses what gRPC could not send.
-func check(token string) error {
+// checkToken refuses what gRPC could not send.
+func checkToken(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errNotOne
+		return errInvalidToken
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (t *Token) read() error {
 		err = errNoToken
 	}
 	if err == nil {
-		err = check(token)
+		err = checkToken(token)
 	}
 	if err != nil {
 		return fmt.Errorf("token file %s: %w", t.file, err)

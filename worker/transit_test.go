@@ -19,32 +19,32 @@ func TestTransit(t *testing.T) {
 		var tr transit
 		check := func(what string, sent, came, want time.Duration) {
 			t.Helper()
-			if got := tr.most(at(came), ts(sent)); got != want {
+			if got := tr.longest(at(came), ts(sent)); got != want {
 				t.Errorf("%s, clocks apart by %v: most = %v, want %v", what, off, got, want)
 			}
 		}
 		check("before any answer", 0, 9*second, 0)
-		tr.answered(at(0), at(5*second), ts(4*second)) // the answer itself was under way for 1 s of the 5 s, which the worker cannot know
+		tr.observe(at(0), at(5*second), ts(4*second)) // the answer itself was under way for 1 s of the 5 s, which the worker cannot know
 		check("a second under way", 6*second, 7*second, 5*second)
-		tr.answered(at(8*second), at(8*second), ts(8*second))
+		tr.observe(at(8*second), at(8*second), ts(8*second))
 		check("after a quick answer", 10*second, 11*second, second)
-		tr.answered(at(12*second), at(40*second), ts(12*second))
+		tr.observe(at(12*second), at(40*second), ts(12*second))
 		check("after a slow answer", 50*second, 51*second, second)
 		check("not under way", 50*second, 50*second, 0)
 
-		tr.answered(at(70*second), at(99*second), ts(98*second)) // a slow answer, the first of its window
+		tr.observe(at(70*second), at(99*second), ts(98*second)) // a slow answer, the first of its window
 		check("by an answer of the window before", 98*second, 99*second, second)
 
 		off -= 10 * second // the coordinator's clock was set back
 		check("right after the clock was set back", 100*second, 100*second, 10*second)
 		for i := range 3 * (transitWindow / second) {
-			tr.answered(at(100*second+i*second), at(100*second+i*second), ts(100*second+i*second))
+			tr.observe(at(100*second+i*second), at(100*second+i*second), ts(100*second+i*second))
 		}
 		check("two windows after the clock was set back", 300*second, 301*second, second)
 	}
 	var tr transit
-	tr.answered(began, began, nil)
-	if got := tr.most(began.Add(second), nil); got != 0 {
+	tr.observe(began, began, nil)
+	if got := tr.longest(began.Add(second), nil); got != 0 {
 		t.Errorf("most for frames without a time = %v, want 0", got)
 	}
 }

@@ -45,8 +45,8 @@ type Worker struct {
 	outcomes atomic.Uint64
 	log      *slog.Logger
 	meter    *machine.Meter
-	// born is what the instants of heartbeats are counted from.
-	born time.Time
+	// startedAt is what the instants of heartbeats are counted from.
+	startedAt time.Time
 
 	// handlers and fallback do not change once Run was called.
 	handlers map[string]Handler
@@ -54,10 +54,10 @@ type Worker struct {
 
 	// base is the parent of all handler contexts: Run's context without its end.
 	base context.Context
-	// kept: the coordinator has said that it gives no new work. The reader's, of which there is one at a time.
-	kept bool
-	// calling holds a token while a call opens a stream.
-	calling chan struct{}
+	// noNewWork: the coordinator has said that it gives no new work. The reader's, of which there is one at a time.
+	noNewWork bool
+	// openingCall holds a token while a call opens a stream.
+	openingCall chan struct{}
 	// wake tells the writer that there is something to send.
 	wake chan struct{}
 	// drained ends when the worker was asked to drain and nothing is left to do.
@@ -65,31 +65,31 @@ type Worker struct {
 	setDrained context.CancelFunc
 
 	// mu guards all that changes, attempts included. It is taken by lock and given back by unlock, which then runs the
-	// notes: nothing of the caller's is called, and nothing is logged, with the mutex held.
+	// deferred: nothing of the caller's is called, and nothing is logged, with the mutex held.
 	mu struct {
 		sync.Mutex
-		notes []func()
+		deferred []func()
 
 		state State
 		begun bool
 		// tenant is the one that the worker states; empty: it was not configured, and no coordinator has named it yet.
 		tenant string
-		// known: a coordinator has accepted the worker before.
-		known bool
+		// acceptedBefore: a coordinator has accepted the worker before.
+		acceptedBefore bool
 		// attempts holds, by lease id, what is held or reporting.
 		attempts map[string]*attempt
 		recent   recentLeases
 		// ready are the attempts that no goroutine has taken up yet; recruited: one is on its way to them.
-		ready     []*attempt
-		recruited bool
-		// handlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease, by the type of their tasks.
-		handlers int
-		stuck    map[string]int
-		slots    slots
-		flights  flights
-		outbox   outbox
-		resume   resumption
-		drain    drainState
+		ready             []*attempt
+		startingGoroutine bool
+		// activeHandlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease, by the type of their tasks.
+		activeHandlers int
+		stuck          map[string]int
+		slots          slots
+		flights        flights
+		outbox         outbox
+		resume         resumption
+		drain          drainState
 	}
 }
 
@@ -108,15 +108,15 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	cfg.Runtimes, cfg.Features = slices.Clone(cfg.Runtimes), slices.Clone(cfg.Features)
 	cfg.Labels, cfg.Resources = maps.Clone(cfg.Labels), maps.Clone(cfg.Resources)
 	w := &Worker{
-		cfg:      cfg,
-		queues:   slices.Clone(queues),
-		client:   lessorv1.NewWorkerServiceClient(conn),
-		instance: rand.Text(),
-		log:      cfg.Logger.With("worker", cfg.Name),
-		meter:    machine.New(cfg.Disk),
-		handlers: make(map[string]Handler),
-		calling:  make(chan struct{}, 1),
-		wake:     make(chan struct{}, 1),
+		cfg:         cfg,
+		queues:      slices.Clone(queues),
+		client:      lessorv1.NewWorkerServiceClient(conn),
+		instance:    rand.Text(),
+		log:         cfg.Logger.With("worker", cfg.Name),
+		meter:       machine.New(cfg.Disk),
+		handlers:    make(map[string]Handler),
+		openingCall: make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)
 	w.mu.tenant = cfg.Tenant
@@ -181,27 +181,27 @@ func (w *Worker) lock() { w.mu.Lock() }
 
 // unlock gives the mutex back and runs what was noted while it was held.
 func (w *Worker) unlock() {
-	notes := w.mu.notes
-	w.mu.notes = nil
+	deferred := w.mu.deferred
+	w.mu.deferred = nil
 	w.mu.Unlock()
-	for _, note := range notes {
-		note()
+	for _, f := range deferred {
+		f()
 	}
 }
 
-// noteLocked lets unlock call f.
-func (w *Worker) noteLocked(f func()) { w.mu.notes = append(w.mu.notes, f) }
+// deferLocked lets unlock call f.
+func (w *Worker) deferLocked(f func()) { w.mu.deferred = append(w.mu.deferred, f) }
 
-// kick wakes the writer.
-func (w *Worker) kick() {
+// wakeWriter wakes the writer.
+func (w *Worker) wakeWriter() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is awake, or about to be
 	}
 }
 
-// complain tells the operator of an error.
-func (w *Worker) complain(err error) {
+// callOnError tells the operator of an error.
+func (w *Worker) callOnError(err error) {
 	if hook := w.cfg.Hooks.OnError; hook != nil {
 		hook(err)
 	}

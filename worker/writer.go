@@ -13,8 +13,8 @@ func (s *session) write() error {
 	defer idle.Stop()
 	watch := time.NewTicker(s.watchInterval())
 	defer watch.Stop()
-	again := newAlarm()
-	defer again.Stop()
+	resendTimer := newLazyTimer()
+	defer resendTimer.Stop()
 	beat := true // says at once that we are here
 	for {
 		// What runs now may have something to say too: letting it go first makes fewer, larger frames, for less than a
@@ -35,18 +35,18 @@ func (s *session) write() error {
 			return s.stream.CloseSend() // the coordinator closes its own side, and the reader ends
 		}
 		beat = false
-		if len(out.frames) > 0 && !s.over() {
+		if len(out.frames) > 0 && !s.readerEnded() {
 			continue // more may have come while these were sent
 		}
-		again.set(out.due, out.waits)
+		resendTimer.set(out.due, out.waits)
 		select {
 		case <-s.w.wake:
 		case <-idle.C:
 			beat = true
-		case <-again.C:
-			again.fired()
+		case <-resendTimer.C:
+			resendTimer.fired()
 		case <-watch.C:
-			if err := s.silent(time.Now()); err != nil {
+			if err := s.checkLiveness(time.Now()); err != nil {
 				return err
 			}
 		case <-s.ended:
@@ -63,22 +63,22 @@ func (s *session) watchInterval() time.Duration {
 	return answerTimeout / 4
 }
 
-// alarm is a timer that runs only while something waits, and is left alone while it rings early enough: a busy stream has
+// lazyTimer is a timer that runs only while something waits, and is left alone while it rings early enough: a busy stream has
 // something that waits at nearly every turn, and setting a timer each time is dear.
-type alarm struct {
+type lazyTimer struct {
 	*time.Timer
 	// at is when it rings; zero while it does not run.
 	at time.Time
 }
 
-func newAlarm() *alarm {
+func newLazyTimer() *lazyTimer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &alarm{Timer: t}
+	return &lazyTimer{Timer: t}
 }
 
 // set lets the alarm ring at the given time or before, if anything waits.
-func (a *alarm) set(at time.Time, waits bool) {
+func (a *lazyTimer) set(at time.Time, waits bool) {
 	if waits && (a.at.IsZero() || at.Before(a.at)) {
 		a.at = at
 		a.Reset(time.Until(at))
@@ -86,7 +86,7 @@ func (a *alarm) set(at time.Time, waits bool) {
 }
 
 // fired says that the alarm rang.
-func (a *alarm) fired() { a.at = time.Time{} }
+func (a *lazyTimer) fired() { a.at = time.Time{} }
 
 // sendAll sends frames, each within sendTimeout.
 func (s *session) sendAll(frames []*lessorv1.SessionRequest) error {
@@ -104,8 +104,8 @@ func (s *session) sendAll(frames []*lessorv1.SessionRequest) error {
 	return nil
 }
 
-// over reports whether the reader has ended.
-func (s *session) over() bool {
+// readerEnded reports whether the reader has ended.
+func (s *session) readerEnded() bool {
 	select {
 	case <-s.ended:
 		return true
@@ -114,11 +114,11 @@ func (s *session) over() bool {
 	}
 }
 
-// silent is why the stream counts as dead: the coordinator says nothing at all, or leaves a frame without its answer.
-func (s *session) silent(now time.Time) error {
+// checkLiveness is why the stream counts as dead: the coordinator says nothing at all, or leaves a frame without its answer.
+func (s *session) checkLiveness(now time.Time) error {
 	s.w.lock()
 	defer s.w.unlock()
-	if s.idleTimeout > 0 && now.Sub(s.heard) >= s.idleTimeout {
+	if s.idleTimeout > 0 && now.Sub(s.lastReceived) >= s.idleTimeout {
 		return errIdle
 	}
 	for _, f := range s.sent {

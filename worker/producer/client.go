@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/worker/internal/again"
+	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
 
 // Bounds of a frame: specs, and their bytes, well below the largest message that a coordinator takes.
@@ -26,11 +26,11 @@ const (
 type Client struct {
 	tasks lessorv1.TaskServiceClient
 
-	mu      sync.Mutex
-	waiting []*call // not yet sent
-	closed  bool
-	opening bool  // a stream is being opened
-	trouble error // why the last stream was lost, or none opened; nil once one was of use again
+	mu        sync.Mutex
+	waiting   []*call // not yet sent
+	closed    bool
+	opening   bool  // a stream is being opened
+	streamErr error // why the last stream was lost, or none opened; nil once one was of use again
 
 	wake chan struct{} // holds one token while there is something new for the sender
 	stop context.CancelFunc
@@ -39,19 +39,19 @@ type Client struct {
 
 // call is one Submit under way.
 type call struct {
-	ctx   context.Context //nolint:containedctx // a call that has ended is not sent any more
-	spec  []byte          // as it goes into a frame: the message itself is the caller's again once Submit has returned, though it may be on its way
-	keyed bool            // it has an idempotency_key
-	again int             // how often it was sent again since it was refused for a while
-	doubt bool            // a stream was lost with it: it may have been made
-	reply chan reply      // holds one
+	ctx     context.Context //nolint:containedctx // a call that has ended is not sent any more
+	spec    []byte          // as it goes into a frame: the message itself is the caller's again once Submit has returned, though it may be on its way
+	hasKey  bool            // it has an idempotency_key
+	retries int             // how often it was sent again since it was refused for a while
+	inDoubt bool            // a stream was lost with it: it may have been made
+	reply   chan reply      // holds one
 }
 
 // answer ends a call. If the call was sent before on a stream that was lost, a refusal of the repeat does not tell whether the first one made the task,
 // unless the refusal is about the spec.
 func (c *call) answer(r reply) {
-	if code := status.Code(r.err); c.doubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
-		r.err = unknown(r.err)
+	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
+		r.err = outcomeUnknown(r.err)
 	}
 	c.reply <- r
 }
@@ -77,51 +77,51 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	if err != nil {
 		return nil, err
 	}
-	one := &call{ctx: ctx, spec: raw, keyed: spec.GetIdempotencyKey() != "", reply: make(chan reply, 1)}
-	if !c.put(one) {
+	one := &call{ctx: ctx, spec: raw, hasKey: spec.GetIdempotencyKey() != "", reply: make(chan reply, 1)}
+	if !c.enqueue(one) {
 		return nil, errClosed
 	}
 	select {
 	case r := <-one.reply:
 		return r.result, r.err
 	case <-ctx.Done():
-		return nil, c.givenUp(ctx)
+		return nil, c.contextError(ctx)
 	case <-c.done:
-		return one.last()
+		return one.finalReply()
 	}
 }
 
-// givenUp returns the error of a Submit whose ctx has ended. If there is no stream it says why: a call that is only sent again has no error of its own.
-func (c *Client) givenUp(ctx context.Context) error {
+// contextError returns the error of a Submit whose ctx has ended. If there is no stream it says why: a call that is only sent again has no error of its own.
+func (c *Client) contextError(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := status.FromContextError(ctx.Err())
 	switch {
-	case c.trouble != nil:
+	case c.streamErr != nil:
 	case c.opening:
 		return status.Errorf(st.Code(), "%s; no stream to the coordinator was opened in time: the connection or the source of its credentials is too slow", st.Message())
 	default:
 		return st.Err()
 	}
-	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.trouble).Message())
+	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.streamErr).Message())
 }
 
-// inTrouble notes why there is no stream; nil: there is one again.
-func (c *Client) inTrouble(err error) {
+// setStreamErr notes why there is no stream; nil: there is one again.
+func (c *Client) setStreamErr(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.trouble = err
+	c.streamErr = err
 }
 
-// nowOpening notes whether a stream is being opened.
-func (c *Client) nowOpening(is bool) {
+// setOpening notes whether a stream is being opened.
+func (c *Client) setOpening(is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opening = is
 }
 
-// last is what became of a call when the client was closed.
-func (c *call) last() (*lessorv1.SubmitResult, error) {
+// finalReply is what became of a call when the client was closed.
+func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 	select {
 	case r := <-c.reply:
 		return r.result, r.err
@@ -157,7 +157,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) put(all ...*call) bool {
+func (c *Client) enqueue(all ...*call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -165,7 +165,7 @@ func (c *Client) put(all ...*call) bool {
 	}
 	c.makeRoomLocked(len(all))
 	c.waiting = append(c.waiting, all...)
-	c.poke()
+	c.wakeSender()
 	return true
 }
 
@@ -178,28 +178,28 @@ func (c *Client) makeRoomLocked(n int) {
 	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // as many as there are, so that this is not done at every call
 }
 
-// later sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns false if that would be
+// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns false if that would be
 // once too often, or too late for the call.
-func (c *Client) later(one *call, err error) bool {
-	wait, ok := again.Wait(err, one.again)
+func (c *Client) retryLater(one *call, err error) bool {
+	wait, ok := quotaretry.Wait(err, one.retries)
 	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 		return false
 	}
-	one.again++
-	time.AfterFunc(wait, func() { c.put(one) }) // a client that is closed by then has answered it
+	one.retries++
+	time.AfterFunc(wait, func() { c.enqueue(one) }) // a client that is closed by then has answered it
 	return true
 }
 
-// putBack is put for calls whose frame got no answer; they go first.
-func (c *Client) putBack(all []*call) {
+// requeue is put for calls whose frame got no answer; they go first.
+func (c *Client) requeue(all []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(all, c.waiting...)
-	c.poke()
+	c.wakeSender()
 }
 
-// poke wakes the sender.
-func (c *Client) poke() {
+// wakeSender wakes the sender.
+func (c *Client) wakeSender() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

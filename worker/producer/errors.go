@@ -11,8 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// unknown is an error for calls that were under way when err came: nobody knows whether their tasks were made. Codes that say so already stay.
-func unknown(err error) error {
+// outcomeUnknown is an error for calls that were under way when err came: nobody knows whether their tasks were made. Codes that say so already stay.
+func outcomeUnknown(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err

@@ -35,16 +35,16 @@ func (s *sender) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			s.lose(errClosed)
+			s.closeStream(errClosed)
 			return
 		case <-s.client.wake:
-		case <-s.stream.lost():
-			s.client.inTrouble(s.stream.err)
-			s.lose(s.stream.err)
-			s.rest(ctx)
-		case <-s.stream.answered():
+		case <-s.stream.endedChan():
+			s.client.setStreamErr(s.stream.err)
+			s.closeStream(s.stream.err)
+			s.pause(ctx)
+		case <-s.stream.answeredChan():
 		}
-		for s.stream.room() && !s.client.empty() {
+		for s.stream.hasRoom() && !s.client.empty() {
 			// Callers who were just answered have the next task ready at once: letting them go first makes fewer, larger frames, and
 			// commits, for less than a microsecond. Measured with 64 of them: a fifth fewer commits.
 			runtime.Gosched()
@@ -62,9 +62,9 @@ func (s *sender) sendNext(ctx context.Context) {
 	if s.stream == nil {
 		opened, err := openStream(ctx, s.client)
 		if err != nil {
-			s.client.inTrouble(err)
-			s.giveBack(frame, err)
-			s.rest(ctx)
+			s.client.setStreamErr(err)
+			s.retryOrFail(frame, err)
+			s.pause(ctx)
 			return
 		}
 		s.stream = opened
@@ -72,95 +72,95 @@ func (s *sender) sendNext(ctx context.Context) {
 	s.stream.send(frame)
 }
 
-// lose deals with the frames of a stream that has ended.
-func (s *sender) lose(err error) {
+// closeStream deals with the frames of a stream that has ended.
+func (s *sender) closeStream(err error) {
 	if s.stream == nil {
 		return
 	}
 	s.stream.close()
-	if s.stream.useful { // it was let in: what ended it, such as a token that ran out, refuses none of the frames under way
-		err = unknown(err)
+	if s.stream.hasAnswer { // it was let in: what ended it, such as a token that ran out, refuses none of the frames under way
+		err = outcomeUnknown(err)
 	}
 	for frame := range s.stream.unanswered {
 		for _, one := range frame {
-			one.doubt = one.doubt || repeatable(err)
+			one.inDoubt = one.inDoubt || repeatable(err)
 		}
-		s.giveBack(frame, err)
+		s.retryOrFail(frame, err)
 	}
-	if s.stream.useful {
+	if s.stream.hasAnswer {
 		s.failures = 0
 	}
 	s.stream = nil
 }
 
-// giveBack sends again what may be sent again, and tells the others that nobody knows.
-func (s *sender) giveBack(frame []*call, err error) {
-	var again []*call
+// retryOrFail sends again what may be sent again, and tells the others that nobody knows.
+func (s *sender) retryOrFail(frame []*call, err error) {
+	var retry []*call
 	for _, one := range frame {
-		if one.keyed && repeatable(err) {
-			again = append(again, one)
+		if one.hasKey && repeatable(err) {
+			retry = append(retry, one)
 			continue
 		}
-		if s.client.later(one, err) { // the stream was refused before anything was read of it
+		if s.client.retryLater(one, err) { // the stream was refused before anything was read of it
 			continue
 		}
 		one.answer(reply{err: err})
 	}
-	if len(again) > 0 {
-		s.client.putBack(again)
+	if len(retry) > 0 {
+		s.client.requeue(retry)
 	}
 }
 
 // repeatable reports whether another try can end otherwise: the line was lost, or the coordinator is about to stop.
 func repeatable(err error) bool { return status.Code(err) == codes.Unavailable }
 
-// rest waits before the next stream is opened.
-func (s *sender) rest(ctx context.Context) {
+// pause waits before the next stream is opened.
+func (s *sender) pause(ctx context.Context) {
 	span := min(leastWait<<min(s.failures, 10), mostWait)
 	s.failures++
 	select {
 	case <-time.After(span/2 + rand.N(span/2)):
 	case <-ctx.Done():
 	}
-	s.client.poke()
+	s.client.wakeSender()
 }
 
 type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
 
 // stream is one stream with the frames that wait for their answers.
 type stream struct {
-	later  func(*call, error) bool // sends a refused call again
-	opened func()                  // says that the stream is of use
-	frames submitStream
-	cancel context.CancelFunc
+	retryLater    func(*call, error) bool // sends a refused call again
+	onFirstAnswer func()                  // says that the stream is of use
+	frames        submitStream
+	cancel        context.CancelFunc
 	// unanswered holds the frames in the order of their answers. The receiver takes the first when its answer comes; once ended is closed
 	// the rest is the sender's.
-	unanswered chan []*call
-	more       chan struct{} // holds one token after an answer
-	ended      chan struct{} // closed by the receiver
-	err        error         // why; valid once ended is closed
-	useful     bool          // a frame was answered; valid once ended is closed
+	unanswered  chan []*call
+	oneAnswered chan struct{} // holds one token after an answer
+	ended       chan struct{} // closed by the receiver
+	err         error         // why; valid once ended is closed
+	hasAnswer   bool          // a frame was answered; valid once ended is closed
 }
 
 func openStream(ctx context.Context, c *Client) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c.nowOpening(true)
-	frames, err := submitTo(ctx, c.tasks)
-	c.nowOpening(false)
+	c.setOpening(true)
+	frames, err := callSubmitStream(ctx, c.tasks)
+	c.setOpening(false)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	s := &stream{
-		later: c.later, opened: func() { c.inTrouble(nil) }, frames: frames, cancel: cancel, unanswered: make(chan []*call, window), more: make(chan struct{}, 1), ended: make(chan struct{}),
+		retryLater: c.retryLater, onFirstAnswer: func() { c.setStreamErr(nil) }, frames: frames, cancel: cancel, unanswered: make(chan []*call, window), oneAnswered: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	go s.receive()
 	return s, nil
 }
 
-// submitTo calls SubmitStream. The call asks the source of credentials, which is the program's own and may heed no context: it is left behind when
+// callSubmitStream calls SubmitStream. The call asks the source of credentials, which is the program's own and may heed no context: it is left behind when
 // the client is closed.
-func submitTo(ctx context.Context, tasks lessorv1.TaskServiceClient) (frames submitStream, err error) {
+func callSubmitStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (frames submitStream, err error) {
 	called := make(chan struct{})
 	var answer submitStream
 	var failure error
@@ -178,21 +178,21 @@ func submitTo(ctx context.Context, tasks lessorv1.TaskServiceClient) (frames sub
 
 // The three are asked by the sender whether or not there is a stream.
 
-func (s *stream) lost() <-chan struct{} {
+func (s *stream) endedChan() <-chan struct{} {
 	if s == nil {
 		return nil
 	}
 	return s.ended
 }
 
-func (s *stream) answered() <-chan struct{} {
+func (s *stream) answeredChan() <-chan struct{} {
 	if s == nil {
 		return nil
 	}
-	return s.more
+	return s.oneAnswered
 }
 
-func (s *stream) room() bool { return s == nil || len(s.unanswered) < cap(s.unanswered) }
+func (s *stream) hasRoom() bool { return s == nil || len(s.unanswered) < cap(s.unanswered) }
 
 // send sends a frame. If that fails the receiver learns why.
 func (s *stream) send(frame []*call) {
@@ -243,17 +243,17 @@ func (s *stream) receive() {
 			}
 			return
 		}
-		if !s.useful {
-			s.useful = true
-			s.opened() // before anybody has an answer
+		if !s.hasAnswer {
+			s.hasAnswer = true
+			s.onFirstAnswer() // before anybody has an answer
 		}
 		for i, one := range frame {
-			if r := replyOf(res.GetResults()[i]); !s.later(one, r.err) {
+			if r := replyOf(res.GetResults()[i]); !s.retryLater(one, r.err) {
 				one.answer(r)
 			}
 		}
 		select {
-		case s.more <- struct{}{}:
+		case s.oneAnswered <- struct{}{}:
 		default:
 		}
 	}

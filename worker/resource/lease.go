@@ -21,7 +21,7 @@ func (r *Registry) Lease(id string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.halt()
+	e.stopTimer()
 	e.leases++
 	return &Lease{r: r, e: e}, nil
 }
@@ -40,13 +40,13 @@ func (l *Lease) Release() {
 	l.r.mu.Lock()
 	l.e.leases--
 	last := l.e.leases == 0
-	if last && l.e.present {
-		l.r.restLocked(l.e)
+	if last && l.e.registered {
+		l.r.restartTTLLocked(l.e)
 	}
-	orphan := last && !l.e.present
+	orphan := last && !l.e.registered
 	l.r.mu.Unlock()
 	if orphan {
-		l.r.closeAlone(l.e)
+		l.r.closeAndReport(l.e)
 	}
 }
 

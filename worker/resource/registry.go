@@ -80,8 +80,8 @@ func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 		return worker.Artifact{}, err
 	}
 	res.Metadata = maps.Clone(res.Metadata) // the caller may change its own
-	if old := r.overdue(res.ID); old != nil {
-		r.closeAlone(old)
+	if old := r.removeExpired(res.ID); old != nil {
+		r.closeAndReport(old)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,21 +91,21 @@ func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 	case r.mu.entries[res.ID] != nil:
 		return worker.Artifact{}, fmt.Errorf("%w: %s", ErrExists, res.ID)
 	}
-	e := &entry{Resource: res, present: true}
+	e := &entry{Resource: res, registered: true}
 	r.mu.entries[res.ID] = e
-	r.restLocked(e)
+	r.restartTTLLocked(e)
 	return e.artifact(), nil
 }
 
-// overdue takes a resource out whose time is over and whose timer is late; nil where there is none.
-func (r *Registry) overdue(id string) *entry {
+// removeExpired takes a resource out whose time is over and whose timer is late; nil where there is none.
+func (r *Registry) removeExpired(id string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.mu.entries[id]
-	if e == nil || !e.over(r.cfg.Now()) {
+	if e == nil || !e.expired(r.cfg.Now()) {
 		return nil
 	}
-	r.dropLocked(e) // nobody has it leased, or it would not be over
+	r.removeLocked(e) // nobody has it leased, or it would not be over
 	return e
 }
 
@@ -117,7 +117,7 @@ func (r *Registry) Touch(id string) (worker.Artifact, error) {
 	if err != nil {
 		return worker.Artifact{}, err
 	}
-	r.restLocked(e)
+	r.restartTTLLocked(e)
 	return e.artifact(), nil
 }
 
@@ -130,7 +130,7 @@ func (r *Registry) Remove(id string) error {
 		r.mu.Unlock()
 		return err
 	}
-	idle := r.dropLocked(e)
+	idle := r.removeLocked(e)
 	r.mu.Unlock()
 	if !idle {
 		return nil
@@ -145,7 +145,7 @@ func (r *Registry) Close() error {
 	r.mu.closed = true
 	var idle []*entry
 	for e := range maps.Values(r.mu.entries) {
-		if r.dropLocked(e) {
+		if r.removeLocked(e) {
 			idle = append(idle, e)
 		}
 	}
@@ -167,16 +167,16 @@ func (r *Registry) Len() int {
 // findLocked returns a resource that is there. One whose time is over is not, even if its timer is late.
 func (r *Registry) findLocked(id string) (*entry, error) {
 	e := r.mu.entries[id]
-	if e == nil || e.over(r.cfg.Now()) {
+	if e == nil || e.expired(r.cfg.Now()) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return e, nil
 }
 
-// dropLocked takes e out, and reports whether it is the caller's to close.
-func (r *Registry) dropLocked(e *entry) (idle bool) {
+// removeLocked takes e out, and reports whether it is the caller's to close.
+func (r *Registry) removeLocked(e *entry) (idle bool) {
 	delete(r.mu.entries, e.ID)
-	e.present = false
-	e.halt()
+	e.registered = false
+	e.stopTimer()
 	return e.leases == 0
 }

@@ -55,8 +55,8 @@ type Coordinator struct {
 	tasks lessorv1.TaskServiceClient
 	log   *slog.Logger
 	// waiting is the context of those who wait for a task; lost ends it, with the error of a worker that they may wait for.
-	waiting context.Context //nolint:containedctx // it is the test's own, with one more cause to end
-	lost    context.CancelCauseFunc
+	waiting    context.Context //nolint:containedctx // it is the test's own, with one more cause to end
+	endWaiting context.CancelCauseFunc
 
 	store *memstore.Store
 	// listener is where conn finds the present server.
@@ -73,7 +73,7 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	c.waiting, c.lost = context.WithCancelCause(tb.Context())
+	c.waiting, c.endWaiting = context.WithCancelCause(tb.Context())
 	conn, err := worker.Dial("passthrough:///workertest",
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // right after Restart as well
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -86,7 +86,7 @@ func Start(tb TB) *Coordinator {
 	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
 	c.serve()
 	tb.Cleanup(func() {
-		c.lost(nil)
+		c.endWaiting(nil)
 		c.shutdown()
 		_ = conn.Close()
 	})
@@ -156,7 +156,7 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 		defer close(ended)
 		err = w.Run(ctx)
 		if ctx.Err() == nil && isFailure(err) {
-			c.lost(fmt.Errorf("a worker has ended: %w", err))
+			c.endWaiting(fmt.Errorf("a worker has ended: %w", err))
 		}
 	}()
 	stopped := false

@@ -7,7 +7,7 @@ import (
 )
 
 // cpuReading is how much CPU time was used by then, and how much there was.
-type cpuReading struct{ used, had float64 }
+type cpuReading struct{ used, total float64 }
 
 // cpuSince is how busy the machine and each of the groups were since the last call.
 func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
@@ -21,8 +21,8 @@ func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
 		}
 	}
 	for name, r := range readings {
-		if before, ok := m.cpu[name]; ok && r.had > before.had {
-			pcts = append(pcts, percent(r.used-before.used, r.had-before.had))
+		if before, ok := m.cpu[name]; ok && r.total > before.total {
+			pcts = append(pcts, percent(r.used-before.used, r.total-before.total))
 		}
 	}
 	m.cpu = readings
@@ -41,7 +41,7 @@ func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
 		if !valid {
 			return r, false
 		}
-		r.had += ticks
+		r.total += ticks
 		if i != 3 && i != 4 {
 			r.used += ticks
 		}
@@ -61,5 +61,5 @@ func (m *Meter) cpuOfGroup(group string, now time.Time) (r cpuReading, ok bool) 
 	if !limited || !told || !counted || period <= 0 {
 		return r, false
 	}
-	return cpuReading{used: used, had: float64(now.UnixMicro()) * runtime / period}, true
+	return cpuReading{used: used, total: float64(now.UnixMicro()) * runtime / period}, true
 }

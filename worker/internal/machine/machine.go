@@ -29,16 +29,16 @@ func newMeter(root fs.FS, disk string) *Meter { return &Meter{root: root, disk: 
 func (m *Meter) Measure(now time.Time) map[string]float64 {
 	gauges := make(map[string]float64, 3)
 	groups := m.cgroups()
-	put(gauges, MemPct, m.memory(groups))
-	put(gauges, CPUPct, m.cpuSince(groups, now))
+	setHighest(gauges, MemPct, m.memory(groups))
+	setHighest(gauges, CPUPct, m.cpuSince(groups, now))
 	if pct, ok := diskPct(m.disk); ok {
-		put(gauges, DiskPct, []float64{pct})
+		setHighest(gauges, DiskPct, []float64{pct})
 	}
 	return gauges
 }
 
-// put keeps the highest of the values, within 0 to 100.
-func put(gauges map[string]float64, name string, values []float64) {
+// setHighest keeps the highest of the values, within 0 to 100.
+func setHighest(gauges map[string]float64, name string, values []float64) {
 	for _, v := range values {
 		gauges[name] = min(max(v, gauges[name], 0), 100)
 	}

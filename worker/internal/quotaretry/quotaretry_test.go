@@ -1,4 +1,4 @@
-package again
+package quotaretry
 
 import (
 	"errors"
@@ -33,19 +33,19 @@ func TestWait(t *testing.T) {
 		}
 	}
 	drawn := map[time.Duration]bool{}
-	for repeats := range most {
+	for repeats := range maxRetries {
 		for range 100 {
 			wait, ok := Wait(refusal(t, codes.ResourceExhausted, 3*time.Second), repeats)
-			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(leastJitter<<repeats, mostJitter) {
-				t.Fatalf("repeat %d: Wait = %v, %v; want 3s and at most %v more, true", repeats, wait, ok, min(leastJitter<<repeats, mostJitter))
+			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(firstMaxJitter<<repeats, maxJitter) {
+				t.Fatalf("repeat %d: Wait = %v, %v; want 3s and at most %v more, true", repeats, wait, ok, min(firstMaxJitter<<repeats, maxJitter))
 			}
 			drawn[wait] = true
 		}
 	}
-	if len(drawn) < most {
-		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*most, most)
+	if len(drawn) < maxRetries {
+		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*maxRetries, maxRetries)
 	}
-	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), most); ok {
-		t.Errorf("Wait says that the call is made again after %d repeats, want not", most)
+	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), maxRetries); ok {
+		t.Errorf("Wait says that the call is made again after %d repeats, want not", maxRetries)
 	}
 }

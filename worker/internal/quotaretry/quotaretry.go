@@ -1,0 +1,34 @@
+// Package quotaretry says whether and when to retry a call that the coordinator refused because a quota was used up (X5).
+package quotaretry
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Bounds of the retries of one call.
+const (
+	maxRetries     = 10
+	firstMaxJitter = 50 * time.Millisecond // of the first retry; it doubles with each further retry
+	maxJitter      = 5 * time.Second
+)
+
+// Wait returns how long to wait before retrying a call that failed with err, after the given number of earlier retries. ok is false if the call should
+// not be retried. Only RESOURCE_EXHAUSTED with RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait. Wait adds a
+// random jitter, whose bound grows with each retry, so that callers that were refused together do not come back together.
+func Wait(err error, retries int) (wait time.Duration, ok bool) {
+	st := status.Convert(err)
+	if st.Code() != codes.ResourceExhausted || retries >= maxRetries {
+		return 0, false
+	}
+	for _, d := range st.Details() {
+		if info, found := d.(*errdetails.RetryInfo); found {
+			return info.GetRetryDelay().AsDuration() + rand.N(min(firstMaxJitter<<retries, maxJitter)), true
+		}
+	}
+	return 0, false
+}
