@@ -1,42 +1,42 @@
 package store
 
-// Batch collects changes that are to happen together. The order counts: of several changes to one key the last one wins.
+// Batch collects changes that a store commits together. They are applied in order: of several changes to one key, the last one wins.
 // The zero Batch is empty and ready for use; a batch that is reset and used again allocates nothing.
 type Batch struct {
 	arena []byte // all keys and values, in order
 	ops   []op
 }
 
-// op says where a change lies in the arena. Offsets outlive a growing arena, slices would not.
+// op says where a change is in the arena. It holds offsets and not slices, because the arena moves when it grows.
 type op struct {
 	start, value, end int
 	keyspace          Keyspace
 	remove            bool
 }
 
-// Op is one change. Key and Value belong to the batch and hold until the next call that changes it.
+// Op is one change. Key and Value are memory of the batch; they are valid until the next call that changes the batch.
 type Op struct {
 	Keyspace Keyspace
 	Key      []byte
-	Value    []byte // of a put; may be empty
+	Value    []byte // may be empty; has no meaning for a delete
 	Delete   bool
 }
 
-// Put sets the value under key. It copies both. A value that is not empty should be sealed (use PutSealed): a store on a disk may take any other value
-// for a broken one.
+// Put sets the value under key. It copies both. A value that is not empty should be sealed (use PutSealed): a store on a disk may regard any other value
+// as broken.
 func (b *Batch) Put(ks Keyspace, key, value []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, value...)
 	b.addOp(op{keyspace: ks, start: start, value: start + len(key)})
 }
 
-// PutSealed seals payload as Seal does and sets it under key, without a copy in between.
+// PutSealed seals payload as Seal does and sets it under key, without an intermediate copy.
 func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte) {
 	b.EndSealed(version, append(b.BeginSealed(ks, key), payload...))
 }
 
-// BeginSealed begins a PutSealed whose payload is written right where the batch keeps it: append the payload to dst, and pass the result to EndSealed.
-// Nothing else may change the batch in between.
+// BeginSealed begins a PutSealed whose payload the caller writes directly into the memory of the batch: append the payload to dst, and pass the result to
+// EndSealed. Nothing else may change the batch between the two calls.
 func (b *Batch) BeginSealed(ks Keyspace, key []byte) (dst []byte) {
 	start := b.addKey(key)
 	b.arena = append(b.arena, make([]byte, SealSize)...)
@@ -52,7 +52,7 @@ func (b *Batch) EndSealed(version byte, dst []byte) {
 	seal(o.keyspace, dst[o.start:o.value], version, dst[o.value:])
 }
 
-// Delete removes key; a key that is not there is no error.
+// Delete removes key. If the key does not exist, that is no error.
 func (b *Batch) Delete(ks Keyspace, key []byte) {
 	start := b.addKey(key)
 	b.addOp(op{keyspace: ks, start: start, value: start + len(key), remove: true})

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ErrClosed is returned by every call after Close; nothing was done.
+// ErrClosed is what every call after Close returns. The call did nothing.
 var ErrClosed = errors.New("store is closed")
 
-// CommitError means that the outcome of a commit is unknown, not that the commit was refused: after an I/O error on its last sync, its changes may well
-// be there when the store is opened again. It wraps a *DamagedError if a check that runs beside the service has found damage.
+// CommitError means that the outcome of a commit is unknown. The commit was not refused: after an I/O error of its last sync, its changes may be there when
+// the store is opened again. CommitError wraps a *DamagedError if the check in the background has found damage.
 type CommitError struct {
 	Err error
 }

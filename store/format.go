@@ -8,7 +8,7 @@ import (
 
 // Migration brings a store from one format to the next.
 type Migration struct {
-	// Name says in a few words what changes, for the error when it fails.
+	// Name says in a few words what changes. It is part of the error if the migration fails.
 	Name string
 	// Apply reads the old state and adds to b what has to change. Its changes and the new format are one commit, so that
 	// a crash leaves either the old store or the new one.
@@ -25,15 +25,15 @@ func Current() Migrations {
 		{Name: "lines are known by their tasks", Apply: dropLines},
 		{Name: "tasks have requirements, trace metadata and last words", Apply: nothing},
 		{Name: "credentials and audit", Apply: nothing},
-		{Name: "a spec tells how its task was at first", Apply: nothing}, // where a spec of before does not, a record of the task does
+		{Name: "a spec tells how its task was at first", Apply: nothing}, // an older spec has a record of the task beside it
 		{Name: "a queue tells how far its rate limit is used up", Apply: nothing},
 	}
 }
 
-// nothing is to be done where all that is new in a format is empty in a store of the one before, and where its records are read as they are.
+// nothing changes nothing. It is for a format whose new keyspaces and fields are empty in older stores, and whose older records are still read as they are.
 func nothing(Reader, *Batch) error { return nil }
 
-// dropLines empties Line. All else that is new in format 2 is empty in a store of format 1.
+// dropLines empties Line. Everything else that is new in format 2 is empty in a store of format 1.
 func dropLines(r Reader, b *Batch) error {
 	return r.Scan(Line, nil, nil, func(key, _ []byte) bool {
 		b.Delete(Line, key)
@@ -41,14 +41,14 @@ func dropLines(r Reader, b *Batch) error {
 	})
 }
 
-// Format is the newest one.
+// Format is the number of the newest format.
 func (m Migrations) Format() uint32 { return uint32(1 + len(m)) }
 
-// Stamp adds to b the record that makes an empty store one of the newest format.
+// Stamp adds to b the record which says that an empty store has the newest format.
 func (m Migrations) Stamp(b *Batch) { putFormat(b, m.Format()) }
 
 // Upgrade brings s to the newest format, one commit for each migration that it lacks. The error is a *NewerFormatError
-// if s is ahead, and a *CorruptError if s does not tell its format.
+// if s has a newer format than m, and a *CorruptError if the format of s cannot be read.
 func (m Migrations) Upgrade(ctx context.Context, s Store) error {
 	have, err := m.Check(s)
 	if err != nil {
@@ -94,7 +94,7 @@ func putFormat(b *Batch, format uint32) {
 // ReadFormat reads the format of a store. The error is a *CorruptError.
 func ReadFormat(r Reader) (uint32, error) { return ParseFormat(r.Get(Meta, []byte(MetaFormat))) }
 
-// ParseFormat reads the record that tells the format of a store. The error is a *CorruptError.
+// ParseFormat parses the record that contains the format of a store. The error is a *CorruptError.
 func ParseFormat(value []byte) (uint32, error) {
 	key := []byte(MetaFormat)
 	_, payload, err := Open(Meta, key, value)

@@ -23,7 +23,7 @@ const (
 func parseError(ks Keyspace, key []byte) error { return corrupt(ks, key, "the key has no such form") }
 
 // AppendTenantKey appends the key of something that belongs to a tenant: name is a workspace in Space, or an id in SigningKey and Token. Names hold no
-// control characters, so that the separator is unmistakable, and the keys of one tenant lie side by side.
+// control characters, so the separator is unambiguous. The keys of one tenant are adjacent.
 func AppendTenantKey(dst []byte, tenant, name string) []byte {
 	dst = append(dst, tenant...)
 	dst = append(dst, 0)
@@ -93,8 +93,7 @@ func AppendLinePrefix(dst []byte, space uint32, line uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), line)
 }
 
-// ReadyKey is the place of a READY task in its line: higher priorities first, then the lower place, then the lower
-// sequence (T2).
+// ReadyKey is the place of a READY task in its line. Higher priorities come first, then lower places, then lower sequences (T2).
 type ReadyKey struct {
 	Space    uint32
 	Line     uint64
@@ -103,7 +102,7 @@ type ReadyKey struct {
 	Seq      uint64 // of the task
 }
 
-// Task returns the id of the task that waits there.
+// Task returns the id of the task that waits at this place.
 func (k ReadyKey) Task() lease.TaskID { return lease.TaskID{Space: k.Space, Seq: k.Seq} }
 
 // Append appends the key in Ready.
@@ -139,7 +138,7 @@ func parsePlace(space uint32, key []byte) ReadyKey {
 	}
 }
 
-// ParkedKey is the place of a parked task: in the line that it belongs to, under its concurrency key (T11).
+// ParkedKey is the place of a parked task: its place in its line, under its concurrency key (T11).
 type ParkedKey struct {
 	Key uint64
 	ReadyKey
@@ -186,10 +185,10 @@ func ParseMountedKey(key []byte) (host uint64, id lease.TaskID, err error) {
 	return binary.BigEndian.Uint64(key[spaceSize:]), id, nil
 }
 
-// Clock is what a timer runs on.
+// Clock is the clock of a timer.
 type Clock uint8
 
-// The clocks: lease.Instant is read on the first, lease.Wall on the second.
+// The clocks. The serving clock reads a lease.Instant, the wall clock a lease.Wall.
 const (
 	ServingClock Clock = iota
 	WallClock
@@ -198,7 +197,7 @@ const (
 // TimerKey is a timer of a task.
 type TimerKey struct {
 	Clock Clock
-	Due   int64 // lease.Instant or lease.Wall, as Clock says
+	Due   int64 // a lease.Instant on the serving clock, a lease.Wall on the wall clock
 	Task  lease.TaskID
 }
 
@@ -232,8 +231,8 @@ func ParseTimerKey(key []byte) (TimerKey, error) {
 	}, nil
 }
 
-// PrefixEnd returns the end of a scan over all keys with the prefix: the first key behind them, or nil, which is the end of the keyspace, if there is no
-// such key.
+// PrefixEnd returns the end of a scan over all keys with the prefix: the lowest key that is greater than all of them. If there is no such key, it returns nil,
+// which means the end of the keyspace.
 func PrefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -244,7 +243,7 @@ func PrefixEnd(prefix []byte) []byte {
 	return nil
 }
 
-// orderedInt32 maps a number to one that sorts like it without a sign.
+// orderedInt32 maps signed numbers to unsigned numbers of the same order.
 func orderedInt32(n int32) uint32 { return uint32(n) ^ 1<<31 }
 
 // orderedInt64 is orderedInt32 for 64 bits.

@@ -7,15 +7,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// AuditKey is the key of an audit entry. The entries of a tenant are ordered by the wall clock. The serving clock never goes back, so no two entries share
-// a key, whatever the wall clock does.
+// AuditKey is the key of an audit entry. The entries of a tenant are ordered by the wall clock. The serving clock never goes back, so no two entries have the
+// same key, even if the wall clock goes back.
 type AuditKey struct {
 	Tenant  string
 	At      lease.Wall
 	Serving lease.Instant
 }
 
-// auditTimes is the length of both times.
+// auditTimes is the length of the two times in bytes.
 const auditTimes = 8 + 8
 
 // Append appends the key in Audit.

@@ -10,7 +10,7 @@ const (
 	Meta Keyspace = iota
 	Space
 	Queue
-	Line // of format 1; empty since
+	Line // used by format 1 only; empty since
 	Spec
 	Task
 	Lease
@@ -30,7 +30,7 @@ const (
 	Token
 	Audit
 
-	// NumKeyspaces is how many there are.
+	// NumKeyspaces is the number of keyspaces.
 	NumKeyspaces = int(iota)
 )
 

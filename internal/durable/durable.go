@@ -1,4 +1,4 @@
-// Package durable changes files so that a change that was reported survives a power cut.
+// Package durable changes files. A change survives a power cut once the function has returned without an error.
 package durable
 
 import (
@@ -19,7 +19,7 @@ func Keep(f *os.File, path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// WriteFile replaces the file at path, or makes it.
+// WriteFile creates or replaces the file at path, with the guarantees of Keep. Only its owner may read it.
 func WriteFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -31,7 +31,7 @@ func WriteFile(path string, data []byte) error {
 	return Keep(f, path)
 }
 
-// SyncDir makes the names in dir durable.
+// SyncDir makes the names of the files in dir durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package memstore is a store.Store in memory, for tests. What is committed survives Reopen and nothing else.
+// Package memstore is a store.Store in memory, for tests. Committed records survive Reopen, but not the end of the process.
 package memstore
 
 import (
@@ -12,17 +12,16 @@ import (
 
 // Store is a store in memory; New makes one.
 type Store struct {
-	committing sync.Mutex                        // held by the one commit that is under way
+	committing sync.Mutex                        // held by a running commit
 	state      atomic.Pointer[state]             // newest committed state; nil when closed
 	failed     atomic.Pointer[store.CommitError] // of an earlier commit
-	hook       atomic.Pointer[Hook]              // nil is none
+	hook       atomic.Pointer[Hook]              // nil: no hook
 }
 
 var _ store.Store = (*Store)(nil)
 
-// Hook stands between Commit and the store. It decides whether and when apply is called, and returns what Commit is to
-// return: it can hold a commit up, fail it before or after it took effect, or look at what is committed. It is called by
-// one commit at a time.
+// Hook intercepts commits. Commit calls the hook, which calls apply or not, and returns the error for Commit. A hook can delay a commit, let it fail before or
+// after it took effect, or inspect the batch. Only one commit at a time calls it.
 type Hook func(ctx context.Context, b *store.Batch, apply func()) error
 
 // New returns an empty store.
@@ -43,8 +42,8 @@ func open(committed *state) *Store {
 	return s
 }
 
-// Reopen closes s and returns a store of what is committed, as a new process would find it after a crash. It does not wait for a commit that is under way:
-// that commit has no effect any more. The new store has no hook.
+// Reopen closes s and returns a store with all committed records, as a new process would find them after a crash. It does not wait for a running commit, which
+// then has no effect. The new store has no hook.
 func (s *Store) Reopen() *Store {
 	committed := s.state.Swap(nil)
 	if committed == nil {
@@ -53,7 +52,7 @@ func (s *Store) Reopen() *Store {
 	return open(committed)
 }
 
-// SetHook puts hook in front of all commits that begin from now on; nil takes it away.
+// SetHook makes all commits that begin from now on call hook; nil removes the hook.
 func (s *Store) SetHook(hook Hook) {
 	if hook == nil {
 		s.hook.Store(nil)
@@ -113,7 +112,7 @@ func (s *Store) Snapshot(w io.Writer) (int64, error) {
 	return current.writeTo(w)
 }
 
-// Stats implements store.Store: the file is what a snapshot would be, and nothing in it is free.
+// Stats implements store.Store. FileBytes is the size of a snapshot; nothing is free.
 func (s *Store) Stats() store.Stats {
 	n, _ := s.Snapshot(io.Discard) // a closed store has no size
 	return store.Stats{FileBytes: n}

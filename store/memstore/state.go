@@ -8,12 +8,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// state is all that a store holds. A committed state never changes: the next one shares with it what is equal.
+// state is the content of a store. A committed state never changes; the next state shares what is equal with it.
 type state struct {
 	keyspaces [store.NumKeyspaces]*btree.Map[string, []byte] // nil is empty
 }
 
-// with returns the state after b.
+// with returns the state after the changes of b.
 func (s *state) with(b *store.Batch) *state {
 	next := *s
 	var copied [store.NumKeyspaces]bool
@@ -26,7 +26,7 @@ func (s *state) with(b *store.Batch) *state {
 		if op.Delete {
 			next.keyspaces[op.Keyspace].Delete(string(op.Key))
 		} else {
-			next.keyspaces[op.Keyspace].Set(string(op.Key), append([]byte{}, op.Value...)) // never nil: Get tells empty from absent
+			next.keyspaces[op.Keyspace].Set(string(op.Key), append([]byte{}, op.Value...)) // never nil, because Get returns nil only for an absent key
 		}
 	}
 	return &next
@@ -36,7 +36,7 @@ func fork(keys *btree.Map[string, []byte]) *btree.Map[string, []byte] {
 	if keys == nil {
 		return new(btree.Map[string, []byte])
 	}
-	return keys.Copy() // copies nodes when they are written
+	return keys.Copy() // copy on write
 }
 
 // Get implements store.Reader.

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// allocate takes that many bytes of the disk for a file, by writing them: there is no other way that all systems have. Where there is no room for all of
-// them, it takes none.
+// allocate allocates size bytes of disk space for a file by writing zeros, the only way that works on all systems. If there is not enough space, the file
+// stays empty.
 func allocate(file *os.File, size int64) error {
 	_, err := io.CopyN(file, zeros{}, size)
 	if err != nil {
@@ -18,6 +18,7 @@ func allocate(file *os.File, size int64) error {
 	return err
 }
 
+// zeros is a reader of endless zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -1,7 +1,7 @@
-// Package reserve keeps room on the disk of a store for what must be committed even when the disk is full: verdicts, cancels, expiries, and the deletions
-// that make room. The room is a file that holds nothing. When the disk has less space left than the size of that file, the reserve says that the disk is
-// full, so that no new tasks are taken in. When hardly any space is left, the file is removed, and commits use its space. The file is made again once
-// there is room.
+// Package reserve keeps disk space for what must be committed even if the disk is full: verdicts, cancels, expiries, and the deletions that free space. The
+// reserve is a file without content. If the disk has less free space than the size of that file, the reserve reports that the disk is full, and the engine
+// accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. It creates the file again once there is enough
+// free space.
 package reserve
 
 import (
@@ -16,7 +16,7 @@ import (
 
 const (
 	fileName = "lessor.reserve"
-	// recheck is how long the answer of the disk is believed.
+	// recheck is how long Full uses the last measured free space before it measures again.
 	recheck = 10 * time.Millisecond
 )
 
@@ -25,16 +25,16 @@ type Reserve struct {
 	path string
 	size int64
 	log  *slog.Logger
-	free func(dir string) (int64, error)
+	free func(dir string) (int64, error) // free space of the disk of dir, in bytes
 
 	mu      sync.Mutex
-	held    bool // the file is there
+	held    bool // the file exists
 	full    bool
-	checked time.Time
+	checked time.Time // of the last measurement
 }
 
-// Open makes the reserve of a data directory, which must exist and be locked by the caller. If the disk has no room for the reserve, that is no error: Full
-// then reports true.
+// Open opens the reserve of a data directory, which must exist. The caller holds the lock of the directory. If the disk has no space for the reserve, that is
+// no error: Full then reports true.
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, free: diskFree}
 	if info, err := os.Stat(r.path); err == nil {
@@ -49,7 +49,7 @@ func Open(dir string, size int64, log *slog.Logger) *Reserve {
 	return r
 }
 
-// Release gives up the reserve of a data directory, so that a store can be opened on a full disk.
+// Release removes the reserve of a data directory, so that a store can be opened on a full disk.
 func Release(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -57,7 +57,7 @@ func Release(dir string) error {
 	return nil
 }
 
-// Full reports whether the disk has so little left that nothing new should be taken in.
+// Full reports whether the disk has so little free space that new tasks should be refused.
 func (r *Reserve) Full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *Reserve) Full() bool {
 	return r.full
 }
 
-// Check looks at the disk and gives the reserve up or makes it again, as is needed. It is to be called before each commit.
+// Check measures the free space, and removes or creates the file of the reserve accordingly. Call it before each commit.
 func (r *Reserve) Check() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Reserve) Check() {
 func (r *Reserve) checkLocked() {
 	r.checked = time.Now()
 	free, err := r.free(filepath.Dir(r.path))
-	if err != nil { // the next commit will tell what is wrong
+	if err != nil { // the next commit reports the fault of the disk
 		return
 	}
 	switch {
@@ -88,7 +88,7 @@ func (r *Reserve) checkLocked() {
 	}
 	enough := r.size
 	if r.full {
-		enough += r.size / 4 // or it would go to and fro
+		enough += r.size / 4 // otherwise full would change again and again
 	}
 	r.tellLocked(!r.held || free < enough, free)
 }
@@ -102,7 +102,7 @@ func (r *Reserve) giveUpLocked(free int64) {
 	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries", "free_bytes", free, "reserve_bytes", r.size)
 }
 
-// makeLocked takes the space of the reserve.
+// makeLocked creates the file of the reserve.
 func (r *Reserve) makeLocked() (done bool) {
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {

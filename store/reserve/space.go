@@ -2,7 +2,7 @@ package reserve
 
 import "syscall"
 
-// diskFree is how many bytes processes that are not root may still write to the disk of dir.
+// diskFree is the number of bytes that processes other than those of root may still write to the disk of dir.
 func diskFree(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

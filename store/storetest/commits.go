@@ -40,7 +40,7 @@ func finish(t *testing.T, tx store.Tx) {
 }
 
 // A6: the batches of one commit are applied in their order, and no View sees any of them before the commit. This must also hold if one batch deletes
-// all keys of a keyspace with many pages and a later one adds a key: in such a bucket, bbolt does not find the last key any more.
+// all keys of a keyspace with many pages and a later one adds a key: in such a bucket, Cursor.Last of bbolt never returns.
 func (be Backend) testTogether(t *testing.T) {
 	const many = 2000
 	s := be.New(t)
