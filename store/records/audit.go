@@ -5,10 +5,10 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Done is the outcome of what was done. What was refused has the code of its error.
+// Done is the outcome of a call that succeeded. The outcome of a refused call is the code of its error.
 const Done = "OK"
 
-// Audit is an entry of the audit: who did what, or was refused it (X4). It holds no secret and no payload.
+// Audit is an entry of the audit: who did what, or what was refused to whom (X4). It contains no secret and no payload.
 type Audit struct {
 	Tenant  string
 	At      lease.Wall
@@ -16,7 +16,7 @@ type Audit struct {
 
 	Subject    string
 	Role       string
-	Credential string // id of the token or certificate; empty: none was asked for
+	Credential string // id of the token or certificate; empty: the call needed none
 	Peer       string // network address, without the port
 
 	Action    string // name of the call
@@ -26,7 +26,7 @@ type Audit struct {
 	Corr      string // request_id
 	Outcome   string // Done, or a code
 	Tasks     uint64 // number of tasks that were changed, if the call is a bulk command
-	Times     uint64 // how often the same was refused, if the entry sums that up
+	Times     uint64 // number of equal refusals, if the entry sums them up
 }
 
 func auditFields(c *codec, a *Audit) {
@@ -44,15 +44,15 @@ func auditFields(c *codec, a *Audit) {
 	num(c, &a.Times)
 }
 
-// Key is the place of the entry.
+// Key returns the key of the entry.
 func (a *Audit) Key() store.AuditKey {
 	return store.AuditKey{Tenant: a.Tenant, At: a.At, Serving: a.Serving}
 }
 
-// PutAudit keeps an entry.
+// PutAudit stores an entry.
 func PutAudit(b *store.Batch, a *Audit) { put(b, store.Audit, a.Key().Append(nil), a, auditFields) }
 
-// Audits calls fn with the entries of the tenant of from, beginning at from, oldest first, until fn returns false.
+// Audits calls fn with the entries of the tenant of from that are at from or later, oldest first, until fn returns false.
 func Audits(r store.Reader, from store.AuditKey, fn func(*Audit) bool) error {
 	end := store.PrefixEnd(store.AppendTenantKey(nil, from.Tenant, ""))
 	return scan(r, store.Audit, from.Append(nil), end, func(key, value []byte) (bool, error) {
@@ -76,7 +76,7 @@ func OldAudits(r store.Reader, before lease.Wall, limit int) (old []store.AuditK
 			switch {
 			case err != nil || len(old) == limit:
 				return false, err
-			case k.At >= before: // on to the next tenant
+			case k.At >= before: // continue with the next tenant
 				from, more = store.PrefixEnd(store.AppendTenantKey(nil, k.Tenant, "")), true
 				return false, nil
 			}

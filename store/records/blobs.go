@@ -52,7 +52,7 @@ func chunkFields(c *codec, h *lease.Chunk) {
 	table(c, &h.Metadata, (*codec).str)
 }
 
-// PutFeedback adds to b the last feedback of an attempt, which replaces that of an earlier attempt of the task.
+// PutFeedback stores the last feedback of an attempt. It replaces the feedback of an earlier attempt of the task.
 func PutFeedback(b *store.Batch, id lease.TaskID, f *lease.Feedback) {
 	put(b, store.Feedback, store.AppendTaskKey(nil, id), f, feedbackFields)
 }
@@ -62,17 +62,17 @@ func Feedback(r store.Reader, id lease.TaskID) (*lease.Feedback, error) {
 	return read(r, store.Feedback, store.AppendTaskKey(nil, id), feedbackFields)
 }
 
-// Result reads what a task's committed Complete carried; nil where there is none, or it carried nothing.
+// Result reads the result that the committed Complete of a task contained; nil if there is no such Complete, or if the result is empty.
 func Result(r store.Reader, id lease.TaskID) (*lease.Result, error) {
 	return read(r, store.Output, store.AppendTaskKey(nil, id), resultFields)
 }
 
-// Failure reads the error of a task's last failed attempt; nil where there is none.
+// Failure reads the error of the last failed attempt of a task; nil if there is none.
 func Failure(r store.Reader, id lease.TaskID) (*lease.Failure, error) {
 	return read(r, store.Failure, store.AppendTaskKey(nil, id), failureFields)
 }
 
-// Checkpoint reads a task's last checkpoint; nil where there is none.
+// Checkpoint reads the last checkpoint of a task; nil if there is none.
 func Checkpoint(r store.Reader, id lease.TaskID) ([]byte, error) {
 	key := store.AppendTaskKey(nil, id)
 	value := r.Get(store.Checkpoint, key)
@@ -83,18 +83,17 @@ func Checkpoint(r store.Reader, id lease.TaskID) ([]byte, error) {
 	return bytes.Clone(payload), err
 }
 
-// Discarded reads the result that is kept of an attempt; nil where there is none (V15).
+// Discarded reads the discarded result of an attempt (V15); nil if there is none.
 func Discarded(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Result, error) {
 	return read(r, store.Discarded, store.AppendAttemptKey(nil, id, attempt), resultFields)
 }
 
-// Committed reads the committed report of an attempt from the ledger; nil where there is none.
+// Committed reads the committed report of an attempt from the ledger; nil if there is none.
 func Committed(r store.Reader, id lease.TaskID, attempt uint32) (*lease.Committed, error) {
 	return read(r, store.Ledger, store.AppendAttemptKey(nil, id, attempt), committedFields)
 }
 
-// ForgetLedger deletes all committed reports of a task that is gone, and the timer that was due for it. It finds those that r shows, not what
-// b itself adds.
+// ForgetLedger deletes all committed reports of a deleted task, and the timer for this deletion. It deletes the reports that are in r, not those that b adds.
 func ForgetLedger(b *store.Batch, r store.Reader, id lease.TaskID, due lease.Instant) error {
 	b.Delete(store.Timer, store.ServingTimer(due, id).Append(nil))
 	prefix := store.AppendTaskKey(nil, id)

@@ -10,18 +10,18 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// codec goes over the fields of a record, either way: it appends them to out, or takes them from the front of in. An error sticks: all
-// fields after it are left zero. Writing only looks at a record: others may be reading it.
+// codec writes the fields of a record by appending them to out, or reads them from the front of in. After an error, all further fields are read as zero.
+// Writing does not change the record, because other goroutines may be reading it.
 type codec struct {
 	reading bool
-	broken  bool
+	broken  bool // an error has occurred while reading
 	version byte // of the record
 	in, out []byte
 	names   [4]string // see name
 }
 
-// second reports whether the record has the fields that came with version 2. Older records are read as they are, and written anew when their
-// task changes next.
+// second reports whether the record has the fields that version 2 added. Older records are read as they are, and get the new fields when their task changes
+// next.
 func (c *codec) second() bool { return c.version >= 2 }
 
 // third is second for version 3.
@@ -32,31 +32,32 @@ func (c *codec) sixth() bool { return c.version >= 6 }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 
-// reader is a codec that reads a record, and writer one that appends to out.
+// reader returns a codec that reads a record of that version from in.
 func reader(version byte, in []byte) *codec {
 	c := codecs.Get().(*codec)
 	*c = codec{reading: true, version: version, in: in, names: c.names}
 	return c
 }
 
+// writer returns a codec that appends to out.
 func writer(out []byte) *codec {
 	c := codecs.Get().(*codec)
 	*c = codec{version: version, out: out, names: c.names}
 	return c
 }
 
-// release gives the codec back. What it read from or wrote to is not its own.
+// release returns the codec to the pool. in and out belong to the store or the batch.
 func (c *codec) release() {
 	c.in, c.out = nil, nil
 	codecs.Put(c)
 }
 
-// integer is any kind of number or enum that the records hold.
+// integer is any integer or enum type of the records.
 type integer interface {
 	~int | ~int32 | ~int64 | ~uint8 | ~uint32 | ~uint64
 }
 
-// num is a number. Negative ones are written as their 64 bits, which is long, but no record has them as a rule.
+// num reads or writes an integer as a varint. A negative number takes 10 bytes, but records hardly ever contain one.
 func num[T integer](c *codec, v *T) {
 	if !c.reading {
 		c.out = binary.AppendUvarint(c.out, uint64(*v))
@@ -90,7 +91,7 @@ func (c *codec) bool(v *bool) {
 	}
 }
 
-// take takes n bytes from the front.
+// take removes n bytes from the front of in and returns them.
 func (c *codec) take(n uint64) []byte {
 	if n > uint64(len(c.in)) {
 		c.fail()
@@ -111,7 +112,7 @@ func (c *codec) str(v *string) {
 	c.out = append(c.out, *v...)
 }
 
-// name is str for what is the same in most records that are read one after the other: those share one string. Each such field has a slot.
+// name is str for a field that is equal in most records that are read in sequence. Equal values share the memory of one string. Each such field has its slot.
 func (c *codec) name(slot int, v *string) {
 	n := uint64(len(*v))
 	num(c, &n)
@@ -125,7 +126,7 @@ func (c *codec) name(slot int, v *string) {
 	*v = c.names[slot]
 }
 
-// bytes keeps no part of what is read from; an empty value is read as nil.
+// bytes reads or writes a byte slice. It copies what it reads; an empty value is read as nil.
 func (c *codec) bytes(v *[]byte) {
 	n := uint64(len(*v))
 	num(c, &n)
@@ -139,7 +140,7 @@ func (c *codec) bytes(v *[]byte) {
 	}
 }
 
-// fixed is for digests.
+// fixed reads or writes bytes of a fixed number, such as a digest.
 func (c *codec) fixed(v []byte) {
 	if !c.reading {
 		c.out = append(c.out, v...)
@@ -148,10 +149,10 @@ func (c *codec) fixed(v []byte) {
 	copy(v, c.take(uint64(len(v))))
 }
 
-// maxReserve is for how many items of a list memory is taken before they were read.
+// maxReserve is the highest number of list items for which memory is allocated before they are read.
 const maxReserve = lease.MaxHistory
 
-// list is a slice; an empty one is read as nil. It grows with the items that are really there: its length may be broken.
+// list reads or writes a slice; an empty one is read as nil. It allocates memory as it reads the items, because the stored length may be broken.
 func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 	n := uint64(len(*v))
 	if num(c, &n); !c.reading {
@@ -170,7 +171,7 @@ func list[T any](c *codec, v *[]T, item func(*codec, *T)) {
 	}
 }
 
-// optional is a pointer that may be nil.
+// optional reads or writes a pointer that may be nil.
 func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 	is := *v != nil
 	c.bool(&is)
@@ -185,7 +186,7 @@ func optional[T any](c *codec, v **T, fields func(*codec, *T)) {
 	}
 }
 
-// table is a map; an empty one is read as nil. Its order does not matter: no record is compared by its bytes.
+// table reads or writes a map; an empty one is read as nil. The order of the keys does not matter, because nobody compares the bytes of records.
 func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	n := uint64(len(*v))
 	if num(c, &n); !c.reading {
@@ -216,10 +217,10 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 	}
 }
 
-// version of the records that are written; all up to it can be read. Each came with the format of its number; format 4 brought none.
+// version is the version of records that this program writes. It reads all versions up to it. Version n came with format n of the store; there is no version 4.
 const version = 6
 
-// put seals the fields of v under key. They are written right into the batch.
+// put writes the fields of v as a sealed value under key, directly into the memory of the batch.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {
 	c := writer(b.BeginSealed(ks, key))
 	fields(c, v)
@@ -227,7 +228,7 @@ func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func
 	c.release()
 }
 
-// read reads the record under key; nil where there is none.
+// read reads the record under key; nil if there is none.
 func read[T any](r store.Reader, ks store.Keyspace, key []byte, fields func(*codec, *T)) (*T, error) {
 	value := r.Get(ks, key)
 	if value == nil {
@@ -255,7 +256,7 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 	return err
 }
 
-// open returns what is sealed in a value. It belongs to the store.
+// open returns the version and the payload of a sealed value. The payload is memory of the store.
 func open(ks store.Keyspace, key, value []byte) (ver byte, payload []byte, err error) {
 	ver, payload, err = store.Open(ks, key, value)
 	if err == nil && (ver == 0 || ver > version) {

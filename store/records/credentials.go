@@ -5,12 +5,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// SigningKey signs and verifies the tokens of one tenant (X1). The secret is one.
+// SigningKey signs and verifies the tokens of one tenant (X1). Secret must not be shown to anybody.
 type SigningKey struct {
 	Tenant, ID string
 	Secret     []byte
 	CreatedAt  lease.Wall
-	RetiresAt  lease.Wall // when it stops to verify; 0: it is the one that signs
+	RetiresAt  lease.Wall // from then on it verifies no tokens; 0: it is the key that signs new tokens
 }
 
 func signingKeyFields(c *codec, k *SigningKey) {
@@ -19,12 +19,12 @@ func signingKeyFields(c *codec, k *SigningKey) {
 	num(c, &k.RetiresAt)
 }
 
-// PutSigningKey keeps a key.
+// PutSigningKey stores a key.
 func PutSigningKey(b *store.Batch, k SigningKey) {
 	put(b, store.SigningKey, store.AppendTenantKey(nil, k.Tenant, k.ID), &k, signingKeyFields)
 }
 
-// DropSigningKey forgets a key.
+// DropSigningKey deletes a key.
 func DropSigningKey(b *store.Batch, k SigningKey) {
 	b.Delete(store.SigningKey, store.AppendTenantKey(nil, k.Tenant, k.ID))
 }
@@ -44,16 +44,16 @@ func SigningKeys(r store.Reader, fn func(SigningKey) error) error {
 	})
 }
 
-// Token is what is known of a token that was issued; the token itself is kept by nobody but its holder.
+// Token describes a token that was issued. Only the holder has the token itself.
 type Token struct {
 	Tenant, ID string
 	Role       string
 	Subject    string
-	Key        string // id of the one that signed it
+	Key        string // id of the key that signed the token
 	IssuedAt   lease.Wall
 	IssuedBy   string
 	ExpiresAt  lease.Wall
-	RevokedAt  lease.Wall // 0: it was not
+	RevokedAt  lease.Wall // 0: not revoked
 	RevokedBy  string
 }
 
@@ -68,12 +68,12 @@ func tokenFields(c *codec, t *Token) {
 	c.str(&t.RevokedBy)
 }
 
-// PutToken keeps what is known of a token.
+// PutToken stores the description of a token.
 func PutToken(b *store.Batch, t Token) {
 	put(b, store.Token, store.AppendTenantKey(nil, t.Tenant, t.ID), &t, tokenFields)
 }
 
-// DropToken forgets a token.
+// DropToken deletes the description of a token.
 func DropToken(b *store.Batch, t Token) {
 	b.Delete(store.Token, store.AppendTenantKey(nil, t.Tenant, t.ID))
 }

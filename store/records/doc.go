@@ -1,12 +1,11 @@
-// Package records keeps tasks in a store: it turns the changes that the rule book decides into rows, blobs and index entries, and reads
-// them back.
+// Package records keeps tasks in a store. It writes the changes that package lease decides as rows, blobs and index entries, and reads them back.
 //
-// Each record is described once, by a function that lists its fields in their order and has a name that ends in Fields; the same function
-// writes and reads, so that the two cannot differ (codec.go). Numbers are varints, strings and bytes have their length before them. The version
-// byte of the seal says which list it was; an unknown one is an error.
+// One function describes each type of record: it lists the fields in order, and its name ends in Fields. The same function writes and reads, so that the two
+// cannot differ (codec.go). Numbers are varints; the length of strings and bytes precedes them. The version byte of the seal says which fields the record has;
+// an unknown version is an error.
 //
-// What a change does to a task is written by Put (put.go), and read back by Task and the like (read.go).
+// Put writes a change of a task (put.go). Task and other functions read tasks (read.go).
 //
-// Index entries are computed from a version of a task alone (index.go). Put writes the difference of the old version's entries and the
-// new one's, so that an index can be checked by computing it again.
+// The index entries of a task are computed from one version of the task and nothing else (index.go). Put writes the difference between the entries of the old
+// version and those of the new one. So an index can be checked by computing it again.
 package records

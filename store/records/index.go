@@ -11,27 +11,27 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Entry is one key of an index without values. Entries compare with ==.
+// Entry is one key of an index. The values of an index are empty. Entries can be compared with ==.
 type Entry struct {
 	Keyspace store.Keyspace
 	key      [maxIndexKey]byte
 	size     int
 }
 
-// maxIndexKey is the length of the longest of the keys in Ready, Parked and Timer.
+// maxIndexKey is the length in bytes of the longest keys in Ready, Parked and Timer.
 const maxIndexKey = 40
 
-// Key of the entry, part of e.
+// Key returns the key of the entry, which shares the memory of e.
 func (e *Entry) Key() []byte { return e.key[:e.size] }
 
-// maxEntries is how many entries a task may have: its place in line, and its next timer on either clock.
+// maxEntries is the highest number of entries of a task: its place in line, and its next timer on each of the two clocks.
 const maxEntries = 3
 
-// Index lists the entries of a version of a task in the indexes of waiting tasks and of timers, computed from this version alone; nil has none. A leased
-// task has none either: its timers change with every heartbeat, and follow from its lease.
+// Index returns the entries of a version of a task in the indexes of waiting tasks and of timers. They depend on this version alone. A nil task has no entries.
+// A leased task has none either: its timers change with every heartbeat, and can be computed from its lease.
 func Index(t *lease.Task) []Entry { return index(nil, t) }
 
-// index appends to all.
+// index is Index; it appends the entries to all.
 func index(all []Entry, t *lease.Task) []Entry {
 	if t == nil || t.Lease != nil {
 		return all
@@ -49,7 +49,7 @@ func index(all []Entry, t *lease.Task) []Entry {
 	return all
 }
 
-// place is where a READY task waits: in its line, or under its concurrency key.
+// place returns the entry of a READY task: in its line, or under its concurrency key if the task is parked.
 func place(t *lease.Task) Entry {
 	key := store.ReadyKey{Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq}
 	if t.Parked {
@@ -80,8 +80,8 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 	}
 }
 
-// LineID returns the name of a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class. It must never change. The fixed
-// length keeps the keys short, and keeps the keys of one line apart from those of others.
+// LineID returns the number that stands for a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class. The algorithm must never
+// change. The fixed length keeps the keys short, and no line is a prefix of another one.
 func LineID(l lease.Line) uint64 {
 	n := namedLines.Get().(*namedLine)
 	if n.line != l {
@@ -92,8 +92,8 @@ func LineID(l lease.Line) uint64 {
 	return id
 }
 
-// namedLine remembers the line that was named last: tasks that are written one after the other are mostly of one line, and the hash takes longer
-// than all else in an entry.
+// namedLine caches the result of the last LineID: tasks that are written in sequence mostly belong to the same line, and the hash takes longer than
+// everything else in an entry.
 type namedLine struct {
 	line lease.Line
 	id   uint64
@@ -105,13 +105,13 @@ func hashLine(l lease.Line) uint64 {
 	var space [512]byte
 	b := binary.AppendUvarint(space[:0], uint64(len(l.Queue)))
 	b = append(b, l.Queue...)
-	if l.Fairness != "" { // else as it was before there were any
+	if l.Fairness != "" { // without a fairness key, the hash is the same as before there were fairness keys
 		b = binary.AppendUvarint(b, uint64(len(l.Fairness)))
 		b = append(b, l.Fairness...)
 		b = append(b, 0)
 	}
 	b = append(b, l.Type...)
-	if l.Class != "" { // else as it was before there were any; a type is UTF-8, which has no such byte
+	if l.Class != "" { // without a class, the hash is the same as before there were classes; a type is UTF-8, which never contains the byte 0xff
 		b = append(b, 0xff)
 		b = append(b, l.Class...)
 	}
@@ -119,8 +119,8 @@ func hashLine(l lease.Line) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// KeyID returns the name of a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same name, their parked tasks would lie
-// together, and nothing else would happen.
+// KeyID returns the number that stands for a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same number, their parked
+// tasks would be listed together, without other effects.
 func KeyID(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:])
@@ -148,7 +148,7 @@ func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line)
 
 func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 
-// leaders calls fn with the first task of each group of an index. parse tells a key's task, and what the keys of its group begin with.
+// leaders calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
 func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
 	for from := []byte{}; from != nil; {
 		var first []byte
@@ -179,8 +179,7 @@ func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.Ta
 	return nil
 }
 
-// Ready calls fn with the places of a line behind after, in their order, until fn returns false. Of after, Space and Line are
-// left to l.
+// Ready calls fn with the places of a line that come after the place after, in order, until fn returns false. It ignores Space and Line of after.
 func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) (bool, error)) error {
 	after.Space, after.Line = space, LineID(l)
 	from := append(after.Append(nil), 0)
@@ -194,8 +193,8 @@ func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn 
 	})
 }
 
-// Parked calls fn with the places of a line's tasks that are parked under a concurrency key, behind after, in their order, until fn returns
-// false. Of after, Space and Line are left to l.
+// Parked calls fn with the places of the tasks of a line that are parked under a concurrency key and come after the place after, in order, until fn returns
+// false. It ignores Space and Line of after.
 func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool) error {
 	after.Space, after.Line = space, LineID(l)
 	first := store.ParkedKey{Key: KeyID(key), ReadyKey: after}
@@ -207,7 +206,7 @@ func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.
 	})
 }
 
-// Timers calls fn with the timers of a clock behind after, in their order, until fn returns false.
+// Timers calls fn with the timers of the clock of after that come after it, in order, until fn returns false.
 func Timers(r store.Reader, after store.TimerKey, fn func(store.TimerKey) bool) error {
 	from := append(after.Append(nil), 0)
 	return scan(r, store.Timer, from, store.PrefixEnd([]byte{byte(after.Clock)}), func(key, _ []byte) (bool, error) {

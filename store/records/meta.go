@@ -5,7 +5,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Identity is what makes a store's leases its own. The key is secret.
+// Identity identifies a store: its epoch and the secret key that signs its leases. A lease of another store, or of a copy of this one, does not match it.
 type Identity struct {
 	Epoch uint32
 	Key   []byte
@@ -16,7 +16,7 @@ func identityFields(c *codec, i *Identity) {
 	c.bytes(&i.Key)
 }
 
-// PutIdentity keeps the identity.
+// PutIdentity stores the identity.
 func PutIdentity(b *store.Batch, i Identity) {
 	put(b, store.Meta, []byte(store.MetaIdentity), &i, identityFields)
 }
@@ -32,12 +32,12 @@ func ReadIdentity(r store.Reader) (i Identity, found bool, err error) {
 
 func clockFields(c *codec, i *lease.Instant) { num(c, i) }
 
-// PutClock keeps a reading of the serving clock (A9).
+// PutClock stores a reading of the serving clock (A9).
 func PutClock(b *store.Batch, i lease.Instant) {
 	put(b, store.Meta, []byte(store.MetaClock), &i, clockFields)
 }
 
-// ServingClock is the last reading that was kept; 0 in a new store.
+// ServingClock reads the last stored reading of the serving clock; 0 in a new store.
 func ServingClock(r store.Reader) (lease.Instant, error) {
 	kept, err := read(r, store.Meta, []byte(store.MetaClock), clockFields)
 	if kept == nil {
@@ -46,7 +46,7 @@ func ServingClock(r store.Reader) (lease.Instant, error) {
 	return *kept, nil
 }
 
-// Space is a workspace of a tenant with its number and its next sequence.
+// Space is a workspace of a tenant, with its number and the sequence number of its next task.
 type Space struct {
 	Tenant, Workspace string
 	Number            uint32
@@ -64,7 +64,7 @@ func spaceFields(c *codec, s *Space) {
 	}
 }
 
-// PutSpace keeps a space.
+// PutSpace stores a space.
 func PutSpace(b *store.Batch, s Space) {
 	put(b, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace), &s, spaceFields)
 }
@@ -84,7 +84,7 @@ func Spaces(r store.Reader, fn func(Space) error) error {
 	})
 }
 
-// Queue is a queue with its counts of tasks; Parked of the Ready ones wait for their concurrency key.
+// Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are part of Ready.
 type Queue struct {
 	Space                            uint32
 	Name                             string
@@ -111,7 +111,7 @@ func bucketFields(c *codec, b *lease.Bucket) {
 	num(c, &b.At)
 }
 
-// PutQueue keeps a queue.
+// PutQueue stores a queue.
 func PutQueue(b *store.Batch, q Queue) {
 	put(b, store.Queue, store.AppendNameKey(nil, q.Space, q.Name), &q, queueFields)
 }
@@ -140,12 +140,12 @@ func settingsFields(c *codec, s *lease.Settings) {
 	table(c, &s.Weights, (*codec).float)
 }
 
-// PutSettings keeps what is set on a queue.
+// PutSettings stores the settings of a queue.
 func PutSettings(b *store.Batch, space uint32, queue string, s *lease.Settings) {
 	put(b, store.Settings, store.AppendNameKey(nil, space, queue), s, settingsFields)
 }
 
-// Settings calls fn with all that is set on queues.
+// Settings calls fn with the settings of every queue that has any.
 func Settings(r store.Reader, fn func(space uint32, queue string, s *lease.Settings) error) error {
 	return scan(r, store.Settings, nil, nil, func(key, value []byte) (bool, error) {
 		s := new(lease.Settings)

@@ -8,8 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Names under which tasks are found, but for their ids: idempotency keys, and the hosts on which they are mounted.
+// This file has the names, other than ids, by which tasks are found: idempotency keys, and the hosts on which tasks are mounted.
 
+// keyRow is the record of an idempotency key.
 type keyRow struct {
 	Seq    uint64
 	Digest lease.Digest
@@ -29,7 +30,7 @@ func putKey(b *store.Batch, c *lease.Change) {
 	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, keyFields)
 }
 
-// Key finds the task that an idempotency key made, and the digest of its spec.
+// Key returns the task that was submitted with an idempotency key, and the digest of its spec.
 func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
 	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), keyFields)
 	if row == nil {
@@ -38,7 +39,7 @@ func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Dig
 	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
 }
 
-// HostID names a host of a run in keys, as LineID names a line.
+// HostID returns the number that stands for a host of a run in keys, as LineID does for a line.
 func HostID(run, host string) uint64 {
 	var space [512]byte
 	b := append(binary.AppendUvarint(space[:0], uint64(len(run))), run...)
@@ -46,7 +47,7 @@ func HostID(run, host string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// MountedKey is the key of a task in Mounted, nil where it has none.
+// MountedKey returns the key of a task in Mounted; nil if the task is not mounted.
 func MountedKey(t *lease.Task) []byte {
 	if trace := t.Spec.Trace; trace != nil && trace.Host != "" {
 		return store.AppendMountedKey(nil, HostID(t.Spec.RunID, trace.Host), t.ID)
@@ -66,7 +67,7 @@ func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task
 		switch {
 		case err != nil:
 			return false, err
-		case t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host: // another host of this name
+		case t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host: // another host with the same number
 			return true, nil
 		}
 		return fn(t), nil

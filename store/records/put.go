@@ -5,7 +5,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Put adds to b everything that c changes. A submit writes the spec, which is never written again. A renewal writes only the lease, and a grant the lease
+// Put adds to b everything that c changes. A submit writes the spec, which is never written again. A renewal writes only the lease. A grant writes the lease
 // and the index.
 func Put(b *store.Batch, c *lease.Change) {
 	id := idOf(c)
@@ -66,25 +66,25 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 		put(b, store.Discarded, store.AppendAttemptKey(nil, id, k.Attempt), k.Result, resultFields)
 	}
 	for _, attempt := range c.Dropped {
-		if c.New.Keeps(attempt) { // it was said again
+		if c.New.Keeps(attempt) { // dropped, and then reported and kept again
 			continue
 		}
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
 	}
 }
 
-// omitted reports whether a result carries nothing, and the outcome tells as much: it has no record then. Many handlers return nothing, and a record
-// that says so would be one of six changes that the grant and the end of their task cost.
+// omitted reports whether the result is empty and the outcome says so. Then the result gets no record. Many handlers return nothing; a record of that would be
+// one of the six changes of a grant and the end of the task.
 func omitted(c *lease.Change) bool {
 	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.Bare()
 }
 
-// remove deletes a task, and no record that it does not have: each delete is a search. Its ledger stays for a while (A10); the timer of that is part
-// of the index.
+// remove deletes the records of a task. It deletes none that the task does not have, because each delete costs a search. The ledger remains for a while (A10),
+// until a timer that remove adds to the index.
 func remove(b *store.Batch, key []byte, c *lease.Change) {
 	t := c.Old
 	b.Delete(store.Spec, key)
-	b.Delete(store.Task, key) // nothing in the task tells whether it has ever changed; most have that are removed
+	b.Delete(store.Task, key) // the task does not say whether it has this record; most removed tasks have it
 	if t.Lease != nil {
 		b.Delete(store.Lease, key)
 	}
@@ -97,7 +97,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	if t.HasCheckpoint {
 		b.Delete(store.Checkpoint, key)
 	}
-	b.Delete(store.Feedback, key) // nothing in the task tells whether there is one
+	b.Delete(store.Feedback, key) // the task does not say whether it has this record
 	for i := range t.Discarded {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
 	}

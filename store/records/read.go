@@ -12,6 +12,7 @@ func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	return task(r, id, key, r.Get(store.Spec, key))
 }
 
+// task is Task for a caller that has read the spec record already.
 func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error) {
 	t, err := resting(r, id, key, spec, withoutPayload)
 	if t == nil {
@@ -23,14 +24,15 @@ func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error
 	return t, nil
 }
 
-// Resting is Task for a task that the caller knows to have no lease: it does not look for one. A small payload is read as well (SmallPayload).
+// Resting reads a task as Task does, but reads no lease: the caller knows that the task has none. It also reads the payload if that is small (SmallPayload).
 func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
 	return resting(r, id, key, r.Get(store.Spec, key), withSmallPayload)
 }
 
-// resting reads a task that was submitted with spec, nil where none was. What has changed since takes the place of how the task was then.
+// resting reads a task without its lease; spec is its spec record, or nil if there is none. If the task has a record of its present state, that record replaces
+// the first state, which the spec record contains. resting returns nil if the task does not exist.
 func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
 	changed := r.Get(store.Task, key)
 	switch {
@@ -44,7 +46,7 @@ func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*cod
 		return nil, err
 	}
 	switch {
-	case changed == nil && tellsState(spec[0]): // its version, see store.Seal
+	case changed == nil && tellsState(spec[0]): // spec[0] is the version, see store.Seal
 		return t, nil
 	case changed == nil:
 		return nil, corrupt(store.Task, key, "a task has no state")
@@ -55,7 +57,7 @@ func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*cod
 	return t, nil
 }
 
-// readSpec reads into t what was submitted, if there is any.
+// readSpec reads the spec record under key into t; found is false if there is none.
 func readSpec(r store.Reader, key []byte, t *lease.Task, fields func(*codec, *lease.Task)) (found bool, err error) {
 	value := r.Get(store.Spec, key)
 	if value == nil {
@@ -65,7 +67,7 @@ func readSpec(r store.Reader, key []byte, t *lease.Task, fields func(*codec, *le
 	return true, decode(store.Spec, key, value, t, fields)
 }
 
-// Payload reads the payload of a task; nil where there is no task, empty where it has none.
+// Payload reads the payload of a task. It is nil if there is no such task, and empty but not nil if the task has no payload.
 func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	var t lease.Task
 	found, err := readSpec(r, store.AppendTaskKey(nil, id), &t, withPayload)
@@ -75,7 +77,7 @@ func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	return t.Spec.Payload, nil
 }
 
-// Tasks calls fn with the tasks of a space whose sequence is greater than after, in their order, until fn returns false.
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false.
 func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
 	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
 	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, spec []byte) (bool, error) {
@@ -115,7 +117,7 @@ func Leases(r store.Reader, fn func(*lease.Task) error) error {
 	})
 }
 
-// indexed is the task that a key of another keyspace names, which must be there.
+// indexed reads a task whose id is part of a key of another keyspace. If the task does not exist, that key is corrupt, and missing is the problem.
 func indexed(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
 	t, err := Task(r, id)
 	if err == nil && t == nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// form tells whether a record of one keyspace can be read: its key, its seal and all of its fields.
+// form checks whether a record of one keyspace can be read: its key, its seal and all of its fields.
 type form func(key, value []byte) error
 
 var forms = [store.NumKeyspaces]form{
@@ -16,7 +16,7 @@ var forms = [store.NumKeyspaces]form{
 	store.Audit:       sealed(auditKey, auditFields),
 	store.Queue:       sealed(nameKey(store.Queue), queueFields),
 	store.Settings:    sealed(nameKey(store.Settings), settingsFields),
-	store.Line:        func([]byte, []byte) error { return nil }, // of format 1, which nobody reads any more
+	store.Line:        func([]byte, []byte) error { return nil }, // used by format 1 only; nobody reads it any more
 	store.Spec:        specForm,
 	store.Task:        sealed(taskKey(store.Task), taskFields),
 	store.Lease:       sealed(taskKey(store.Lease), leaseFields),
@@ -33,12 +33,13 @@ var forms = [store.NumKeyspaces]form{
 	store.Timer:       bare(store.Timer, func(key []byte) error { _, err := store.ParseTimerKey(key); return err }),
 }
 
-// Readable looks at one record by itself. The error is a *store.CorruptError.
+// Readable checks one record by itself. The error is a *store.CorruptError.
 func Readable(ks store.Keyspace, key, value []byte) error { return forms[ks](key, value) }
 
-// keyOf checks a key and returns the keyspace that it is of.
+// keyOf checks the form of a key, and returns the keyspace of the key.
 type keyOf func(key []byte) (store.Keyspace, error)
 
+// sealed is the form of a sealed record with these fields.
 func sealed[T any](in keyOf, fields func(*codec, *T)) form {
 	return func(key, value []byte) error {
 		ks, err := in(key)
@@ -49,7 +50,7 @@ func sealed[T any](in keyOf, fields func(*codec, *T)) form {
 	}
 }
 
-// bare is the form of an index without values.
+// bare is the form of an index, whose values are empty.
 func bare(ks store.Keyspace, parse func(key []byte) error) form {
 	return func(key, value []byte) error {
 		if len(value) > 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// specFields are what was submitted, by whom, and how the task was then, but for the payload, which is the rest of the record. The names are those
-// that many tasks share.
+// specFields are what was submitted and by whom, and the first state of the task. The payload follows them; it is the rest of the record. Fields that many
+// tasks share are names.
 func specFields(c *codec, t *lease.Task) {
 	s := t.Spec
 	c.name(0, &t.Tenant)
@@ -46,7 +46,7 @@ func specFields(c *codec, t *lease.Task) {
 	}
 }
 
-// tellsState reports whether a spec record of the version has the state of its task. Those of before have a record of it beside them from the first.
+// tellsState reports whether a spec record of that version contains the first state of its task. Beside an older one there is always a record of the state.
 func tellsState(version byte) bool { return version >= 5 }
 
 func requirementsFields(c *codec, r *lease.Requirements) {
@@ -86,10 +86,11 @@ func policyFields(c *codec, p *lease.RetryPolicy) {
 	list(c, &p.NonRetryable, num[lease.Category])
 }
 
-// SmallPayload is the size in bytes up to which a payload is read along with its task by Resting.
+// SmallPayload is the size in bytes up to which Resting reads a payload together with the task.
 const SmallPayload = 1 << 10
 
-// withoutPayload, withSmallPayload and withPayload are specFields and the payload, whole in what is written.
+// withoutPayload, withSmallPayload and withPayload read or write the specFields and the payload. All of them write the payload. They read no payload, a payload
+// of at most SmallPayload bytes, or any payload.
 func withoutPayload(c *codec, t *lease.Task) {
 	specFields(c, t)
 	c.payload(t.Spec, -1)
@@ -105,7 +106,7 @@ func withPayload(c *codec, t *lease.Task) {
 	c.payload(t.Spec, math.MaxInt)
 }
 
-// payload is the rest of the record. It is passed over in reading where it is larger than most.
+// payload reads or writes the payload, which is the rest of the record. Reading skips a payload of more than most bytes.
 func (c *codec) payload(s *lease.Spec, most int) {
 	if !c.reading {
 		c.out = append(c.out, s.Payload...)
@@ -118,7 +119,7 @@ func (c *codec) payload(s *lease.Spec, most int) {
 	}
 }
 
-// taskFields are what changes in a task, but for its live lease. They are a record of their own from the first change on.
+// taskFields are the state of a task without its live lease. They are part of the spec record, and a record of their own from the first change on.
 func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Rest)
 	num(c, &t.Reason)

@@ -27,7 +27,7 @@ func (v *verifier) count(t *lease.Task) {
 	}
 }
 
-// counts compares what queues say of themselves with the recount.
+// counts compares the counters of each queue with the recount.
 func (v *verifier) counts() error {
 	err := records.Queues(v.r, func(q records.Queue) error {
 		key := string(store.AppendNameKey(nil, q.Space, q.Name))

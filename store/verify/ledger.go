@@ -6,15 +6,15 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// account is what the ledger has of one task.
+// account sums up the committed reports of one task in the ledger.
 type account struct {
 	id       lease.TaskID
-	key      []byte // of the last report
-	last     uint32 // attempt
-	outcomes uint32
+	key      []byte // of the last report; nil if there is none
+	last     uint32 // attempt of the last report
+	outcomes uint32 // number of reports that ended a round
 }
 
-// ledgers looks at the committed reports, task by task: the keys bring them together.
+// ledgers checks the committed reports, task by task. The keys of the reports of one task are adjacent.
 func (v *verifier) ledgers() error {
 	var open account
 	err := v.each(store.Ledger, func(key []byte) error {
@@ -45,7 +45,7 @@ func (v *verifier) ledgers() error {
 	return v.balance(open)
 }
 
-// balance compares what the ledger has of a task with the task: it ended each round but the present one by a report at most (A5).
+// balance compares the ledger of a task with the task. Each round has at most one report that ended it, and the task is in a later round (A5).
 func (v *verifier) balance(a account) error {
 	if a.key == nil {
 		return nil

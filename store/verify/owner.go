@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// owned looks for the task of all that belongs to one.
+// owned checks that the task of each record that belongs to a task exists.
 func (v *verifier) owned() error {
 	for _, ks := range []store.Keyspace{store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
 		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
@@ -31,10 +31,10 @@ func (v *verifier) owned() error {
 	})
 }
 
-// task is a task that something names; nil where it is not there.
+// task reads the task of an id that a record contains; nil if there is no such task.
 func (v *verifier) task(id lease.TaskID) (*lease.Task, error) { return records.Task(v.r, id) }
 
-// indexes looks for the task of every entry, which must have it by its present version.
+// indexes checks that the task of each index entry exists, and that the present version of the task has this entry.
 func (v *verifier) indexes() error {
 	v.deleted = map[lease.TaskID]struct{}{}
 	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
@@ -61,7 +61,7 @@ func (v *verifier) entry(ks store.Keyspace, key []byte, id lease.TaskID) error {
 	switch {
 	case err != nil:
 		return passed(err)
-	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.was(id): // of its ledger (A10)
+	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.was(id): // the timer that removes its ledger (A10)
 		v.deleted[id] = struct{}{}
 		return nil
 	case t == nil:
@@ -74,7 +74,7 @@ func (v *verifier) entry(ks store.Keyspace, key []byte, id lease.TaskID) error {
 	return nil
 }
 
-// was reports whether there can have been such a task.
+// was reports whether a task with that id can have existed.
 func (v *verifier) was(id lease.TaskID) bool {
 	s := v.spaces[id.Space]
 	return s != nil && id.Seq < s.NextSeq
@@ -90,7 +90,7 @@ func (v *verifier) mounted(key []byte) error {
 	return passed(err)
 }
 
-// keys looks for the task of every idempotency key (T1).
+// keys checks that the task of each idempotency key exists and has this key (T1).
 func (v *verifier) keys() error {
 	return v.each(store.Idempotency, func(key []byte) error {
 		space, name, err := store.ParseNameKey(store.Idempotency, key)

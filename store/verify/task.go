@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// tasks looks at every task with all that belongs to it.
+// tasks checks each task and the records that belong to it.
 func (v *verifier) tasks() error {
 	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
@@ -44,7 +44,7 @@ func (v *verifier) state(t *lease.Task, key []byte) {
 	is(t.Round > 0, "it is in round 0")
 }
 
-// place looks at the workspace that the id names.
+// place checks the workspace of the task, which is the one that the id of the task names.
 func (v *verifier) place(t *lease.Task, key []byte) {
 	s := v.spaces[t.ID.Space]
 	if s == nil {
@@ -53,12 +53,12 @@ func (v *verifier) place(t *lease.Task, key []byte) {
 	}
 	v.unless(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
 		t.Tenant, t.Workspace, s.Tenant, s.Workspace)
-	// A number that is given out again would be an old lease's way to a new task (A2).
+	// If a sequence number were used again, an old lease could act on a new task (A2).
 	v.unless(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
 		"the next number is %d, but a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
 }
 
-// lease looks at the live lease and the last one (A1, A2). That there is one live lease at most follows from its key.
+// lease checks the live lease and the last one (A1, A2). There is at most one live lease, because its key is the id of the task.
 func (v *verifier) lease(t *lease.Task, key []byte) {
 	v.unless(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
 	l := t.Lease
@@ -71,7 +71,7 @@ func (v *verifier) lease(t *lease.Task, key []byte) {
 	v.unless(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
 }
 
-// outcome looks at the report that ended the round (A5).
+// outcome checks the report that ended the round (A5).
 func (v *verifier) outcome(t *lease.Task, key []byte) {
 	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
 	is(t.Rest != lease.Completed || t.Outcome != nil, "it is COMPLETED without an outcome (A5)")
@@ -82,14 +82,14 @@ func (v *verifier) outcome(t *lease.Task, key []byte) {
 	v.output(t, key)
 }
 
-// output looks for the result. One that carries nothing need not have a record.
+// output checks that the result exists if the task is completed. An empty result need not have a record.
 func (v *verifier) output(t *lease.Task, key []byte) {
 	completed, has := t.Rest == lease.Completed, v.has(store.Output, key)
 	bare := t.Outcome != nil && t.Outcome.Bare()
 	v.unless(completed == has || completed && bare, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
 }
 
-// history looks at the order of what is told, and counts outcomes of a round (A2, A5, T10).
+// history checks the order of the events, and that each round has at most one outcome (A2, A5, T10).
 func (v *verifier) history(t *lease.Task, key []byte) {
 	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
 	is(len(t.History) <= lease.MaxHistory, "it keeps %d events (T10)", len(t.History))
@@ -124,7 +124,7 @@ func ends(e lease.Event) bool {
 	return false
 }
 
-// blobs looks for what the task says is stored beside it.
+// blobs checks that the checkpoint, the failure and the discarded results exist exactly if the task says so.
 func (v *verifier) blobs(t *lease.Task, key []byte) {
 	v.unless(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint, v.has(store.Checkpoint, key))
@@ -136,7 +136,7 @@ func (v *verifier) blobs(t *lease.Task, key []byte) {
 	}
 }
 
-// entries looks for the task in all indexes in which it has to be found.
+// entries checks that the task is in all indexes in which it has to be.
 func (v *verifier) entries(t *lease.Task, key []byte) {
 	index := records.Index(t)
 	for i := range index {

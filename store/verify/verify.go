@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Finding is one thing that is wrong.
+// Finding is one problem of a record.
 type Finding struct {
 	Keyspace store.Keyspace
 	Key      []byte
@@ -30,7 +30,7 @@ func (f Finding) Task() (id lease.TaskID, ok bool) {
 	return id, false
 }
 
-// Summary is what was looked at.
+// Summary counts what was checked.
 type Summary struct {
 	Epoch   uint32
 	Records uint64
@@ -38,8 +38,8 @@ type Summary struct {
 	Leases  uint64
 }
 
-// Store checks everything that r shows and calls found for each thing that is wrong, in no particular order. An error means that reading failed; then the
-// rest was not checked.
+// Store checks all records of r and calls found for each problem, in no particular order. An error means that reading failed; then Store has not checked the
+// rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}}
 	for _, look := range []func() error{v.read, v.meta, v.loadSpaces, v.tasks, v.owned, v.indexes, v.keys, v.ledgers, v.counts} {
@@ -57,21 +57,21 @@ type verifier struct {
 
 	spaces  map[uint32]*records.Space
 	queues  map[string]*records.Queue // recounted, by key in Queue
-	deleted map[lease.TaskID]struct{} // whose ledger a timer will end
+	deleted map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
 }
 
 func (v *verifier) found(ks store.Keyspace, key []byte, format string, args ...any) {
 	v.report(Finding{Keyspace: ks, Key: bytes.Clone(key), Problem: fmt.Sprintf(format, args...)})
 }
 
-// unless reports what is not as it should be.
+// unless reports a problem if ok is false.
 func (v *verifier) unless(ok bool, ks store.Keyspace, key []byte, format string, args ...any) {
 	if !ok {
 		v.found(ks, key, format, args...)
 	}
 }
 
-// passed takes an error of reading a record for what it says: read has reported it already where it is of the record alone.
+// passed returns the error of reading a record, or nil if the error is a *store.CorruptError: v.read has already reported corrupt records.
 func passed(err error) error {
 	if corrupt := (*store.CorruptError)(nil); errors.As(err, &corrupt) {
 		return nil
@@ -79,7 +79,7 @@ func passed(err error) error {
 	return err
 }
 
-// read looks at each record by itself.
+// read checks each record by itself.
 func (v *verifier) read() error {
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		err := v.r.Scan(ks, nil, nil, func(key, value []byte) bool {
@@ -96,7 +96,7 @@ func (v *verifier) read() error {
 	return nil
 }
 
-// meta looks for what every store has that was ever served.
+// meta checks the identity, which every store has that a coordinator ever served.
 func (v *verifier) meta() error {
 	identity, named, err := records.ReadIdentity(v.r)
 	if err != nil {
@@ -110,6 +110,7 @@ func (v *verifier) meta() error {
 	return err
 }
 
+// loadSpaces reads all workspaces and checks that their numbers differ.
 func (v *verifier) loadSpaces() error {
 	return passed(records.Spaces(v.r, func(s records.Space) error {
 		key := store.AppendTenantKey(nil, s.Tenant, s.Workspace)
@@ -120,7 +121,7 @@ func (v *verifier) loadSpaces() error {
 	}))
 }
 
-// eachTask calls fn with the id of each key of a keyspace whose keys are those of tasks; those of another form were reported by read.
+// eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.read has reported.
 func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {
 	var failed error
 	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
@@ -132,7 +133,7 @@ func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []by
 	return errors.Join(failed, err)
 }
 
-// each is Scan of a whole keyspace for the keys alone.
+// each calls fn with each key of a keyspace.
 func (v *verifier) each(ks store.Keyspace, fn func(key []byte) error) error {
 	var failed error
 	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
