@@ -6,8 +6,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no new work. If more handlers run
-// than n, they go on. An error says that n is out of range; then nothing has changed.
+// SetConcurrency changes Config.Concurrency, at any time: 0 to 10,000; with 0 the worker takes no new work. If more than n handlers run,
+// they go on. The error says that n is out of range; then nothing has changed.
 func (w *Worker) SetConcurrency(n int) error {
 	if err := checkRange("Concurrency", n, 0, maxParallel); err != nil {
 		return err
@@ -20,8 +20,8 @@ func (w *Worker) SetConcurrency(n int) error {
 	return nil
 }
 
-// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. If more handlers of a type
-// run than its limit, they go on. An error says what is out of range; then nothing has changed.
+// SetTypeLimits replaces Config.PerTypeLimits, at any time: 0 to 10,000 for each of at most 1,000 types. If more handlers of a type run
+// than its limit, they go on. The error says what is out of range; then nothing has changed.
 func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	if err := checkTypeLimits(limits); err != nil {
 		return err
@@ -34,13 +34,14 @@ func (w *Worker) SetTypeLimits(limits map[string]int) error {
 	return nil
 }
 
-// capacity is how much a session was told that the worker takes.
+// capacity is how many handlers the worker may run: in all, and of each type that has a limit.
 type capacity struct {
 	slots      int
 	typeLimits map[string]int
 }
 
-// capacityLocked is how much the worker takes now. Handlers without a lease keep their slots, in all and of their type.
+// capacityLocked returns the present capacity. Stuck handlers, which still run without a lease, are subtracted, in all and from the limit
+// of their type.
 func (w *Worker) capacityLocked() capacity {
 	c := capacity{slots: w.mu.slots.limit, typeLimits: w.mu.slots.typeLimits}
 	if len(w.mu.stuck) == 0 {
@@ -56,13 +57,13 @@ func (w *Worker) capacityLocked() capacity {
 	return c
 }
 
-// equal reports whether there is nothing to tell.
+// equal reports whether c and other are the same, so that there is nothing to send.
 func (c capacity) equal(other capacity) bool {
 	return c.slots == other.slots && maps.Equal(c.typeLimits, other.typeLimits)
 }
 
-// changeFrame is the frame that leads from what was told to c. No limits in it would leave the old ones as they are, so a type
-// that has no limit any more is told the largest.
+// changeFrame returns the frame that changes the capacity from previous to c. A frame without type limits would leave the previous limits
+// as they are. So if c has no type limits, the frame sets the previous ones to the largest value.
 func (c capacity) changeFrame(previous capacity) *lessorv1.SessionRequest {
 	f := &lessorv1.Capacity{MaxParallel: uint32(c.slots)}
 	if !maps.Equal(c.typeLimits, previous.typeLimits) {
@@ -75,23 +76,23 @@ func (c capacity) changeFrame(previous capacity) *lessorv1.SessionRequest {
 }
 
 func typeLimits(limits map[string]int) map[string]uint32 {
-	told := make(map[string]uint32, len(limits))
+	wire := make(map[string]uint32, len(limits))
 	for t, n := range limits {
-		told[t] = uint32(n)
+		wire[t] = uint32(n)
 	}
-	return told
+	return wire
 }
 
 func unlimited(limits map[string]int) map[string]uint32 {
-	told := make(map[string]uint32, len(limits))
+	wire := make(map[string]uint32, len(limits))
 	for t := range limits {
-		told[t] = maxParallel
+		wire[t] = maxParallel
 	}
-	return told
+	return wire
 }
 
-// capabilitiesLocked is what register says, with the capacity that it declares: at least one slot. Fewer are told at once
-// after it.
+// capabilitiesLocked returns the capabilities for register, and the capacity that they declare. register must declare at least one slot; if
+// the worker has none, a capacity frame says so right after register.
 func (w *Worker) capabilitiesLocked() (*lessorv1.Capabilities, capacity) {
 	c := w.capacityLocked()
 	c.slots = max(c.slots, 1)

@@ -15,35 +15,36 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// Config holds everything about a worker that has a good default. The zero Config is usable. Names must not contain control characters.
+// Config holds the settings of a worker that have a default. The zero Config is usable. Names must not contain control characters.
 type Config struct {
-	// Name is the worker's stable name, the same after a restart; it is shown in listings and in the history of tasks.
-	// Default: the name of the machine. At most 256 bytes.
+	// Name is the stable name of the worker, the same after a restart. Listings and the history of tasks show it. Default: the name of the
+	// machine. At most 256 bytes.
 	Name string
 	// Version is the version of the worker's software, for listings. Default: none.
 	Version string
-	// Tenant must be the one that the connection's credentials belong to. Default: the worker takes over the tenant that the coordinator
-	// names when it connects for the first time.
+	// Tenant must be the tenant of the connection's credentials. Default: the worker takes over the tenant that the coordinator names when
+	// it connects for the first time.
 	Tenant string
-	// Workspace is the namespace of the queues. Default: the coordinator's, "default".
+	// Workspace is the namespace of the queues. Default: "default", the default of the coordinator.
 	Workspace string
 	// Concurrency is how many handlers run at once, 1 to 10,000. Default: the number of CPUs that Go may use.
 	Concurrency int
 
-	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type without a limit is
-	// limited by Concurrency alone. A handler that goes on without its lease counts until it returns. At most 1,000 types.
+	// PerTypeLimits is how many handlers of a type run at once, 0 to 10,000, within Concurrency. A type that is not in the map is limited
+	// by Concurrency alone. A handler that still runs after its lease was lost counts until it returns. At most 1,000 types.
 	PerTypeLimits map[string]int
-	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere.
-	// A task that comes while a handler of its key still runs, perhaps without a lease, is refused (W14).
+	// SingleFlight: at most one task of each concurrency key runs at a time in this worker, even if more of them may run elsewhere. The
+	// worker refuses a task while another handler of its key still runs, even if that handler has lost its lease (W14).
 	SingleFlight bool
-	// MaxBytes is how many bytes of payloads and checkpoints the tasks in this worker may have together; a larger task
-	// comes only while there is no other. A handler that goes on without its lease is not counted. 0: no limit.
+	// MaxBytes limits the total size of the payloads and checkpoints of the tasks in this worker, in bytes. A task that is larger than the
+	// limit is given to this worker only while it has no other task. A handler that still runs after its lease was lost is not counted. 0:
+	// no limit.
 	MaxBytes int64
 
-	// Runtimes, Features, Labels and Resources are what this worker has and tasks may require (W12): a task that requires
-	// something that is not here goes to another worker. At most 256 of each; names and values have at most 256 bytes.
-	// Resources are amounts in units of your choice, such as "vram_gb": 80. They are compared with what a task requires, and
-	// not used up by running tasks.
+	// Runtimes, Features, Labels and Resources are what this worker offers and tasks may require (W12). A task that requires something that
+	// this worker does not offer goes to another worker. At most 256 of each; names and values have at most 256 bytes. Resources are
+	// amounts in units of your choice, such as "vram_gb": 80. They are compared with what a task requires; running tasks do not use them
+	// up.
 	Runtimes, Features []string
 	Labels             map[string]string
 	Resources          map[string]float64
@@ -51,32 +52,32 @@ type Config struct {
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
 	// ErrDraining. Default 30 s.
 	DrainTimeout time.Duration
-	// StopTimeout is how long Run then waits for handlers to return and for reports to be answered, before it gives them up.
-	// Default 5 s.
+	// StopTimeout is how long Run then waits for handlers to return and for reports to get their verdicts, before it gives them up. Default
+	// 5 s.
 	StopTimeout time.Duration
 
-	// MinBackoff is the first wait before connecting again, drawn from its upper half; each further wait is twice as
-	// long. Default 200 ms.
+	// MinBackoff is the first wait before the worker reconnects. Each further wait is twice as long, up to MaxBackoff. The actual wait is
+	// random between half of that and all of it. Default 200 ms.
 	MinBackoff time.Duration
-	// MaxBackoff is the longest wait before connecting again. At least MinBackoff. Default 10 s.
+	// MaxBackoff is the longest wait before the worker reconnects. At least MinBackoff. Default 10 s.
 	MaxBackoff time.Duration
-	// ReportTries is how often a report is sent at most while it gets no verdict, because a stream broke or the coordinator is
-	// overloaded (K5). A report that has its verdict is never sent again. Default 8.
+	// ReportTries is how often a report is sent at most while it gets no verdict, because a stream broke or the coordinator is overloaded
+	// (K5). A report that has its verdict is never sent again. Default 8.
 	ReportTries int
 
-	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow; beyond, the oldest are
+	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow. If there is more, the oldest output is
 	// dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default 64 KiB.
 	OutputBuffer int
-	// MaxMessageBytes is the largest frame that is sent; the coordinator's limit must not be smaller. An outcome that does
-	// not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
+	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. The coordinator's limit must not be smaller. An
+	// outcome that does not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
 	MaxMessageBytes int
 
-	// Disk is a path on the disk that heartbeats report on: when that disk is nearly full, no new work comes (W9). Default:
-	// the working directory.
+	// Disk is a path on the disk that heartbeats report on. When that disk is nearly full, the coordinator gives this worker no new work
+	// (W9). Default: the working directory.
 	Disk string
-	// Metrics changes the gauges that each heartbeat of the worker carries. It gets the measured ones (mem_pct, disk_pct and
-	// cpu_pct, from 0 to 100, and inflight) and returns those to send, at most 64. Only one goroutine calls it, and it must
-	// return soon. Default: the measured gauges are sent as they are.
+	// Metrics changes the gauges that each heartbeat of the worker carries. It gets the measured gauges (mem_pct, disk_pct and cpu_pct,
+	// from 0 to 100, and inflight) and returns the gauges to send, at most 64. Only one goroutine calls it, and it must return soon.
+	// Default: the measured gauges are sent as they are.
 	Metrics func(measured map[string]float64) map[string]float64
 
 	// Logger gets the worker's own messages; they never contain payloads or lease ids. Default: slog.Default().
@@ -87,7 +88,7 @@ type Config struct {
 
 const minMessageBytes = 256 << 10
 
-// withDefaults fills in what is zero.
+// withDefaults returns c with the default for each field that is zero.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = defaultName()
@@ -114,7 +115,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// defaultName is the machine's name: stable, and what an operator would look for.
+// defaultName returns the host name of the machine, which is stable and which operators know.
 func defaultName() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -148,7 +149,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// checkTypeLimits checks the limits of types.
+// checkTypeLimits checks PerTypeLimits.
 func checkTypeLimits(limits map[string]int) error {
 	if len(limits) > maxTypes {
 		return fmt.Errorf("worker: PerTypeLimits has %d types; at most %d are allowed", len(limits), maxTypes)
@@ -164,7 +165,7 @@ func checkTypeLimits(limits map[string]int) error {
 	return nil
 }
 
-// checkCapabilities checks what the worker says that it has.
+// checkCapabilities checks Runtimes, Features, Labels and Resources.
 func checkCapabilities(c Config) error {
 	for field, n := range map[string]int{
 		"Runtimes": len(c.Runtimes), "Features": len(c.Features), "Labels": len(c.Labels), "Resources": len(c.Resources),
@@ -214,7 +215,7 @@ func validateQueues(queues []string) error {
 	return nil
 }
 
-// checkName checks an identifier that must be there.
+// checkName checks an identifier that must not be empty.
 func checkName(field, name string) error {
 	return cmp.Or(checkNotEmpty(field, name), checkID(field, name))
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// keepaliveParams notice a peer that is gone without a word. They stay above the least interval that the coordinator
-// permits (10 s), or it would cut the connection.
+// keepaliveParams detect a peer that has disappeared without closing the connection. Time is longer than the shortest interval that the
+// coordinator permits (10 s); with a shorter one the coordinator would close the connection.
 var keepaliveParams = keepalive.ClientParameters{
 	Time:                20 * time.Second,
 	Timeout:             10 * time.Second,
 	PermitWithoutStream: true,
 }
 
-// connectParams keep a worker from staying away for long after an outage: by default a connection that failed waits up to
-// two minutes. ClientConn.ResetConnectBackoff is no way out, because it races with the making of connections.
+// connectParams shorten the waits of gRPC: by default, a connection that failed waits up to two minutes before it is tried again.
+// ClientConn.ResetConnectBackoff is no alternative, because it races with connection attempts.
 var connectParams = grpc.ConnectParams{
 	Backoff:           grpcbackoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: openTimeout,
 }
 
-// Dial makes a connection with settings that suit a worker: keepalive, short waits before connecting again, and TLS with
-// the system's certificates unless the target is on this machine. For other certificates, or TLS on this machine, give
-// grpc.WithTransportCredentials. A unary call that the coordinator refuses because a quota is used up is made again after the wait
-// that the coordinator asks for, at most ten times and as long as its context allows. The given opts override these settings. Like
-// grpc.NewClient, Dial does not connect yet. The caller closes the connection after Run.
+// Dial makes a connection with settings that suit a worker: keepalive, short waits before reconnecting, and TLS with the system's
+// certificates unless the target is on this machine. For other certificates, or TLS on this machine, give grpc.WithTransportCredentials. If
+// the coordinator refuses a unary call because a quota is used up, the call is retried after the wait that the coordinator asks for, at
+// most ten times, as long as its context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet.
+// The caller closes the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {
@@ -44,22 +44,22 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepaliveParams),
 		grpc.WithConnectParams(connectParams),
 		grpc.WithChainUnaryInterceptor(retryQuotaRefusals),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())), // a busy worker reads and writes more than all else
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())), // a busy worker spends most of its time on reading and writing frames
 	}, opts...)...)
 }
 
-// isLocal reports whether a target cannot be anywhere but on this machine.
+// isLocal reports whether a target is certainly on this machine.
 func isLocal(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true
 	}
-	address := target[strings.LastIndex(target, "/")+1:] // leaves out the scheme: dns:///localhost:7420
+	address := target[strings.LastIndex(target, "/")+1:] // removes the scheme, as in dns:///localhost:7420
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "dns:"), "passthrough:")
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address
 	}
 	ip := net.ParseIP(host)
-	ownHost := host == "" && err == nil // ":7420", as net.Dial has it
+	ownHost := host == "" && err == nil // ":7420" is this machine, as in net.Dial
 	return ownHost || host == "localhost" || (ip != nil && ip.IsLoopback())
 }

@@ -12,11 +12,11 @@ import (
 
 // Resends of W6.
 const (
-	// resendBase is the first wait for an acknowledgement; each further one is twice as long.
+	// resendBase is the first wait for an acknowledgement; each further wait is twice as long.
 	resendBase = 200 * time.Millisecond
 	// resendMax is the longest wait.
 	resendMax = 5 * time.Second
-	// resendTries is how often a frame is sent again before the stream counts as broken.
+	// resendTries is how often a frame is resent before the stream counts as broken.
 	resendTries = 6
 )
 
@@ -28,22 +28,22 @@ var (
 	errUnclosedGap    = errors.New("the coordinator did not resend a missing frame")
 )
 
-// link is the order of the frames of a session, in both directions (W6, W7). What goes out is numbered, and kept until the
-// coordinator has acknowledged it; what comes in is taken once and in order. It is guarded by Worker.mu.
+// link keeps the order of the frames of a session, in both directions (W6, W7). Frames that this side sends are numbered, and kept until
+// the coordinator has acknowledged them. Frames that arrive are processed once and in order. A link is guarded by Worker.mu.
 //
-// There is no timer but the one that the writer sets while something waits, see due.
+// A link has no timer of its own. The writer sets one timer while something waits; see due.
 type link struct {
 	// next is the seq of our next sequenced frame.
 	next uint64
-	// unacked are our frames that were not acknowledged, oldest first, without a gap in their seq.
+	// unacked are the sent frames that were not acknowledged, oldest first, without a gap in their seq.
 	unacked []unackedFrame
-	// resend says when the first of kept goes out again.
+	// resend says when the first frame of unacked is sent again.
 	resend retryTimer
 	// resendFrom is the seq from which on the coordinator wants all frames again; 0: it wants none.
 	resendFrom uint64
 
-	// lastSeq is the seq of the newest frame that was taken from the coordinator, and newest is its id. told: newest was
-	// acknowledged. asked: it must be acknowledged even if there is nothing else to send.
+	// lastSeq is the seq of the last frame that was processed in order, and lastID is the id of that frame. ackSent: that frame was
+	// acknowledged. ackRequested: it must be acknowledged even if there is nothing else to send.
 	lastSeq      uint64
 	lastID       string
 	ackSent      bool
@@ -54,7 +54,7 @@ type link struct {
 // unackedFrame is a frame that may have to be sent again.
 type unackedFrame struct {
 	frame *lessorv1.SessionRequest
-	// at is when it was sent first.
+	// at is when the frame was sent first.
 	at time.Time
 }
 
@@ -64,7 +64,7 @@ type retryTimer struct {
 	due   time.Time
 }
 
-// start begins to wait for what was done at the given time.
+// start begins to wait, for the answer to something that was sent at the given time.
 func (r *retryTimer) start(at time.Time) { *r = retryTimer{due: at.Add(resendWait(0))} }
 
 // next counts one more try.
@@ -73,27 +73,27 @@ func (r *retryTimer) next(now time.Time) {
 	r.due = now.Add(resendWait(r.tries))
 }
 
-// resendWait is how long to wait for an acknowledgement after so many resends. The jitter only lengthens it: what is
-// merely slow is not helped by a repeat.
+// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter only makes the wait longer,
+// because a resend does not help a peer that is merely slow.
 func resendWait(tries int) time.Duration {
 	span := min(resendBase<<min(tries, 10), resendMax*4/5)
 	return span + rand.N(span/4+1)
 }
 
-// gap is a frame that is missing, while it is.
+// gap describes a frame of the coordinator that is missing; the zero gap means that none is.
 type gap struct {
-	// open: the frame after link.taken is missing.
+	// open: the frame after link.lastSeq is missing.
 	open bool
-	// highest is the seq of the newest frame that was dropped because of it.
+	// highest is the highest seq of the frames that were dropped because of the gap.
 	highest uint64
-	// unreported: the coordinator has to be told, and detectedBy is the frame that showed the gap.
+	// unreported: the coordinator must be told of the gap. detectedBy is the id of the frame that showed the gap.
 	unreported bool
 	detectedBy string
-	// resend is when to ask for the frame once more.
+	// resend says when to ask for the missing frame again.
 	resend retryTimer
 }
 
-// track numbers a frame and holds it until it is acknowledged.
+// track gives a frame its seq and keeps it until it is acknowledged.
 func (l *link) track(f *lessorv1.SessionRequest, now time.Time) {
 	f.Seq = l.next
 	l.next++
@@ -103,8 +103,8 @@ func (l *link) track(f *lessorv1.SessionRequest, now time.Time) {
 	l.unacked = append(l.unacked, unackedFrame{frame: f, at: now})
 }
 
-// acknowledged forgets the frame with the given id and all frames before it, because the coordinator takes frames only in order. It
-// reports whether the timer for resends must be set anew.
+// acknowledged removes the frame with the given id and all frames before it, because the coordinator accepts frames only in order. It
+// reports whether the timer for resends must be set again.
 func (l *link) acknowledged(id string) (changed bool) {
 	if id == "" {
 		return false
@@ -117,7 +117,7 @@ func (l *link) acknowledged(id string) (changed bool) {
 	return false
 }
 
-// forget drops the first n frames.
+// forget removes the first n frames of unacked.
 func (l *link) forget(n int) (changed bool) {
 	changed = n > 0 && l.resend.tries > 0
 	l.unacked = slices.Delete(l.unacked, 0, n)
@@ -127,10 +127,10 @@ func (l *link) forget(n int) (changed bool) {
 	return changed
 }
 
-// resendRequested notes that the coordinator misses the frame with the given seq, and thus has all frames before it.
+// resendRequested notes that the coordinator misses the frame with the given seq. So it has received all frames before that one.
 func (l *link) resendRequested(seq uint64) {
 	if len(l.unacked) == 0 || seq < l.unacked[0].frame.GetSeq() || seq >= l.next {
-		return // an old word: what it asks for was acknowledged since
+		return // an old request: the frame was acknowledged meanwhile
 	}
 	l.forget(int(seq - l.unacked[0].frame.GetSeq()))
 	l.resendFrom = seq
@@ -140,15 +140,15 @@ func (l *link) resendRequested(seq uint64) {
 type order int
 
 const (
-	// inOrder: take it.
+	// inOrder: process it.
 	inOrder order = iota
-	// duplicate: it was taken before; acknowledge it and do nothing.
+	// duplicate: it was processed before; acknowledge it again and do nothing else.
 	duplicate
-	// early: one before it is missing; drop it.
+	// early: a frame before it is missing; drop it.
 	early
 )
 
-// classify puts a frame of the coordinator into its order.
+// classify says whether a frame of the coordinator is in order, a duplicate or early, and updates the link.
 func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	seq := f.GetSeq()
 	switch {
@@ -166,8 +166,8 @@ func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	return inOrder
 }
 
-// noteGap notes that a frame came early. Each gap is told once, and again where a frame comes for the second time: then what
-// was sent again did not close it.
+// noteGap notes that a frame came early. Each gap is reported once, and again if a frame comes for the second time: then the frames that
+// the coordinator resent did not close the gap.
 func (l *link) noteGap(f *lessorv1.SessionResponse, now time.Time) {
 	if !l.gap.open {
 		l.gap.resend.start(now)
@@ -178,7 +178,7 @@ func (l *link) noteGap(f *lessorv1.SessionResponse, now time.Time) {
 	l.gap.open, l.gap.highest = true, max(l.gap.highest, f.GetSeq())
 }
 
-// due is when the link has to do something by itself; false: nothing waits.
+// due returns when the link next has to resend a frame or ask for one; waits is false if it does not have to.
 func (l *link) due() (at time.Time, waits bool) {
 	if len(l.unacked) > 0 {
 		at, waits = l.resend.due, true
@@ -189,8 +189,8 @@ func (l *link) due() (at time.Time, waits bool) {
 	return at, waits
 }
 
-// resends are the frames that go out again now: all that the coordinator asked for, or the oldest where it has waited for
-// too long. An error says that the stream is broken.
+// resends returns the frames to send again now: all that the coordinator asked for, or else the oldest one if it has waited too long. The
+// error means that the stream is broken.
 func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err error) {
 	if l.resendFrom != 0 {
 		l.resendFrom = 0
@@ -213,8 +213,8 @@ func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err er
 	return frames, nil
 }
 
-// gapRequest returns the error frame that asks the coordinator for a missing frame, for the first time or once more; nil if that is not due.
-// It is made right before it is sent, because the missing frame may have come meanwhile.
+// gapRequest returns the error frame that asks the coordinator for a missing frame, for the first time or again; nil if no request is due.
+// Call it right before sending, because the missing frame may have arrived meanwhile.
 func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 	switch {
 	case !l.gap.open, !l.gap.unreported && now.Before(l.gap.resend.due):
@@ -233,16 +233,16 @@ func (l *link) gapRequest(now time.Time) (*lessorv1.SessionRequest, error) {
 	}}}, nil
 }
 
-// clearClosedGapRequest removes the payload of a frame of ours that says that a frame is missing, if that frame has come since. The frame itself is
-// still sent, because its seq must be filled.
+// clearClosedGapRequest removes the payload of a frame that asks for a missing frame, if the missing frame has arrived since. The frame
+// itself is still sent, because the coordinator needs a frame with its seq.
 func (l *link) clearClosedGapRequest(f *lessorv1.SessionRequest) {
 	if e := f.GetError(); e.GetCode() == codeSeqGap && e.GetExpectedSeq() <= l.lastSeq {
 		f.Payload = nil
 	}
 }
 
-// acknowledge puts the acknowledgement that is due on the first of the frames, or on a frame of its own if the coordinator waits for it.
-// It stands for all frames before the acknowledged one, too.
+// acknowledge adds a pending acknowledgement to the first of the frames. If there are no frames, it adds a frame for it, but only if the
+// coordinator waits for the acknowledgement. It also covers all frames before the acknowledged one.
 func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
 	if l.lastID == "" || l.ackSent || (len(frames) == 0 && !l.ackRequested) {
 		return frames

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Run connects, takes tasks and runs their handlers until ctx ends, and then drains: it takes no new work, lets running
-// handlers go on for Config.DrainTimeout and then ends their contexts with ErrDraining, waits at most Config.StopTimeout
-// more for handlers and verdicts, says goodbye and returns nil.
+// Run connects, takes tasks and runs their handlers until ctx ends, and then drains. A drain has these steps: the worker takes no new work;
+// running handlers may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the worker waits at most Config.StopTimeout
+// for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil.
 //
-// A broken stream ends nothing: handlers go on while their leases live, and Run connects again with growing waits. Run
-// returns an error where it cannot go on, or where it had to leave something behind: a *RefusedError when the
-// coordinator refuses the worker for good; ErrDraining when the coordinator drained the worker; ErrStuck and
-// ErrUndelivered for what was still running or unanswered at the end; ErrAlreadyRun.
+// A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
+// cannot go on, or if it had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrDraining if the
+// coordinator drained the worker; ErrStuck for handlers that were still running at the end, and ErrUndelivered for reports without a
+// verdict; ErrAlreadyRun.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// begin makes the worker's one run.
+// begin prepares the one run that a worker may have.
 func (w *Worker) begin(ctx context.Context) error {
 	w.lock()
 	defer w.unlock()
@@ -52,7 +52,7 @@ func (w *Worker) serve() error {
 		if w.drained.Err() != nil {
 			return w.drainResult()
 		}
-		if errors.Is(err, errTenantTaken) { // the coordinator is there: no need to wait
+		if errors.Is(err, errTenantTaken) { // the coordinator can be reached: no need to wait
 			w.move(broken)
 			w.move(waited)
 			continue

@@ -22,31 +22,31 @@ const protocolVersion = 1
 
 type sessionStream = grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
 
-// session is one stream, from its opening to its end. What must outlive it is in the Worker.
+// session is one stream, from its opening to its end. State that outlives the stream is in the Worker.
 type session struct {
 	w      *Worker
 	stream sessionStream
-	// ctx is the stream's; cancel ends the stream at once, with a cause.
+	// ctx is the context of the stream; cancel ends the stream at once, with a cause.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// beatInterval is how often to send a heartbeat where no lease asks for one; idleTimeout is how long the coordinator
-	// may be silent, 0 for ever.
+	// beatInterval is how often to send a heartbeat if no lease needs one. idleTimeout is how long the coordinator may send nothing; 0: for
+	// ever.
 	beatInterval, idleTimeout time.Duration
-	// peer is who sends, once a frame has said so.
+	// peer is the sender that the first frame with a sender named; nil before that frame.
 	peer *lessorv1.Sender
 	// tenant is the tenant that the handshake stated.
 	tenant string
 	// registration is the id of the register frame.
 	registration string
 
-	// resuming: the handshake named a session to go on with.
+	// resuming: the handshake named a session to resume.
 	resuming bool
-	// declaredCapacity is the capacity that the coordinator knows; drainSent: it was told of the drain.
+	// declaredCapacity is the last capacity that was sent to the coordinator. drainSent: the coordinator was told of the drain.
 	declaredCapacity capacity
 	drainSent        bool
 
-	// ended is closed when the reader has ended; readErr and established are the reader's until then. established: the
-	// coordinator has said something after accept, and so has nothing against the registration.
+	// ended is closed when the reader has ended; until then only the reader uses readErr and established. established: the coordinator has
+	// sent a frame after accept, so it has accepted the registration as well.
 	ended       chan struct{}
 	readErr     error
 	established bool
@@ -55,13 +55,13 @@ type session struct {
 
 	link    link
 	transit transit
-	// lastReceived is when the last frame came.
+	// lastReceived is when the last frame arrived.
 	lastReceived time.Time
-	// sent holds, by id, the frames that must be answered.
+	// sent holds, by id, the frames that wait for an answer.
 	sent map[string]*sentFrame
 	// feedbackPausedUntil is when feedback may be sent again.
 	feedbackPausedUntil time.Time
-	// control is what goes out first: acknowledgements and errors.
+	// control is sent first: error frames, which include requests for missing frames.
 	control []*lessorv1.SessionRequest
 }
 
@@ -69,7 +69,7 @@ type session struct {
 type sentFrame struct {
 	id  string
 	seq uint64
-	// at is a time before the frame left first, since one before its answer was waited for on this stream.
+	// at is a time right before the frame was sent first. since is when the wait for its answer began on this stream.
 	at, since time.Time
 	reports   []*report
 	beats     []sentBeat
@@ -81,8 +81,8 @@ type sentBeat struct {
 	renewal
 }
 
-// runSession opens a stream and serves it to its end. It returns for how long it went on once it was open, and why it ended; a
-// *RefusedError says that no other session will fare better.
+// runSession opens a stream and serves it until it ends. lasted is how long the stream was served; 0 if it could not be opened. err says
+// why it ended; a *RefusedError means that another session would be refused too.
 func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration, err error) {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
 	s.ctx, s.cancel = context.WithCancelCause(w.base)
@@ -95,7 +95,8 @@ func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration,
 	return lasted, s.close(err)
 }
 
-// open connects within patience, then shakes hands and registers within openTimeout, as long as the worker is not drained.
+// open connects within timeout, and then does the handshake and the registration within openTimeout. It stops if the worker is drained
+// meanwhile.
 func (s *session) open(timeout time.Duration) error {
 	s.w.move(opening)
 	defer context.AfterFunc(s.w.drained, func() { s.cancel(ErrDraining) })()
@@ -110,8 +111,9 @@ func (s *session) open(timeout time.Duration) error {
 	return s.register()
 }
 
-// connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has a backoff
-// of its own (see Dial), which ours could miss again and again. The status then has the reason of its last failure.
+// connect opens the stream. It waits for a connection instead of failing at once: a connection that failed has its own backoff (see Dial),
+// and attempts that fail at once could miss the moment of the next connection again and again. If the wait ends without a connection, the
+// status of the call names the reason of the last failure.
 func (s *session) connect(timeout time.Duration) (err error) {
 	timer := time.AfterFunc(timeout, func() { s.cancel(ErrNoConnection) })
 	defer timer.Stop()
@@ -122,8 +124,9 @@ func (s *session) connect(timeout time.Duration) (err error) {
 	return err
 }
 
-// openStream calls Session. The call asks the source of credentials, which is the program's own and may heed no context: it is then left behind, and
-// the next call waits for it to return, so that there is never more than one.
+// openStream calls Session. The call asks the source of credentials for a token. That source belongs to the program and may ignore its
+// context. If it does, openStream returns without it, and the next call waits until the earlier one has returned, so that there is never
+// more than one call.
 func (s *session) openStream() (sessionStream, error) {
 	select {
 	case s.w.openingCall <- struct{}{}:
@@ -156,7 +159,7 @@ func (s *session) openStream() (sessionStream, error) {
 	}
 }
 
-// handshake says who connects, and perhaps which session goes on, and waits for accept.
+// handshake names the worker and, if there is one, the session to resume, and waits for accept.
 func (s *session) handshake() error {
 	asked := time.Now()
 	hello := s.hello()
@@ -176,7 +179,7 @@ func (s *session) handshake() error {
 	return nil
 }
 
-// hello is the first frame. Tenant and sender are required in it, and bound to the stream from there on.
+// hello returns the first frame. It must name the tenant and the sender, which then hold for the whole stream.
 func (s *session) hello() *lessorv1.SessionRequest {
 	host, _ := os.Hostname()
 	s.w.lock()
@@ -200,10 +203,10 @@ func (s *session) hello() *lessorv1.SessionRequest {
 	})
 }
 
-// firstTenant is what a worker states that does not know its tenant: the only tenant of a coordinator that asks for no credentials.
+// firstTenant is the tenant that a worker states if it knows none: the only tenant of a coordinator that asks for no credentials.
 const firstTenant = "default"
 
-// takeTenant makes the tenant of the credentials the worker's, and reports whether it could: the worker had none yet.
+// takeTenant takes over the tenant of the credentials, and reports whether it did: it does not if the worker already has a tenant.
 func (w *Worker) takeTenant(tenant string) bool {
 	w.lock()
 	defer w.unlock()
@@ -214,7 +217,8 @@ func (w *Worker) takeTenant(tenant string) bool {
 	return true
 }
 
-// awaitAccept reads up to the answer to the handshake, which was made at the given time. What else comes is told to be out of place, and not waited for.
+// awaitAccept reads frames until the answer to the handshake, which was sent at the given time. A frame that is not allowed before accept
+// is answered with an error and then skipped.
 func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, error) {
 	for {
 		f, err := s.stream.Recv()
@@ -232,7 +236,7 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 			s.accepted(f, asked)
 			return p.Accept, nil
 		case *lessorv1.SessionResponse_Error:
-			if corr := f.GetCorr(); corr != "" && corr != hello { // about a frame of the stream before: it has overtaken an accept that was lost on its way
+			if corr := f.GetCorr(); corr != "" && corr != hello { // about a frame of the previous stream: the accept before it was lost in transit
 				continue
 			}
 			return nil, &frameError{p.Error}
@@ -242,7 +246,7 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 	}
 }
 
-// expects reports whether the state allows a frame, and answers one that it does not allow.
+// checkExpected reports whether the state allows a frame. If not, it queues an error frame as the answer.
 func (s *session) checkExpected(f *lessorv1.SessionResponse) bool {
 	s.w.lock()
 	defer s.w.unlock()
@@ -262,8 +266,7 @@ func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	s.beginOrResumeLocked(f, now)
 }
 
-// register says what the worker can do, and lets the first heartbeat follow: it renews, on the new stream, all leases
-// that the worker still works under.
+// register sends what the worker can do. The first heartbeat follows; on the new stream, it renews all leases that the worker still holds.
 func (s *session) register() error {
 	if err := s.send(s.registerFrame()); err != nil {
 		return err
@@ -279,21 +282,21 @@ func (s *session) register() error {
 func (s *session) registerFrame() *lessorv1.SessionRequest {
 	s.w.lock()
 	defer s.w.unlock()
-	capabilities, told := s.w.capabilitiesLocked()
+	capabilities, declared := s.w.capabilitiesLocked()
 	f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
 		Capabilities: capabilities,
 		Queues:       s.w.queues,
 		WorkspaceId:  s.w.cfg.Workspace,
 	}}}, time.Now())
 	s.registration = f.GetId()
-	s.declaredCapacity = told
+	s.declaredCapacity = declared
 	return f
 }
 
-// serve lets the reader and the writer run until one of them ends, and then the other.
+// serve runs the reader and the writer until one of them ends, and then ends the other.
 func (s *session) serve() error {
 	s.w.move(serving)
-	// Once there is nothing left to do, goodbye and its answer get a moment, on a blocked stream too.
+	// When nothing is left to do, the goodbye and its answer get goodbyeTimeout, even if the stream is blocked.
 	defer context.AfterFunc(s.w.drained, func() {
 		time.AfterFunc(goodbyeTimeout, func() { s.cancel(errClosed) })
 	})()
@@ -305,7 +308,7 @@ func (s *session) serve() error {
 	return s.readErr
 }
 
-// send hands a frame to the stream. A stream that has ended is no error here: Recv says why it did.
+// send sends a frame. It returns no error if the stream has ended: Recv then returns the reason.
 func (s *session) send(f *lessorv1.SessionRequest) error {
 	err := s.stream.Send(f)
 	if err == nil || errors.Is(err, io.EOF) {
@@ -314,7 +317,7 @@ func (s *session) send(f *lessorv1.SessionRequest) error {
 	return s.streamError(err)
 }
 
-// streamError is why the stream ended: our own reason where we ended it.
+// streamError returns why the stream ended: the cause of s.ctx, if this side ended the stream.
 func (s *session) streamError(err error) error {
 	if cause := context.Cause(s.ctx); cause != nil {
 		return cause
@@ -325,8 +328,8 @@ func (s *session) streamError(err error) error {
 	return err
 }
 
-// close leaves what the next stream needs, and says why this one ended. A session that cannot go on is no reason to give
-// up: the next stream begins a new one.
+// close keeps what the next stream needs, and returns why this one ended. If the coordinator refused to resume the session, that is no
+// reason to give up: the next stream begins a new session.
 func (s *session) close(err error) error {
 	s.w.lock()
 	defer s.w.unlock()
@@ -340,7 +343,7 @@ func (s *session) close(err error) error {
 	return err
 }
 
-// frameLocked gives a frame its envelope.
+// frameLocked sets the envelope of a frame.
 func (s *session) frameLocked(f *lessorv1.SessionRequest) *lessorv1.SessionRequest {
 	frames := &s.w.mu.resume.frameCount
 	*frames++
@@ -349,10 +352,10 @@ func (s *session) frameLocked(f *lessorv1.SessionRequest) *lessorv1.SessionReque
 	return f
 }
 
-// sequencedLocked gives an envelope to a frame that must not be lost.
+// sequencedLocked sets the envelope of a frame that must not be lost.
 func (s *session) sequencedLocked(f *lessorv1.SessionRequest, now time.Time) *lessorv1.SessionRequest {
 	if f.GetReports() == nil {
-		f.Ack = &lessorv1.Ack{Request: true} // reports are answered anyway
+		f.Ack = &lessorv1.Ack{Request: true} // reports are always answered, so they need no acknowledgement
 	}
 	s.link.track(s.frameLocked(f), now)
 	return f

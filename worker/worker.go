@@ -17,21 +17,21 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/machine"
 )
 
-// Handler does the work of one attempt. What it returns is the attempt's one report:
+// Handler does the work of one attempt. What it returns becomes the one report of the attempt:
 //
 //   - an output and no error: Complete;
 //   - an error: Fail with category USER_CODE, or as Permanent, RetryAfter, WithCategory and Release ask;
 //   - context.DeadlineExceeded, wrapped or not: Fail with category TIMEOUT;
 //   - any other error after ctx ended with ErrCancelled: Fail with category CANCELLED;
-//   - any other error after ctx ended with ErrDraining: Release, so that another worker starts it at once;
+//   - any other error after ctx ended with ErrDraining: Release, so that another worker can start the task at once;
 //   - a panic or runtime.Goexit: Fail with its stack;
-//   - anything after ErrLeaseLost: nothing, it is discarded.
+//   - anything after ErrLeaseLost: no report; the result is discarded.
 //
-// The coordinator alone decides whether there is another attempt. The output may be sent several times: the handler must not
-// change its bytes after it has returned them.
+// The coordinator alone decides whether there is another attempt. The worker may send the output several times: the handler must not change
+// the bytes of the output after it has returned them.
 //
-// One goroutine may run several handlers, one after the other. A handler that changes something about its goroutine, such as by
-// runtime.LockOSThread or with profiler labels, must change it back.
+// One goroutine may run several handlers, one after the other. A handler that changes its goroutine, for example by runtime.LockOSThread or
+// with profiler labels, must undo the change.
 type Handler func(ctx context.Context, t *Task) (output []byte, err error)
 
 // Worker takes tasks from queues and runs their handlers. Make it with New, give it handlers, call Run once.
@@ -39,50 +39,52 @@ type Worker struct {
 	cfg    Config
 	queues []string
 	client lessorv1.WorkerServiceClient
-	// instance names this process among those of the same name.
+	// instance distinguishes this process from other processes with the same worker name.
 	instance string
-	// outcomes counts them, for their ids.
+	// outcomes counts the outcomes that were made; a report id contains the number.
 	outcomes atomic.Uint64
 	log      *slog.Logger
 	meter    *machine.Meter
-	// startedAt is what the instants of heartbeats are counted from.
+	// startedAt is when Run began. Heartbeats fall due at fixed distances from it.
 	startedAt time.Time
 
-	// handlers and fallback do not change once Run was called.
+	// handlers and fallback do not change after Run was called.
 	handlers map[string]Handler
 	fallback Handler
 
 	// base is the parent of all handler contexts: Run's context without its end.
 	base context.Context
-	// noNewWork: the coordinator has said that it gives no new work. The reader's, of which there is one at a time.
+	// noNewWork: the coordinator has said that it gives this worker no new work. Only the reader uses it, and there is one reader at a
+	// time.
 	noNewWork bool
 	// openingCall holds a token while a call opens a stream.
 	openingCall chan struct{}
 	// wake tells the writer that there is something to send.
 	wake chan struct{}
-	// drained ends when the worker was asked to drain and nothing is left to do.
+	// drained ends when the worker drains and nothing is left to do.
 	drained    context.Context
 	setDrained context.CancelFunc
 
-	// mu guards all that changes, attempts included. It is taken by lock and given back by unlock, which then runs the
-	// deferred: nothing of the caller's is called, and nothing is logged, with the mutex held.
+	// mu guards everything that changes, attempts included. Lock it with lock and release it with unlock, which then runs the deferred
+	// functions. So the mutex is never held while a callback of the user runs or a log line is written.
 	mu struct {
 		sync.Mutex
 		deferred []func()
 
 		state State
 		begun bool
-		// tenant is the one that the worker states; empty: it was not configured, and no coordinator has named it yet.
+		// tenant is the tenant that the worker states. Empty: none is configured, and no coordinator has named one yet.
 		tenant string
 		// acceptedBefore: a coordinator has accepted the worker before.
 		acceptedBefore bool
-		// attempts holds, by lease id, what is held or reporting.
+		// attempts holds, by lease id, the attempts that hold a lease or whose outcome has no verdict yet.
 		attempts map[string]*attempt
 		recent   recentLeases
-		// ready are the attempts that no goroutine has taken up yet; recruited: one is on its way to them.
+		// ready are the attempts that wait for a goroutine. startingGoroutine: a goroutine was started and has not taken an attempt yet.
 		ready             []*attempt
 		startingGoroutine bool
-		// activeHandlers is the number of goroutines that serve an attempt, stuck that of handlers without a lease, by the type of their tasks.
+		// activeHandlers is the number of attempts that a goroutine serves or will serve. stuck counts the handlers that still run without
+		// a lease, by type of task.
 		activeHandlers int
 		stuck          map[string]int
 		slots          slots
@@ -93,9 +95,9 @@ type Worker struct {
 	}
 }
 
-// New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn. The caller closes conn. Make conn with Dial: with
-// the defaults of gRPC a connection may wait for two minutes after an outage, which is longer than leases live. The worker
-// connects when Run is called. An error says which field of cfg is wrong.
+// New makes a worker that takes tasks from the queues, 1 to 100, in turn, over conn. The caller closes conn. Make conn with Dial: with the
+// defaults of gRPC a connection may wait for two minutes after an outage, which is longer than leases live. The worker connects when Run is
+// called. The error says which field of cfg, or which queue, is wrong.
 func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -104,7 +106,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	if err := validateQueues(queues); err != nil {
 		return nil, err
 	}
-	// They are sent with each new stream: what the caller does with its own meanwhile is not meant.
+	// These are sent with each new stream, and the caller may change its own copies meanwhile.
 	cfg.Runtimes, cfg.Features = slices.Clone(cfg.Runtimes), slices.Clone(cfg.Features)
 	cfg.Labels, cfg.Resources = maps.Clone(cfg.Labels), maps.Clone(cfg.Resources)
 	w := &Worker{
@@ -124,8 +126,8 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	return w, nil
 }
 
-// Handle registers h as the handler for tasks of the given type. It panics if the type has a handler already, or Run was called:
-// both are mistakes in the program.
+// Handle registers h as the handler for tasks of the given type. It panics if the type already has a handler, or if Run was called: both
+// are mistakes in the program.
 func (w *Worker) Handle(taskType string, h Handler) {
 	w.lock()
 	defer w.unlock()
@@ -136,7 +138,7 @@ func (w *Worker) Handle(taskType string, h Handler) {
 	w.handlers[taskType] = h
 }
 
-// HandleDefault registers h as the handler for tasks of all types that have no handler of their own. It panics as Handle does.
+// HandleDefault registers h as the handler for tasks of all types that have no handler of their own. It panics in the same cases as Handle.
 func (w *Worker) HandleDefault(h Handler) {
 	w.lock()
 	defer w.unlock()
@@ -156,7 +158,7 @@ func (w *Worker) checkHandlerLocked(h Handler) {
 	}
 }
 
-// handlerFor returns the handler of a type; nil where there is none.
+// handlerFor returns the handler of a type; nil if there is none.
 func (w *Worker) handlerFor(taskType string) Handler {
 	if h, ok := w.handlers[taskType]; ok {
 		return h
@@ -164,7 +166,7 @@ func (w *Worker) handlerFor(taskType string) Handler {
 	return w.fallback
 }
 
-// types are what the worker registers; none means every type.
+// types returns the task types that the worker registers. An empty list stands for all types.
 func (w *Worker) types() []string {
 	if w.fallback != nil {
 		return nil
@@ -179,7 +181,7 @@ func (w *Worker) types() []string {
 
 func (w *Worker) lock() { w.mu.Lock() }
 
-// unlock gives the mutex back and runs what was noted while it was held.
+// unlock releases the mutex and then runs the functions that were deferred while it was held.
 func (w *Worker) unlock() {
 	deferred := w.mu.deferred
 	w.mu.deferred = nil
@@ -189,14 +191,14 @@ func (w *Worker) unlock() {
 	}
 }
 
-// deferLocked lets unlock call f.
+// deferLocked makes unlock call f after it has released the mutex.
 func (w *Worker) deferLocked(f func()) { w.mu.deferred = append(w.mu.deferred, f) }
 
 // wakeWriter wakes the writer.
 func (w *Worker) wakeWriter() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake, or about to be
+	default: // a wake-up is already pending
 	}
 }
 
