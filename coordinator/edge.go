@@ -76,6 +76,6 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 func (e *edge) streams(eng *engine.Engine, open *session.Registry) *session.Server {
 	return session.New(session.Deps{
 		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: eng, Quotas: e.quotas,
-		Tokens: e.assigner.Tokens, Open: open, View: e.view, Assign: e.assignments, Stopping: e.stopping,
+		Tokens: e.assigner.Tokens, Registry: open, View: e.view, Assign: e.assignments, Stopping: e.stopping,
 	})
 }

@@ -39,19 +39,19 @@ func fill(granted []engine.Granted) int {
 	return len(granted)
 }
 
-// handed is what is remembered of a lease that a dispatch frame carried.
-type handed struct {
+// handedLease is what is remembered of a lease that a dispatch frame carried.
+type handedLease struct {
 	task    lease.TaskID
 	attempt uint32
 	lease   string
 	token   uint64
 }
 
-func handOver(granted []engine.Granted) []handed {
-	all := make([]handed, len(granted))
+func handOver(granted []engine.Granted) []handedLease {
+	all := make([]handedLease, len(granted))
 	for i := range granted {
 		g := &granted[i]
-		all[i] = handed{g.Task.ID, g.Task.Lease.Attempt, g.LeaseID, g.Token}
+		all[i] = handedLease{g.Task.ID, g.Task.Lease.Attempt, g.LeaseID, g.Token}
 	}
 	return all
 }
@@ -66,7 +66,7 @@ func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
 }
 
 // regrant looks up which of the leases are still live, for a dispatch that is sent again, or late.
-func (s *Server) regrant(leases []handed) ([]engine.Granted, error) {
+func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	var all []engine.Granted
 	err := s.View(func(r store.Reader) error {
 		for _, h := range leases {
@@ -104,10 +104,10 @@ type unacked struct {
 
 type dispatched struct {
 	seq    uint64
-	leases []handed
+	leases []handedLease
 }
 
-func (u *unacked) add(seq uint64, leases []handed) {
+func (u *unacked) add(seq uint64, leases []handedLease) {
 	u.frames = append(u.frames, dispatched{seq, leases})
 	u.leases += len(leases)
 	for u.leases > maxUnacked && len(u.frames) > 1 {
@@ -115,7 +115,7 @@ func (u *unacked) add(seq uint64, leases []handed) {
 	}
 }
 
-func (u *unacked) pop() (leases []handed) {
+func (u *unacked) pop() (leases []handedLease) {
 	leases = u.frames[0].leases
 	u.frames[0] = dispatched{}
 	if u.frames = u.frames[1:]; len(u.frames) == 0 {

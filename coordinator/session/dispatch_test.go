@@ -4,7 +4,7 @@ import "testing"
 
 // What is remembered of unacknowledged dispatches is forgotten with the acknowledgement, and is bounded if none comes.
 func TestUnackedIsBounded(t *testing.T) {
-	refs := func(n int) []handed { return make([]handed, n) }
+	refs := func(n int) []handedLease { return make([]handedLease, n) }
 	var u unacked
 	for seq := uint64(1); seq <= 100_000; seq += 2 {
 		u.add(seq, refs(1))

@@ -11,14 +11,14 @@
 //	reader  session   RecvMsg           codec.go reads the bytes
 //	        frames    envelope, state   states.go has the table of W1
 //	        seq       order, repeats    recent.go for frames without a seq
-//	        ...       payload           open register beat report feedback, see below
+//	        ...       payload           open register heartbeat report feedback, see below
 //	engine  judges and commits, or grants
 //	        answers   to the outbox     dispatch.go for work
 //	outbox  outbox    what waits        turn.go: whether a writer is needed
 //	        retain    what was sent     resend.go: until it is acknowledged
 //	writer  writer    Send
 //
-// What outlives the stream (its order, its outbox) is the session's dialog; what ends with it is in Session.
+// What outlives the stream (its order, its outbox) is the session's resumeState; what ends with it is in Session.
 //
 // Of the goroutines of a stream, session.go has the list.
 //
@@ -29,11 +29,11 @@
 //	states.go                which frame is for which state (W1)
 //	frames.go codec.go       one frame: envelope, order, payload
 //	open.go                  handshake: a new session, resume, replaced instance (W8)
-//	vouch.go                 what a handshake repeats of the worker's credential (W2)
-//	token.go dialog.go       resume tokens; sessions that wait for their worker
+//	credential.go            what a handshake repeats of the worker's credential (W2)
+//	token.go resume.go       resume tokens; sessions that wait for their worker
 //	quota.go fines.go        whether there is a place for it; what is wrong costs time (X5)
 //	register.go              register, capacity, drain: what the engine may give it
-//	beat.go pace.go          heartbeats, one after the other (W4, W11)
+//	heartbeat.go pace.go     heartbeats, one after the other (W4, W11)
 //	health.go                who misses them, who is full (W9)
 //	report.go feedback.go    reports and acknowledgements; feedback
 //	answers.go dispatch.go   what is to be said, and handed out

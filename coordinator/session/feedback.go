@@ -32,7 +32,7 @@ type feedbackQueue struct {
 // feedback passes volatile news of running attempts on.
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.mayPass(corr) {
-		ss.c.Open.dropped.Add(float64(len(m.GetItems())))
+		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
 		return
 	}
 	if !ss.fits(corr, "feedback.items", len(m.GetItems())) {
@@ -40,15 +40,15 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	}
 	var feeds []engine.Feed
 	for i, item := range m.GetItems() {
-		feed, err := convert.ParseFeedback(item, ss.c.Limits)
+		feed, err := convert.ParseFeedback(item, ss.srv.Limits)
 		if err != nil {
 			ss.fail(corr, refusal.CodeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
 			continue
 		}
 		feeds = append(feeds, feed)
 	}
-	dropped := ss.news.add(ss.c.Engine.ResolveFeeds(ss.who.Tenant, feeds))
-	ss.c.Open.dropped.Add(float64(dropped))
+	dropped := ss.news.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
+	ss.srv.Registry.dropped.Add(float64(dropped))
 	ss.passOn()
 }
 
@@ -72,13 +72,13 @@ func (ss *Session) passAll() {
 
 // hand gives the engine a part. The caller holds handing.
 func (ss *Session) hand(part []engine.ResolvedFeed) {
-	ss.c.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
+	ss.srv.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {
 			ss.news.through(nil)
 			ss.passOn()
 			return
 		}
-		ss.c.Open.dropped.Add(float64(len(part)))
+		ss.srv.Registry.dropped.Add(float64(len(part)))
 		ss.news.through(part) // the next item of each lease will tell the watchers
 	})
 }

@@ -35,8 +35,8 @@ func (f *fines) wait() time.Duration {
 	return max(time.Until(f.until), 0) - finesAhead
 }
 
-// atone waits until the fines have passed; false means that the stream is ending. Only the reader waits here.
-func (ss *Session) atone() bool {
+// payFines waits until the fines have passed; false means that the stream is ending. Only the reader waits here.
+func (ss *Session) payFines() bool {
 	wait := ss.fines.wait()
 	if wait <= 0 {
 		return true

@@ -16,7 +16,7 @@ func (ss *Session) take(f *Frame) bool {
 	ss.size = f.size
 	m := f.msg
 	ss.charge(kindOf(m))
-	if problem := ss.unnamed(f); problem != "" {
+	if problem := ss.checkIDs(f); problem != "" {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
 	ss.logFrame(m)
@@ -24,9 +24,9 @@ func (ss *Session) take(f *Frame) bool {
 		return ss.deny(m.GetId(), why, remedy)
 	}
 	ss.mu.Lock()
-	ss.seen = ss.c.Engine.Now().Wall
+	ss.seen = ss.srv.Engine.Now().Wall
 	ss.mu.Unlock()
-	if ss.dialog == nil {
+	if ss.resumeState == nil {
 		return ss.takeOpening(f)
 	}
 	if !ss.in.enter(ss) {
@@ -41,10 +41,10 @@ func (ss *Session) takeOpening(f *Frame) (goOn bool) {
 	m := f.msg
 	goOn = ss.handle(f, kindOf(m))
 	switch {
-	case ss.dialog != nil:
+	case ss.resumeState != nil:
 		ss.in.opened(ss, m)
 	case goOn && m.GetAck().GetRequest():
-		goOn = ss.say(&lessorv1.SessionResponse{Corr: m.GetId(), Ack: ackOf(m)})
+		goOn = ss.sendUnnumbered(&lessorv1.SessionResponse{Corr: m.GetId(), Ack: ackOf(m)})
 	}
 	return goOn
 }
@@ -62,10 +62,10 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	goOn = true
 	switch order {
 	case repeated:
-		ss.c.Open.repeats.Inc()
+		ss.srv.Registry.repeats.Inc()
 		ss.out.ack(m.GetId())
 	case earlyNew:
-		ss.c.Open.gapsIn.Inc()
+		ss.srv.Registry.gapsIn.Inc()
 		ss.out.missing(m.GetId(), ss.in.next)
 	case inOrder:
 		goOn = ss.handle(f, kind)
@@ -81,13 +81,13 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 		}
 	}
 	ss.out.proceed()
-	ss.unhush() // after what the frame says is judged, so that a late report is not overtaken by a new grant
+	ss.endPause() // after what the frame says is judged, so that a late report is not overtaken by a new grant
 	return goOn
 }
 
-// unnamed checks the id and corr of a frame, to which its answers refer. Even if the frame could not be decoded they may be known.
-func (ss *Session) unnamed(f *Frame) (problem string) {
-	check := convert.Fields{Limits: ss.c.Limits}
+// checkIDs checks the id and corr of a frame, to which its answers refer. Even if the frame could not be decoded they may be known.
+func (ss *Session) checkIDs(f *Frame) (problem string) {
+	check := convert.Fields{Limits: ss.srv.Limits}
 	check.Required("id", f.msg.GetId())
 	if check.Err != nil {
 		f.msg.Id = ""
@@ -106,7 +106,7 @@ func unreadable(err error) string { return "the frame cannot be read: " + err.Er
 
 // envelope checks what binds the stream: tenant and sender. It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
-	m, first := f.msg, ss.dialog == nil
+	m, first := f.msg, ss.resumeState == nil
 	if f.err != nil {
 		return "", "" // it is refused whoever sent it
 	}
@@ -131,7 +131,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 
 // refuse answers a bad frame, by which nothing was changed, and goes on.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
-	if ss.dialog != nil {
+	if ss.resumeState != nil {
 		ss.fail(corr, code, message, remediation)
 		ss.out.proceed()
 		return true
@@ -141,7 +141,7 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 		level = slog.LevelInfo
 	}
 	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
-	return ss.say(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
+	return ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
 }
 
 // deny ends the session because the tenant or sender of a frame is not the one to which the stream is bound.
@@ -175,7 +175,7 @@ func (ss *Session) handle(f *Frame, kind frameKind) bool {
 	case frameGoodbye:
 		return ss.goodbye(m)
 	case frameError:
-		ss.trouble(m)
+		ss.workerError(m)
 	case frameBare: // the rest is in its envelope
 	default:
 		ss.work(m, kind, next)
@@ -202,19 +202,19 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	}
 }
 
-// trouble handles an error frame of the worker.
-func (ss *Session) trouble(m *lessorv1.SessionRequest) {
+// workerError handles an error frame of the worker.
+func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	e := m.GetError()
 	ss.log.Warn("worker reports an error", "corr", m.GetCorr(), "code", convert.Clip(e.GetCode(), maxWords), "message", convert.Clip(e.GetMessage(), maxWords))
 	switch {
 	case ss.member == nil:
 	case e.GetCode() == refusal.CodeSeqGap:
-		ss.c.Open.gapsOut.Inc()
+		ss.srv.Registry.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
 			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is no longer stored", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
-		_ = ss.c.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
+		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
 	}
 }
 

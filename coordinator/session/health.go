@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// wellness is how a worker does, by its heartbeats (W9). Guarded by the session's mu.
-type wellness struct {
+// workerHealth is how a worker does, by its heartbeats (W9). Guarded by the session's mu.
+type workerHealth struct {
 	limits   Thresholds
 	interval time.Duration
 
@@ -18,11 +18,11 @@ type wellness struct {
 	due    time.Time   // that moment
 	missed int         // in a row
 
-	word    bool // the worker says that it is healthy
-	metrics map[string]float64
-	mem     gauge
-	disk    gauge
-	busy    time.Time // since when all slots are in use; zero: they are not
+	saysHealthy bool // the worker says that it is healthy
+	metrics     map[string]float64
+	mem         gauge
+	disk        gauge
+	busy        time.Time // since when all slots are in use; zero: they are not
 }
 
 // gauge is how full something is, by the last heartbeat that said so.
@@ -32,10 +32,10 @@ type gauge struct {
 }
 
 // late returns how long after its time a heartbeat counts as missed.
-func (h *wellness) late() time.Duration { return h.interval / 2 }
+func (h *workerHealth) late() time.Duration { return h.interval / 2 }
 
-// await waits for the next heartbeat.
-func (h *wellness) await(d time.Duration, missed func()) {
+// restartTimer waits for the next heartbeat.
+func (h *workerHealth) restartTimer(d time.Duration, missed func()) {
 	h.due = time.Now().Add(d)
 	if h.timer == nil {
 		h.timer = time.AfterFunc(d, missed)
@@ -44,7 +44,7 @@ func (h *wellness) await(d time.Duration, missed func()) {
 	h.timer.Reset(d)
 }
 
-func (h *wellness) stop() {
+func (h *workerHealth) stop() {
 	if h.timer != nil {
 		h.timer.Stop()
 	}
@@ -59,7 +59,7 @@ func (ss *Session) awaitHeartbeat() {
 	}
 	h := &ss.health
 	h.missed = 0
-	h.await(h.interval+h.late(), ss.missHeartbeat)
+	h.restartTimer(h.interval+h.late(), ss.missHeartbeat)
 }
 
 // missHeartbeat is called when a heartbeat has not come. The consequence is a warning, then no new work, then the end of the session (W9). If the
@@ -69,7 +69,7 @@ func (ss *Session) missHeartbeat() {
 	if !counts {
 		return
 	}
-	ss.c.Open.missed.Inc()
+	ss.srv.Registry.missed.Inc()
 	switch lost := ss.health.limits.Missed; {
 	case missed < lost:
 		ss.logger().Warn("heartbeat missed", "missed", missed, "lost_at", lost)
@@ -88,7 +88,7 @@ func (ss *Session) countMiss() (missed int, counts bool) {
 	if ss.left || time.Now().Before(h.due) {
 		return 0, false
 	}
-	h.await(h.interval, ss.missHeartbeat)
+	h.restartTimer(h.interval, ss.missHeartbeat)
 	if ss.busy.Load() {
 		return 0, false
 	}
@@ -96,14 +96,14 @@ func (ss *Session) countMiss() (missed int, counts bool) {
 	return h.missed, true
 }
 
-// hear takes in what a heartbeat says of the worker; slots is how many the worker has declared.
-func (h *wellness) hear(m *lessorv1.WorkerHeartbeat, slots int) {
-	h.word = m.GetHealthy()
+// update takes in what a heartbeat says of the worker; slots is how many the worker has declared.
+func (h *workerHealth) update(m *lessorv1.WorkerHeartbeat, slots int) {
+	h.saysHealthy = m.GetHealthy()
 	if len(m.GetMetrics()) > 0 {
 		h.metrics = m.GetMetrics()
 	}
-	h.mem.hear(m.GetMetrics(), memPct, h.limits.MemPct)
-	h.disk.hear(m.GetMetrics(), diskPct, h.limits.DiskPct)
+	h.mem.update(m.GetMetrics(), memPct, h.limits.MemPct)
+	h.disk.update(m.GetMetrics(), diskPct, h.limits.DiskPct)
 	inflight, told := h.metrics["inflight"]
 	if !told {
 		inflight = float64(len(m.GetLeases()))
@@ -121,9 +121,9 @@ const (
 	diskPct = "disk_pct"
 )
 
-// hear takes in what a heartbeat says of the gauge. If the heartbeat leaves the gauge out, or says NaN, nothing changes: a worker that could not measure
+// update takes in what a heartbeat says of the gauge. If the heartbeat leaves the gauge out, or says NaN, nothing changes: a worker that could not measure
 // for once is not well again for that.
-func (g *gauge) hear(metrics map[string]float64, name string, limit float64) {
+func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
 	if !told || math.IsNaN(pct) {
 		return
@@ -133,22 +133,22 @@ func (g *gauge) hear(metrics map[string]float64, name string, limit float64) {
 }
 
 // takesWork reports whether the worker is well enough for new work.
-func (h *wellness) takesWork() bool {
-	return h.word && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
+func (h *workerHealth) takesWork() bool {
+	return h.saysHealthy && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
-// kept returns why the worker gets no new work; "" if it gets some.
-func (h *wellness) kept() (why string) {
+// whyNoWork returns why the worker gets no new work; "" if it gets some.
+func (h *workerHealth) whyNoWork() (why string) {
 	if !h.takesWork() {
-		_, why = h.shown()
+		_, why = h.status()
 	}
 	return why
 }
 
-// shown returns the worst that is wrong with the worker, and why.
-func (h *wellness) shown() (lessorv1.WorkerHealth, string) {
+// status returns the worst that is wrong with the worker, and why.
+func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
 	switch {
-	case !h.word:
+	case !h.saysHealthy:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker reports that it is not healthy: no new work"
 	case h.missed >= h.limits.Missed-1:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,

@@ -22,7 +22,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 		return ss.deny(m.GetId(), fmt.Sprintf("handshake.protocol: is %d; this coordinator speaks version %d only", h.GetProtocol(), Protocol), "use that version")
 	}
 	w := h.GetWorker()
-	f := convert.Fields{Limits: ss.c.Limits}
+	f := convert.Fields{Limits: ss.srv.Limits}
 	f.Required("handshake.worker.name", w.GetName())
 	f.ID("handshake.worker.instance_id", w.GetInstanceId())
 	f.ID("handshake.worker.version", w.GetVersion())
@@ -34,7 +34,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	if m.GetSender().GetId() != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: differs from handshake.worker.name", "use the same worker name in both")
 	}
-	if !ss.vouched(m.GetId(), h.GetAuth()) {
+	if !ss.checkCredential(m.GetId(), h.GetAuth()) {
 		return false
 	}
 	a, goOn := ss.admit(m.GetId(), h)
@@ -43,7 +43,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 
 // admit finds the session that a handshake asks for, or makes one. Where it is refused nothing was changed.
 func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
-	w, now, tenant := h.GetWorker(), ss.c.Engine.Now().Wall, ss.who.Tenant
+	w, now, tenant := h.GetWorker(), ss.srv.Engine.Now().Wall, ss.who.Tenant
 	k, resumes := ticket{}, h.GetResume() != nil
 	if !resumes {
 		k.session = engine.NewSessionID(tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
@@ -55,16 +55,16 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 		return admission{}, false
 	}
 	if !resumes {
-		a = ss.c.dialogs.begin(ss, k.session, ss.logFor(w, k.session), now)
+		a = ss.srv.resumes.begin(ss, k.session, ss.logFor(w, k.session), now)
 	} else {
 		var err error
-		if a, err = ss.c.dialogs.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now); err != nil {
+		if a, err = ss.srv.resumes.resume(ss, k, h.GetResume().GetLastSeenSeq(), ss.logFor(w, k.session), now); err != nil {
 			ss.reset(refusal.CodeStaleBinding, err.Error(), 0)
 			return admission{}, false
 		}
 	}
 	if old != "" {
-		ss.c.replace(tenant, w.GetName(), old)
+		ss.srv.replace(tenant, w.GetName(), old)
 	}
 	a.resumed = resumes
 	return a, true
@@ -73,7 +73,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 // ticket reads the session token; ok is false unless it is this worker's own and still good.
 func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
 	w := h.GetWorker()
-	k, genuine := ss.c.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
+	k, genuine := ss.srv.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
 	if !genuine || now >= k.until || k.session != h.GetResume().GetSessionId() {
 		return ticket{}, false
 	}
@@ -91,7 +91,7 @@ func (ss *Session) invalidToken(corr string) bool {
 // replace ends an instance that is no more (W8).
 func (s *Server) replace(tenant, worker, instance string) {
 	id := engine.Instance(tenant, worker, instance)
-	s.dialogs.replaced(id)
+	s.resumes.replaced(id)
 	_ = s.Engine.Replace(tenant, id) // a stopped engine knows no sessions
 }
 
@@ -101,14 +101,14 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 		return false
 	}
 	defer ss.out.yield(ss)
-	now, cfg := ss.c.Engine.Now().Wall, &ss.c.Config
+	now, cfg := ss.srv.Engine.Now().Wall, &ss.srv.Config
 	until := now.Add(tokenLife)
 	accepted := &lessorv1.SessionResponse{
 		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
 			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.c.Version, Resumed: a.resumed, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
-			SessionToken: ss.c.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
+			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
+			SessionToken: ss.srv.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
 		}},
 	}
 	if a.whole {
@@ -121,7 +121,7 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 }
 
 func (ss *Session) logFor(w *lessorv1.WorkerInfo, id string) *slog.Logger {
-	return ss.c.Logger.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", id)
+	return ss.srv.Logger.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", id)
 }
 
 // adopt makes the session this stream's own; false means that the stream is ending.
@@ -129,11 +129,11 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
-		ss.c.dialogs.leave(a.dialog, ss, false)
+		ss.srv.resumes.leave(a.resumeState, ss, false)
 		return false
 	}
 	ss.admission, ss.info, ss.log, ss.state = a, w, a.out.log, handshaking
-	ss.drain = ss.c.Open.add(ss)
+	ss.drain = ss.srv.Registry.add(ss)
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.whole)
 	return true
 }

@@ -100,7 +100,7 @@ func (o *outbox) proceed() {
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.part()
+	o.detachLocked()
 }
 
 // forget drops all that waits, now and later.
@@ -110,11 +110,11 @@ func (o *outbox) forget() {
 	o.gone = true
 	o.waiting, o.sent, o.again, o.unacked = waiting{}, retained{}, nil, unacked{}
 	o.resends.stop()
-	o.part()
+	o.detachLocked()
 }
 
-// part leaves the stream, if there is one. One that is ending, and has waited for what was under way, is over by that: its writer says so.
-func (o *outbox) part() {
+// detachLocked leaves the stream, if there is one. One that is ending, and has waited for what was under way, is over by that: its writer says so.
+func (o *outbox) detachLocked() {
 	ss := o.stream
 	o.stream, o.closed = nil, true
 	o.changed.Broadcast()
@@ -221,8 +221,8 @@ func (o *outbox) took(id string) {
 	o.resends.rely(o)
 }
 
-// parcel is a frame that is about to be sent. granted, stale and answer are set only the first time that it is sent.
-type parcel struct {
+// transmission is a frame that is about to be sent. granted, stale and answer are set only the first time that it is sent.
+type transmission struct {
 	*sentFrame
 	granted []engine.Granted
 	stale   bool   // see push
@@ -232,7 +232,7 @@ type parcel struct {
 }
 
 // size returns how many bytes less wait once the frame has been sent.
-func (p *parcel) size() int {
+func (p *transmission) size() int {
 	n := p.answer
 	for i := range p.granted {
 		n += p.granted[i].Bytes
@@ -241,7 +241,7 @@ func (p *parcel) size() int {
 }
 
 // next takes what waits first, gives it its number and retains it.
-func (o *outbox) next() (p parcel) {
+func (o *outbox) next() (p transmission) {
 	w := &o.waiting
 	if len(w.answers) > 0 {
 		out := w.answers[0]
@@ -260,7 +260,7 @@ func (o *outbox) next() (p parcel) {
 	return p
 }
 
-func (w *waiting) nextPush() (p parcel) {
+func (w *waiting) nextPush() (p transmission) {
 	first := &w.pushed[0]
 	if f := first.frame; f != nil {
 		p.sentFrame = &sentFrame{make: f.make, asks: f.asks, bytes: f.kept}
@@ -280,7 +280,7 @@ func (w *waiting) nextPush() (p parcel) {
 }
 
 // stamp adds what every frame that goes out carries.
-func (o *outbox) stamp(p parcel) parcel {
+func (o *outbox) stamp(p transmission) transmission {
 	p.ack, o.newest = o.newest, ""
 	if p.asks {
 		o.resends.sent(o, p.sentFrame)

@@ -14,15 +14,15 @@ import (
 // replaces: if one of them has a place already, the quota does not matter.
 func (ss *Session) hasPlace(corr string, instances ...string) bool {
 	who := ss.who.quotas()
-	if !ss.c.Quotas.Exceeds(who, quota.Sessions) {
+	if !ss.srv.Quotas.Exceeds(who, quota.Sessions) {
 		return true
 	}
-	known, err := ss.c.Engine.KnowsInstance(ss.stream.Context(), who.Tenant, instances...)
+	known, err := ss.srv.Engine.KnowsInstance(ss.stream.Context(), who.Tenant, instances...)
 	switch {
 	case known:
 		return true
 	case err == nil:
-		err = ss.c.Quotas.Refuse(who, quota.Sessions)
+		err = ss.srv.Quotas.Refuse(who, quota.Sessions)
 	}
 	return ss.turnAway(corr, err)
 }
@@ -30,7 +30,7 @@ func (ss *Session) hasPlace(corr string, instances ...string) bool {
 // turnAway ends a stream before it has a session; its worker comes back later.
 func (ss *Session) turnAway(corr string, err error) bool {
 	ended := refusal.Status(err)
-	_ = ss.say(errorFrame(corr, &lessorv1.Error{
+	_ = ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{
 		Code: refusal.CodeOf(ended), Message: err.Error(), Remediation: "connect again later, or ask for a larger quota", RetryAfter: refusal.WaitOf(ended),
 	}))
 	ss.end(ended)
@@ -40,13 +40,13 @@ func (ss *Session) turnAway(corr string, err error) bool {
 // charge counts a frame (X5). None that a lease or the state of the session depends on is refused; of feedback see mayPass.
 func (ss *Session) charge(kind frameKind) {
 	if kind != frameFeedback {
-		ss.c.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
+		ss.srv.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
 	}
 }
 
 // mayPass refuses feedback for which there are no frames left.
 func (ss *Session) mayPass(corr string) bool {
-	err := ss.c.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
+	err := ss.srv.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
 	if err != nil {
 		ended := refusal.Status(err)
 		ss.fines.add(1)

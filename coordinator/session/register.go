@@ -15,7 +15,7 @@ func newInstance() string { return rand.Text() }
 
 // register takes in which work the worker wants. The first register makes the session a member of the engine; a later one replaces what was said.
 func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState) {
-	f := convert.Fields{Limits: ss.c.Limits}
+	f := convert.Fields{Limits: ss.srv.Limits}
 	wants := engine.Wants{
 		Worker: ss.info.GetName(),
 		Space:  engine.Space{Tenant: ss.who.Tenant, Workspace: f.Workspace("register.workspace_id", m.GetWorkspaceId())},
@@ -37,54 +37,54 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	ss.state = next
 	ss.mu.Unlock()
 	if first {
-		ss.enter()
+		ss.joinEngine()
 		ss.awaitHeartbeat()
-		if d := ss.asked(); d != nil {
+		if d := ss.operatorDrain(); d != nil {
 			ss.out.drain(d)
 		}
 		return
 	}
-	ss.restate()
+	ss.updateMember()
 }
 
-// restate tells the engine anew which work the worker wants, and how much.
-func (ss *Session) restate() {
+// updateMember tells the engine anew which work the worker wants, and how much.
+func (ss *Session) updateMember() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
-	ss.told = ss.room()
+	ss.toldSlots = ss.offeredSlots()
 	ss.mu.Lock()
 	wants := ss.wants
 	ss.mu.Unlock()
-	_ = ss.c.Engine.Update(ss.id, wants, ss.told) // a stopped engine pushes nothing
+	_ = ss.srv.Engine.Update(ss.id, wants, ss.toldSlots) // a stopped engine pushes nothing
 }
 
-// enter makes the session a member of the engine, unless its end has come meanwhile.
-func (ss *Session) enter() {
+// joinEngine makes the session a member of the engine, unless its end has come meanwhile.
+func (ss *Session) joinEngine() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
-	ss.told = ss.room()
+	ss.toldSlots = ss.offeredSlots()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
 		return
 	}
-	ss.c.dialogs.registered(ss.admission)
+	ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: ss.told, Redeliver: !ss.whole,
+		Session: ss.id, Wants: ss.wants, Slots: ss.toldSlots, Redeliver: !ss.whole,
 		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
-	_ = ss.c.Engine.Join(ss.member) // a stopped engine pushes nothing
+	_ = ss.srv.Engine.Join(ss.member) // a stopped engine pushes nothing
 }
 
-// asked returns the drain that an operator asked for, or nil.
-func (ss *Session) asked() *lessorv1.Drain {
+// operatorDrain returns the drain that an operator asked for, or nil.
+func (ss *Session) operatorDrain() *lessorv1.Drain {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.drain
 }
 
-// room is the number of slots as the engine is to see it: none while the worker drains or is not well.
-func (ss *Session) room() int {
+// offeredSlots is the number of slots as the engine is to see it: none while the worker drains or is not well.
+func (ss *Session) offeredSlots() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.state == draining || ss.drain != nil || !ss.health.takesWork() {
@@ -104,16 +104,16 @@ func (ss *Session) joined() *engine.Member {
 func (ss *Session) resize() {
 	ss.sizing.Lock()
 	defer ss.sizing.Unlock()
-	m, room := ss.joined(), ss.room()
-	if m == nil || room == ss.told {
+	m, slots := ss.joined(), ss.offeredSlots()
+	if m == nil || slots == ss.toldSlots {
 		return
 	}
-	ss.told = room
-	_ = ss.c.Engine.Resize(m, room) // a stopped engine pushes nothing
+	ss.toldSlots = slots
+	_ = ss.srv.Engine.Resize(m, slots) // a stopped engine pushes nothing
 }
 
 func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
-	f := convert.Fields{Limits: ss.c.Limits}
+	f := convert.Fields{Limits: ss.srv.Limits}
 	if m.GetMaxParallel() > convert.MaxParallel {
 		f.Fail("capacity.max_parallel", "is %d; the range is 0 to %d", m.GetMaxParallel(), convert.MaxParallel)
 	}
@@ -134,5 +134,5 @@ func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
 		ss.resize()
 		return
 	}
-	ss.restate()
+	ss.updateMember()
 }

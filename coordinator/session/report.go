@@ -16,7 +16,7 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
 		return
 	}
-	reports := convert.ParseReports(m.GetReports(), ss.c.Limits)
+	reports := convert.ParseReports(m.GetReports(), ss.srv.Limits)
 	ids := make([]string, len(reports))
 	for i, r := range m.GetReports() {
 		reports[i].Session = ss.id
@@ -44,10 +44,10 @@ func reportID(m *lessorv1.Report) string {
 }
 
 func (ss *Session) fits(corr, field string, n int) bool {
-	if n <= ss.c.Limits.Frame() {
+	if n <= ss.srv.Limits.Frame() {
 		return true
 	}
-	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.c.Limits.Frame()), "split the frame into smaller ones")
+	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.Frame()), "split the frame into smaller ones")
 	return false
 }
 
@@ -59,7 +59,7 @@ func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers [
 		return false
 	}
 	judged := func(answers []lease.Answer, err error) { after(bytes, answers, err) }
-	if err := ss.c.Engine.Post(ss.who.Tenant, reports, judged); err != nil {
+	if err := ss.srv.Engine.Post(ss.who.Tenant, reports, judged); err != nil {
 		judged(nil, err)
 	}
 	return true
@@ -76,7 +76,7 @@ func rejected(answers []lease.Answer) (n int) {
 }
 
 // acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
-type acks struct{ before, named []handed }
+type acks struct{ before, named []handedLease }
 
 // join removes the leases for which the frame has a Start, because the Start acknowledges them as well. That is common: the frame that acknowledges
 // the dispatch of a short task often starts, and even completes it.
@@ -94,7 +94,7 @@ func (a *acks) join(reports []*lease.Report) {
 }
 
 // unstarted returns the leases for which there is no Start. It does not write to leases, which belongs to the dispatch that was sent.
-func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []handed) {
+func unstarted(leases []handedLease, starts map[lease.TaskID]*lease.Report) (rest []handedLease) {
 	for _, l := range leases {
 		if r := starts[l.task]; r == nil || !l.startedBy(r) {
 			rest = append(rest, l)
@@ -105,7 +105,7 @@ func unstarted(leases []handed, starts map[lease.TaskID]*lease.Report) (rest []h
 
 // startedBy reports whether a Start of the task is about this lease and will not be REJECTED. Such a Start acknowledges the lease, ends it (T7), or is
 // told that it has ended.
-func (h *handed) startedBy(r *lease.Report) bool {
+func (h *handedLease) startedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && r.Invalid == nil && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
@@ -134,7 +134,7 @@ func (ss *Session) passAcks() {
 func (ss *Session) notify(notices []engine.Notice) {
 	for _, n := range notices {
 		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // one that is short expires first
-			ss.hushed.Store(true)
+			ss.awaitsFrame.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{
 			TaskId: n.Task.String(), LeaseId: n.LeaseID, Reason: lessorv1.Reason(n.Reason), Detail: n.Detail, Grace: convert.Span(n.Grace),
@@ -142,11 +142,11 @@ func (ss *Session) notify(notices []engine.Notice) {
 	}
 }
 
-// unhush ends the pause that follows an unacknowledged dispatch: the session has said something (W5). It goes on while the worker has
+// endPause ends the pause that follows an unacknowledged dispatch: the session has said something (W5). It goes on while the worker has
 // not even read its work (W11).
-func (ss *Session) unhush() {
-	if ss.hushed.Load() && !ss.out.behind() {
-		ss.hushed.Store(false)
-		_ = ss.c.Engine.Heard(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+func (ss *Session) endPause() {
+	if ss.awaitsFrame.Load() && !ss.out.behind() {
+		ss.awaitsFrame.Store(false)
+		_ = ss.srv.Engine.Heard(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
 	}
 }

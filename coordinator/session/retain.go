@@ -21,7 +21,7 @@ const (
 type sentFrame struct {
 	seq    uint64
 	make   func(now lease.Now) *lessorv1.SessionResponse // nil for a dispatch
-	leases []handed                                      // of a dispatch; those that still live are handed over again
+	leases []handedLease                                 // of a dispatch; those that still live are handed over again
 	asks   bool                                          // for an acknowledgement
 	bytes  int
 	tries  int       // resends so far

@@ -23,14 +23,14 @@ const Protocol = 1
 
 // Deps is what the streams need from the coordinator around them.
 type Deps struct {
-	Config  Config
-	Limits  lease.Limits
-	Version string // of the coordinator, which accept tells
-	Logger  *slog.Logger
-	Engine  *engine.Engine
-	Quotas  *quota.Book
-	Tokens  convert.Tokens
-	Open    *Registry // the sessions whose streams are open
+	Config   Config
+	Limits   lease.Limits
+	Version  string // of the coordinator, which accept tells
+	Logger   *slog.Logger
+	Engine   *engine.Engine
+	Quotas   *quota.Book
+	Tokens   convert.Tokens
+	Registry *Registry // the sessions whose streams are open
 	// View reads the store.
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases.
@@ -54,13 +54,13 @@ func (who *Caller) quotas() quota.Caller {
 // Server serves the streams of workers.
 type Server struct {
 	Deps
-	dialogs *dialogs
+	resumes *resumeTable
 	tokens  tokens
 }
 
 // New makes a server of streams.
 func New(d Deps) *Server {
-	return &Server{Deps: d, dialogs: newDialogs(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
+	return &Server{Deps: d, resumes: newResumeTable(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
 }
 
 // Serve serves one worker's stream, from its first frame to its end; the proto describes the frames.
@@ -71,13 +71,13 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 	}
 	defer leave()
 	ss := &Session{
-		c: s, log: s.Logger, stream: stream, who: who,
+		srv: s, log: s.Logger, stream: stream, who: who,
 		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
 	}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}
-	ss.health = wellness{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval, word: true}
-	ss.giveUp = sync.OnceFunc(ss.unread)
+	ss.health = workerHealth{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval, saysHealthy: true}
+	ss.giveUp = sync.OnceFunc(ss.sendTimedOut)
 	ss.slow = time.AfterFunc(s.Config.SendTimeout, ss.giveUp)
 	ss.slow.Stop()
 	return ss.run()

@@ -25,10 +25,10 @@ import (
 // How long a worker is waited for.
 const (
 	handshakeWithin = 10 * time.Second       // for the handshake, from the beginning of the stream
-	farewellWithin  = 500 * time.Millisecond // for the last frame to go out, once the worker's credential has ended
+	resetWithin     = 500 * time.Millisecond // for the last frame to go out, once the worker's credential has ended
 )
 
-// Session is one worker's stream. What outlives the stream is in its dialog. Three goroutines share a Session:
+// Session is one worker's stream. What outlives the stream is in its resumeState. Three goroutines share a Session:
 //
 //	name    does                                                    ends
 //	handler waits for the end, then leaves the engine               when what is under way has been answered and sent
@@ -37,7 +37,7 @@ const (
 //
 // Until the handshake is accepted there is no writer: the reader itself sends what has to be sent.
 type Session struct {
-	c      *Server
+	srv    *Server
 	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	who    Caller
 	size   int  // bytes of the frame that the reader is at
@@ -54,22 +54,22 @@ type Session struct {
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // number of frames that the reader has sent itself
 
-	fines  fines       // for what was refused
-	hushed atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
+	fines       fines       // for what was refused
+	awaitsFrame atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
 
 	opened time.Time
 	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
 	busy   atomic.Bool  // the reader is at a frame: the silence is not the worker's
 	over   chan error   // holds one: how the session ends; later errors are dropped
 
-	sizing sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
-	told   int        // slots that the engine knows of; guarded by sizing
+	sizing    sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
+	toldSlots int        // slots that the engine knows of; guarded by sizing
 
 	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
 	view
-	health    wellness
+	health    workerHealth
 	news      feedbackQueue // has a mutex of its own
-	admission               // its dialog is nil before the handshake
+	admission               // its resumeState is nil before the handshake
 	log       *slog.Logger
 	member    *engine.Member  // nil before register
 	left      bool            // it has left the engine, or may no longer enter it
@@ -97,11 +97,11 @@ func (ss *Session) run() error {
 	d := ss.leave(false)
 	code := cmp.Or(ss.resetCode(), refusal.CodeOf(err))
 	if code != "" {
-		ss.c.Open.resets.WithLabelValues(code).Inc()
+		ss.srv.Registry.resets.WithLabelValues(code).Inc()
 	}
 	ss.logger().Info("session ends", "code", code, "error", err)
 	if d == nil {
-		ss.dismiss()
+		ss.sendReset()
 		return err
 	}
 	d.out.close(ss)
@@ -109,13 +109,13 @@ func (ss *Session) run() error {
 	case <-ss.written:
 	case <-ss.stuck: // the worker does not read any more; its frames wait for the next stream
 	}
-	ss.c.dialogs.leave(d, ss, ss.doneForGood())
+	ss.srv.resumes.leave(d, ss, ss.doneForGood())
 	return err
 }
 
-// unread ends a session whose worker does not read: a frame could not be sent in time.
-func (ss *Session) unread() {
-	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.c.Config.SendTimeout.String(), nil))
+// sendTimedOut ends a session whose worker does not read: a frame could not be sent in time.
+func (ss *Session) sendTimedOut() {
+	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.srv.Config.SendTimeout.String(), nil))
 	close(ss.stuck)
 }
 
@@ -127,7 +127,7 @@ func (ss *Session) wait() error {
 	for {
 		select {
 		case err := <-ss.over:
-			return ss.lost(err)
+			return ss.lostStatus(err)
 		case <-silence.C:
 			left, why := ss.patience()
 			if left > 0 {
@@ -135,18 +135,18 @@ func (ss *Session) wait() error {
 				continue
 			}
 			ss.reset(refusal.CodeTimeout, why, 0)
-		case <-ss.c.Stopping.Done():
+		case <-ss.srv.Stopping.Done():
 			ss.reset(refusal.CodeStopping, "the coordinator is stopping", time.Second)
 			return nil
 		case <-ss.stream.Context().Done():
-			return ss.lost(context.Cause(ss.stream.Context()))
+			return ss.lostStatus(context.Cause(ss.stream.Context()))
 		}
 	}
 }
 
 // patience returns how long the worker may still be silent, and what is missing when that time is over.
 func (ss *Session) patience() (left time.Duration, missing string) {
-	age, idle := time.Since(ss.opened), ss.c.Config.IdleTimeout
+	age, idle := time.Since(ss.opened), ss.srv.Config.IdleTimeout
 	if left = idle; !ss.busy.Load() {
 		left -= age - time.Duration(ss.heard.Load())
 	}
@@ -157,15 +157,15 @@ func (ss *Session) patience() (left time.Duration, missing string) {
 	return left, missing
 }
 
-// lost returns the status with which a stream ends that was lost with err. If the reason is that the credential has ended, the worker is told so, but
+// lostStatus returns the status with which a stream ends that was lost with err. If the reason is that the credential has ended, the worker is told so, but
 // not waited for: the stream is over within a second (X3).
-func (ss *Session) lost(err error) error {
+func (ss *Session) lostStatus(err error) error {
 	ended := auth.Ended(ss.stream.Context())
 	if ended == nil {
 		return err
 	}
 	ss.reset(refusal.CodeToken, ended.Error(), 0)
-	time.AfterFunc(farewellWithin, ss.giveUp)
+	time.AfterFunc(resetWithin, ss.giveUp)
 	return refusal.Status(ended)
 }
 
@@ -205,34 +205,34 @@ func (ss *Session) doneForGood() bool {
 	return ss.forGood
 }
 
-// dismiss sends the last frame on a stream whose handshake was never accepted, unless the reader is just sending another one.
-func (ss *Session) dismiss() {
-	if m := ss.farewell(); m != nil && ss.sending.TryLock() {
+// sendReset sends the last frame on a stream whose handshake was never accepted, unless the reader is just sending another one.
+func (ss *Session) sendReset() {
+	if m := ss.resetFrame(); m != nil && ss.sending.TryLock() {
 		defer ss.sending.Unlock()
 		_ = ss.sendLocked(m) // the stream ends anyway
 	}
 }
 
 // leave takes the session out of the engine and the registry. A lost stream alone revokes nothing (W8); with goodbye, all leases are given back at
-// once (W9). It may be called again: the goodbye and the end of the stream both do. It returns the dialog; nil if no handshake was accepted.
-func (ss *Session) leave(goodbye bool) *dialog {
+// once (W9). It may be called again: the goodbye and the end of the stream both do. It returns the resumeState; nil if no handshake was accepted.
+func (ss *Session) leave(goodbye bool) *resumeState {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.left = true
 	ss.health.stop()
 	ss.forGood = ss.forGood || goodbye
-	ss.c.Open.remove(ss)
+	ss.srv.Registry.remove(ss)
 	switch { // the errors are ignored: a stopped engine knows no sessions
 	case ss.member != nil:
-		_ = ss.c.Engine.Leave(ss.member, goodbye)
+		_ = ss.srv.Engine.Leave(ss.member, goodbye)
 	case goodbye && ss.resumed:
-		_ = ss.c.Engine.Dismiss(ss.who.Tenant, ss.id)
+		_ = ss.srv.Engine.Dismiss(ss.who.Tenant, ss.id)
 	}
-	return ss.dialog
+	return ss.resumeState
 }
 
-// caught recovers a panic of the reader or writer and ends only their stream: a frame that nobody thought of must not end the coordinator.
-func (ss *Session) caught() {
+// recoverPanic recovers a panic of the reader or writer and ends only their stream: a frame that nobody thought of must not end the coordinator.
+func (ss *Session) recoverPanic() {
 	if p := recover(); p != nil {
 		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
 		ss.end(refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil))
@@ -240,7 +240,7 @@ func (ss *Session) caught() {
 }
 
 func (ss *Session) read() {
-	defer ss.caught()
+	defer ss.recoverPanic()
 	for {
 		var f Frame
 		if err := ss.stream.RecvMsg(&f); err != nil {
@@ -252,7 +252,7 @@ func (ss *Session) read() {
 		}
 		ss.heard.Store(int64(time.Since(ss.opened)))
 		ss.busy.Store(true)
-		goOn := ss.atone() && ss.take(&f)
+		goOn := ss.payFines() && ss.take(&f)
 		ss.busy.Store(false)
 		if !goOn {
 			ss.end(nil)

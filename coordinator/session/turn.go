@@ -12,15 +12,15 @@ const (
 )
 
 // take returns the next frame of a stream. It is numbered and retained before it is sent, so that it is not lost with the stream.
-func (o *outbox) take(ss *Session) (p parcel, then step) {
+func (o *outbox) take(ss *Session) (p transmission, then step) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.over(ss):
-		return parcel{}, stepEnd
+		return transmission{}, stepEnd
 	case !o.due(ss):
 		ss.writing = false
-		return parcel{}, stepPause
+		return transmission{}, stepPause
 	case len(o.again) > 0:
 		p.sentFrame, o.again, p.again = o.again[0], o.again[1:], true
 	default:

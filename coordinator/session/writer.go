@@ -19,7 +19,7 @@ func (ss *Session) write() {
 			close(ss.written)
 		}
 	}()
-	defer ss.caught()
+	defer ss.recoverPanic()
 	for {
 		p, then := ss.out.take(ss)
 		switch then {
@@ -27,34 +27,34 @@ func (ss *Session) write() {
 			last = false
 			return
 		case stepEnd:
-			if m := ss.farewell(); m != nil {
+			if m := ss.resetFrame(); m != nil {
 				_ = ss.send(m) // the stream ends anyway
 			}
 			return
 		}
-		if err := ss.pass(p); err != nil {
+		if err := ss.transmit(p); err != nil {
 			ss.end(refusal.Status(err))
 			return
 		}
 	}
 }
 
-// pass sends a frame and gives back the room that it took.
-func (ss *Session) pass(p parcel) error {
-	err := ss.sendParcel(p)
+// transmit sends a frame and gives back the room that it took.
+func (ss *Session) transmit(p transmission) error {
+	err := ss.sendNumbered(p)
 	if p.again {
-		ss.c.Open.resends.Inc()
+		ss.srv.Registry.resends.Inc()
 	}
 	if p.answer > 0 {
 		ss.out.release(p.answer)
 	}
 	if ss.out.backlog.Sent(p.size()) {
-		_ = ss.c.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+		_ = ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
 	}
 	return err
 }
 
-func (ss *Session) sendParcel(p parcel) error {
+func (ss *Session) sendNumbered(p transmission) error {
 	m, err := ss.build(p)
 	if err != nil {
 		return err
@@ -69,22 +69,22 @@ func (ss *Session) sendParcel(p parcel) error {
 	return ss.send(m)
 }
 
-func (ss *Session) build(p parcel) (*lessorv1.SessionResponse, error) {
+func (ss *Session) build(p transmission) (*lessorv1.SessionResponse, error) {
 	if p.leases == nil {
-		return p.make(ss.c.Engine.Now()), nil
+		return p.make(ss.srv.Engine.Now()), nil
 	}
 	granted := p.granted
-	if granted == nil || p.stale || mayHaveEnded(granted, ss.c.Engine.Now()) { // it is sent again, or goes out late
+	if granted == nil || p.stale || mayHaveEnded(granted, ss.srv.Engine.Now()) { // it is sent again, or goes out late
 		var err error
-		if granted, err = ss.c.regrant(p.leases); err != nil {
+		if granted, err = ss.srv.regrant(p.leases); err != nil {
 			return nil, err
 		}
 	}
-	return ss.c.dispatchOf(granted)
+	return ss.srv.dispatchOf(granted)
 }
 
-// say sends a frame of a stream that has no session yet. It has no place in a sequence.
-func (ss *Session) say(m *lessorv1.SessionResponse) bool {
+// sendUnnumbered sends a frame of a stream that has no session yet. It has no place in a sequence.
+func (ss *Session) sendUnnumbered(m *lessorv1.SessionResponse) bool {
 	ss.unnumbered++
 	m.Id = "e" + strconv.Itoa(ss.unnumbered)
 	if err := ss.send(m); err != nil {
@@ -94,9 +94,9 @@ func (ss *Session) say(m *lessorv1.SessionResponse) bool {
 	return true
 }
 
-// farewell returns the reset for a session that the coordinator ends; nil if the session ends in another way. A reset has no seq: the worker heeds it
+// resetFrame returns the reset for a session that the coordinator ends; nil if the session ends in another way. A reset has no seq: the worker heeds it
 // even if frames before it are missing.
-func (ss *Session) farewell() *lessorv1.SessionResponse {
+func (ss *Session) resetFrame() *lessorv1.SessionResponse {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.last == nil {
@@ -113,9 +113,9 @@ func (ss *Session) send(m *lessorv1.SessionResponse) error {
 }
 
 func (ss *Session) sendLocked(m *lessorv1.SessionResponse) error {
-	m.Ts, m.Tenant = convert.Stamp(ss.c.Engine.Now().Wall), ss.who.Tenant
+	m.Ts, m.Tenant = convert.Stamp(ss.srv.Engine.Now().Wall), ss.who.Tenant
 	m.Sender = &lessorv1.Sender{Role: "coordinator", Id: coordinatorName}
-	ss.slow.Reset(ss.c.Config.SendTimeout)
+	ss.slow.Reset(ss.srv.Config.SendTimeout)
 	defer ss.slow.Stop()
 	return ss.stream.Send(m)
 }

@@ -14,7 +14,7 @@ import (
 func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, laterFirst := range []bool{false, true} {
-		all, first := newDialogs(convert.Tokens{}), &Session{}
+		all, first := newResumeTable(convert.Tokens{}), &Session{}
 		begun := all.begin(first, "a-1", nil, 0)
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
@@ -45,14 +45,14 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
-		all := newDialogs(convert.Tokens{})
+		all := newResumeTable(convert.Tokens{})
 		const heavy = maxKeptBytes / 8
 		for i := range 20 {
 			ss := &Session{}
 			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)
 			a.out.room = heavy
 			all.registered(a)
-			all.leave(a.dialog, ss, false)
+			all.leave(a.resumeState, ss, false)
 		}
 		all.mu.Lock()
 		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
@@ -71,7 +71,7 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		all.mu.Unlock()
 		ss := &Session{}
 		a := all.begin(ss, "x-1", nil, 0) // never registered
-		all.leave(a.dialog, ss, false)
+		all.leave(a.resumeState, ss, false)
 		if len(all.byID) != 0 {
 			t.Error("a session that never registered is kept")
 		}

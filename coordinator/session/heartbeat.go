@@ -12,7 +12,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
 	}
-	f := convert.Fields{Limits: ss.c.Limits}
+	f := convert.Fields{Limits: ss.srv.Limits}
 	if convert.ParseMetrics(&f, m.GetMetrics()); f.Err != nil {
 		ss.fail(corr, refusal.CodeInvalid, "heartbeat."+f.Err.Error(), "")
 		return
@@ -20,34 +20,34 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.awaitHeartbeat()
 	ss.mu.Lock()
 	well := ss.health.takesWork()
-	ss.health.hear(m, ss.slots)
-	kept := ss.health.kept()
+	ss.health.update(m, ss.slots)
+	noNewWork := ss.health.whyNoWork()
 	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
 	switch {
-	case well && kept != "":
-		ss.logger().Warn("the worker gets no new work", "why", kept)
-	case !well && kept == "":
+	case well && noNewWork != "":
+		ss.logger().Warn("the worker gets no new work", "why", noNewWork)
+	case !well && noNewWork == "":
 		ss.logger().Info("the worker gets new work again")
 	}
 	reports := make([]*lease.Report, len(m.GetLeases()))
-	in := convert.NewIntake(ss.c.Limits, len(reports), 0)
+	in := convert.NewIntake(ss.srv.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
 		reports[i] = convert.ParseHeartbeat(l, in)
 		reports[i].Session = ss.id
 	}
-	ss.renew(corr, m.GetLeases(), reports, kept)
+	ss.renew(corr, m.GetLeases(), reports, noNewWork)
 	ss.resize()
 }
 
-// renew has the engine judge the leases that a heartbeat names. kept is why the worker gets no new work; the answer says so.
-func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, kept string) {
+// renew has the engine judge the leases that a heartbeat names. noNewWork is why the worker gets no new work; the answer says so.
+func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, noNewWork string) {
 	if !ss.out.beatTurn() {
 		return
 	}
 	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.beatJudged(len(reports))
-		ss.out.renewals(corr, bytes, reports, answers, kept, err)
+		ss.out.renewals(corr, bytes, reports, answers, noNewWork, err)
 		for i, a := range answers {
 			if err == nil && a.Verdict == lease.VerdictCommitted {
 				ss.feedProgress(leases[i])
@@ -62,6 +62,6 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 // feedProgress passes the progress that a heartbeat carries to whoever watches. Only the renewal beside it is durable.
 func (ss *Session) feedProgress(m *lessorv1.HeartbeatRequest) {
 	if feed, ok := convert.HeartbeatFeed(m); ok {
-		ss.c.Engine.Feed(ss.who.Tenant, feed, func() {})
+		ss.srv.Engine.Feed(ss.who.Tenant, feed, func() {})
 	}
 }

@@ -13,55 +13,55 @@ import (
 
 // What is kept of sessions whose stream was lost.
 const (
-	keepFor      = time.Minute // how long the worker has to come back
-	maxKeptBytes = 64 << 20    // bytes of all of them together; the oldest are forgotten first
-	dialogSize   = 1 << 10     // bytes that one takes, apart from what waits in it
+	keepFor         = time.Minute // how long the worker has to come back
+	maxKeptBytes    = 64 << 20    // bytes of all of them together; the oldest are forgotten first
+	resumeStateSize = 1 << 10     // bytes that one takes, apart from what waits in it
 )
 
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// dialog is the part of a session that outlives its streams (W8): what was heard and what was said, in order. It belongs to one stream at a time.
-type dialog struct {
+// resumeState is the part of a session that outlives its streams (W8): what was heard and what was said, in order. It belongs to one stream at a time.
+type resumeState struct {
 	id  string // of the session
 	in  incoming
 	out *outbox
-	// claim is held while a stream takes the dialog over.
+	// claim is held while a stream takes the session over.
 	claim sync.Mutex
 
-	// Guarded by dialogs.mu.
+	// Guarded by resumeTable.mu.
 	stream *Session      // the stream that has it; nil: none, it is kept for a while
 	used   uint64        // newest generation of its tokens that the worker has certainly received; 0: none
-	kept   *list.Element // its place in dialogs.kept while there is no stream; else nil
+	kept   *list.Element // its place in resumeTable.kept while there is no stream; else nil
 	bytes  int           // size with which it counts there
 	expiry *time.Timer   // forgets it
 }
 
-func newDialog(id string, log *slog.Logger, tokens convert.Tokens) *dialog {
-	d := &dialog{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
+func newResumeState(id string, log *slog.Logger, tokens convert.Tokens) *resumeState {
+	d := &resumeState{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
 	d.out.sent.last = 1 // the accept frame, which each stream makes anew
 	return d
 }
 
-// dialogs finds the sessions that workers come back to.
-type dialogs struct {
+// resumeTable finds the sessions that workers come back to.
+type resumeTable struct {
 	tokens convert.Tokens
 
 	mu     sync.Mutex
-	byID   map[string]*dialog
-	newest map[string]*dialog // by instance: the dialog that registered last
-	kept   *list.List         // the dialogs without a stream, oldest first
-	bytes  int                // size of these together
-	gen    uint64             // newest generation of a token that was issued
+	byID   map[string]*resumeState
+	newest map[string]*resumeState // by instance: the session that registered last
+	kept   *list.List              // the sessions without a stream, oldest first
+	bytes  int                     // size of these together
+	gen    uint64                  // newest generation of a token that was issued
 }
 
-func newDialogs(tokens convert.Tokens) *dialogs {
-	return &dialogs{tokens: tokens, byID: map[string]*dialog{}, newest: map[string]*dialog{}, kept: list.New()}
+func newResumeTable(tokens convert.Tokens) *resumeTable {
+	return &resumeTable{tokens: tokens, byID: map[string]*resumeState{}, newest: map[string]*resumeState{}, kept: list.New()}
 }
 
 // admission is what a handshake leads to.
 type admission struct {
-	*dialog
+	*resumeState
 	gen     uint64 // generation of the token to issue
 	next    uint64 // seq that the worker's next frame must have
 	upTo    uint64 // seq of the last frame of the coordinator that the worker has, accept included
@@ -70,24 +70,24 @@ type admission struct {
 }
 
 // begin opens a new session.
-func (all *dialogs) begin(ss *Session, id string, log *slog.Logger, now lease.Wall) admission {
+func (all *resumeTable) begin(ss *Session, id string, log *slog.Logger, now lease.Wall) admission {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return all.beginLocked(ss, id, log, now, 0)
 }
 
-func (all *dialogs) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	d := newDialog(id, log, all.tokens)
+func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
+	d := newResumeState(id, log, all.tokens)
 	d.stream, d.in.stream = ss, ss
 	d.out.attach(ss, 1)
 	all.byID[id] = d
 	all.gen = max(all.gen+1, after+1, uint64(now))
-	return admission{dialog: d, gen: all.gen, next: 1, upTo: 1}
+	return admission{resumeState: d, gen: all.gen, next: 1, upTo: 1}
 }
 
 // resume goes on with a session, and ends the stream that has it, if any. If the session is not known any more, or lacks a frame that the worker
 // has not seen, its sequences begin anew. The error is errStale.
-func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
+func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
 	if newest := all.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.used {
 		all.mu.Unlock()
@@ -102,7 +102,7 @@ func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger,
 	all.unkeep(d)
 	d.stream = ss
 	all.gen = max(all.gen+1, k.gen+1, uint64(now))
-	a := admission{dialog: d, gen: all.gen, upTo: max(seen, 1), whole: true}
+	a := admission{resumeState: d, gen: all.gen, upTo: max(seen, 1), whole: true}
 	all.mu.Unlock()
 
 	if all.takeOver(&a, ss, old) {
@@ -113,13 +113,13 @@ func (all *dialogs) resume(ss *Session, k ticket, seen uint64, log *slog.Logger,
 
 // takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it is at, and then neither takes nor sends
 // anything more. ok is false if the session cannot go on as it was: a part of it is gone, or a later stream was faster and has it.
-func (all *dialogs) takeOver(a *admission, ss, old *Session) (ok bool) {
+func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	a.claim.Lock()
 	defer a.claim.Unlock()
 	if old != nil {
 		old.displaced()
 	}
-	if !all.belongs(a.dialog, ss) {
+	if !all.belongs(a.resumeState, ss) {
 		return false
 	}
 	a.out.detach()
@@ -127,41 +127,41 @@ func (all *dialogs) takeOver(a *admission, ss, old *Session) (ok bool) {
 	return a.out.attach(ss, a.upTo)
 }
 
-// belongs reports whether a dialog belongs to a stream.
-func (all *dialogs) belongs(d *dialog, ss *Session) bool {
+// belongs reports whether a session belongs to a stream.
+func (all *resumeTable) belongs(d *resumeState, ss *Session) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return d.stream == ss
 }
 
 // restart begins the sequences of a session anew.
-func (all *dialogs) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
+func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if a.stream != ss { // another stream was faster
 		return admission{}, errStale
 	}
 	used := a.used
-	all.forget(a.dialog)
+	all.forget(a.resumeState)
 	b := all.beginLocked(ss, a.id, log, now, a.gen)
 	b.used = used
 	return b, nil
 }
 
 // registered notes that the worker has received the accept of a generation. From now on it is its instance's newest session.
-func (all *dialogs) registered(a admission) {
+func (all *resumeTable) registered(a admission) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	a.used = max(a.used, a.gen)
 	instance := lease.InstanceOf(a.id)
-	if before := all.newest[instance]; before != nil && before != a.dialog && before.stream == nil {
+	if before := all.newest[instance]; before != nil && before != a.resumeState && before.stream == nil {
 		all.forget(before)
 	}
-	all.newest[instance] = a.dialog
+	all.newest[instance] = a.resumeState
 }
 
-// leave is called when a stream has ended. The dialog is kept for a while, unless the worker is known not to come back to it.
-func (all *dialogs) leave(d *dialog, ss *Session, forGood bool) {
+// leave is called when a stream has ended. The session is kept for a while, unless the worker is known not to come back to it.
+func (all *resumeTable) leave(d *resumeState, ss *Session, forGood bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	switch {
@@ -173,19 +173,19 @@ func (all *dialogs) leave(d *dialog, ss *Session, forGood bool) {
 	}
 }
 
-func (all *dialogs) keep(d *dialog) {
+func (all *resumeTable) keep(d *resumeState) {
 	d.stream = nil
 	d.out.detach()
-	d.bytes = dialogSize + d.out.size()
+	d.bytes = resumeStateSize + d.out.size()
 	d.kept = all.kept.PushBack(d)
 	place := d.kept
 	d.expiry = time.AfterFunc(keepFor, func() { all.expire(d, place) })
 	for all.bytes += d.bytes; all.bytes > maxKeptBytes; {
-		all.forget(all.kept.Front().Value.(*dialog))
+		all.forget(all.kept.Front().Value.(*resumeState))
 	}
 }
 
-func (all *dialogs) unkeep(d *dialog) {
+func (all *resumeTable) unkeep(d *resumeState) {
 	if d.kept == nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (all *dialogs) unkeep(d *dialog) {
 	d.kept, d.expiry = nil, nil
 }
 
-func (all *dialogs) expire(d *dialog, place *list.Element) {
+func (all *resumeTable) expire(d *resumeState, place *list.Element) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if d.kept == place {
@@ -204,7 +204,7 @@ func (all *dialogs) expire(d *dialog, place *list.Element) {
 }
 
 // replaced forgets what is kept of an instance that another one has replaced.
-func (all *dialogs) replaced(instance string) {
+func (all *resumeTable) replaced(instance string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if d := all.newest[instance]; d != nil && d.stream == nil {
@@ -212,7 +212,7 @@ func (all *dialogs) replaced(instance string) {
 	}
 }
 
-func (all *dialogs) forget(d *dialog) {
+func (all *resumeTable) forget(d *resumeState) {
 	all.unkeep(d)
 	if all.byID[d.id] == d {
 		delete(all.byID, d.id)

@@ -9,9 +9,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// vouched checks what a handshake says of the worker's credential against the credential with which the call was let in (W2). A worker that believes it
+// checkCredential checks what a handshake says of the worker's credential against the credential with which the call was let in (W2). A worker that believes it
 // is known by another credential must not go on. A credential in a frame never lets anybody in.
-func (ss *Session) vouched(corr string, a *lessorv1.HandshakeAuth) bool {
+func (ss *Session) checkCredential(corr string, a *lessorv1.HandshakeAuth) bool {
 	if a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && !ss.who.Certified {
 		const why = "handshake.auth.mode: the connection has no client certificate"
 		ss.refuse(corr, refusal.CodeCertificate, why, "connect with a client certificate")
