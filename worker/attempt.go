@@ -13,11 +13,11 @@ type phase int
 const (
 	// waiting for a slot.
 	waiting phase = iota
-	// executing: the handler runs under a lease that is believed live.
+	// executing: the handler runs, and the lease is live as far as this worker knows.
 	executing
 	// reporting: the handler has returned; its outcome has no verdict yet. Heartbeats have ended (K4).
 	reporting
-	// over: there is a verdict, or the lease was lost. The handler may still be running, but nobody listens.
+	// over: there is a verdict, or the lease was lost. The handler may still run, but its result is ignored.
 	over
 )
 
@@ -30,7 +30,7 @@ type attempt struct {
 	interval time.Duration
 	handler  Handler
 
-	// ctx is the handler's; stop ends it with a cause.
+	// ctx is the handler's context; stop ends it with a cause.
 	ctx      context.Context
 	stop     context.CancelCauseFunc
 	feedback feedback
@@ -39,38 +39,40 @@ type attempt struct {
 
 	phase phase
 	lease lease
-	// token is the newest that came.
+	// token is the newest task token that the coordinator sent.
 	token taskToken
-	// loss is why the authority was lost before the handler returned; nil while it was not. lost is closed with it, and made when
-	// somebody waits for it.
+	// loss is why the lease was lost before the handler returned; nil if it was not lost. lost is closed when loss is set; it is made when
+	// somebody first asks for it.
 	loss *StopError
 	lost chan struct{}
-	// cancelled: a cancel was asked, and this is why.
+	// cancelled: the coordinator has asked to cancel the task, for cancelReason.
 	cancelled    bool
 	cancelReason string
-	// next is what the next heartbeat carries; beatQueued: it waits in the outbox; bare: it leaves the progress out.
+	// next is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bare: heartbeats leave
+	// progress and metrics out.
 	next       renewal
 	beatQueued bool
 	bare       bool
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
-	// hasGoroutine: a goroutine serves the attempt, or will; left: it is done with it. stuck: it outlived the lease by stuckAfter.
+	// hasGoroutine: a goroutine serves the attempt, or will. goroutineDone: that goroutine has finished with the attempt. stuck: the
+	// handler still ran stuckAfter after it had lost its lease.
 	hasGoroutine, goroutineDone, stuck bool
 
-	// hasSlot: it has a slot. turn is closed when it gets one, if it had to wait.
+	// hasSlot: the attempt has a slot. slotReady is closed when it gets one; nil if it did not have to wait.
 	hasSlot   bool
 	slotReady chan struct{}
 
-	// timer fires at rings: when the next heartbeat falls due, at beatAt, or the lease runs out. There is one for both, as most
-	// handlers return before either.
+	// timer fires at timerAt: when the next heartbeat is due (beatAt) or when the lease expires, whichever is first. There is one timer for
+	// both, because most handlers return before either.
 	timer           *time.Timer
 	timerAt, beatAt time.Time
-	// The grace of a cancel ends; the handler counts as stuck.
+	// graceTimer fires when the grace of a cancel is over, stuckTimer when the handler counts as stuck.
 	graceTimer, stuckTimer *time.Timer
 }
 
-// newAttempt prepares an attempt whose assignment was received at the given time.
+// newAttempt makes the attempt for an assignment that was received at the given time and was in transit for at most maxTransit.
 func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTransit time.Duration) *attempt {
 	a := &attempt{
 		w:        w,
@@ -87,10 +89,10 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTra
 	return a
 }
 
-// held reports whether the attempt has, for all that is known here, authority to go on.
+// held reports whether, as far as this worker knows, the attempt still holds its lease and has no outcome yet.
 func (a *attempt) held() bool { return a.phase == waiting || a.phase == executing }
 
-// checkHeld is nil while the attempt is held; else it says what became of it.
+// checkHeld returns nil while the attempt is held, and else the reason why it is not.
 func (a *attempt) checkHeld() error {
 	switch {
 	case a.loss != nil:
@@ -101,8 +103,8 @@ func (a *attempt) checkHeld() error {
 	return nil
 }
 
-// handleAnswerLocked takes in the answer to a Start or Heartbeat that was made at the given time. A nil error says that the
-// lease was live.
+// handleAnswerLocked processes the answer to a Start or Heartbeat that was sent at the given time. A nil error means that the lease was
+// live.
 func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) error {
 	if a.cancelReason == "" {
 		a.cancelReason = ans.cancelReason
@@ -127,13 +129,14 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 	return stop
 }
 
-// handleRejectedLocked surfaces that a Start or Heartbeat was REJECTED (K3).
+// handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3). Unless the reason is INVALID_REQUEST, the lease is lost.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
 		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.reason, "detail", ans.detail)
 	})
 	if ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST {
-		// About the lease it says nothing (V1 is decided first), but it has renewed nothing either.
+		// The coordinator checks the request before the lease (V1), so this says nothing about the lease. But the lease was not renewed
+		// either.
 		w.bareBeatLocked(a)
 	} else {
 		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail})
@@ -141,7 +144,7 @@ func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	return &RejectedError{Reason: ans.reason, Detail: ans.detail}
 }
 
-// renewLocked moves the lease's end, where the answer has one.
+// renewLocked moves the end of the lease, if the answer has one.
 func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
 	if in <= 0 {
 		return
@@ -152,13 +155,13 @@ func (w *Worker) renewLocked(a *attempt, asked time.Time, in time.Duration) {
 	}
 }
 
-// startTimerLocked begins to watch the lease.
+// startTimerLocked starts the timer for the end of the lease.
 func (w *Worker) startTimerLocked(a *attempt, now time.Time) {
 	a.timerAt = a.lease.deadline
 	a.timer = time.AfterFunc(a.lease.left(now), func() { w.timerFired(a) })
 }
 
-// setTimerLocked sets the timer to what comes first.
+// setTimerLocked sets the timer to the next heartbeat or the end of the lease, whichever is first.
 func (a *attempt) setTimerLocked(now time.Time) {
 	at := a.lease.deadline
 	if !a.beatAt.IsZero() && a.beatAt.Before(at) {
@@ -170,8 +173,8 @@ func (a *attempt) setTimerLocked(now time.Time) {
 	}
 }
 
-// timerFired runs when the timer fires. Where the lease has run out without a renewal the attempt may not go on, whatever the
-// coordinator thinks; a renewal that came at the same moment has moved the deadline.
+// timerFired runs when the timer fires. If the lease has expired without a renewal, the handler must stop, even if the coordinator still
+// counts the lease as live. If a renewal arrived at the same moment, the deadline has already moved.
 func (w *Worker) timerFired(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -187,7 +190,7 @@ func (w *Worker) timerFired(a *attempt) {
 		w.queueBeatLocked(a)
 		w.scheduleBeatLocked(a, now)
 	}
-	a.timerAt = time.Time{} // it does not run
+	a.timerAt = time.Time{} // the timer does not run
 	a.setTimerLocked(now)
 }
 
@@ -195,7 +198,7 @@ func expiryError() *StopError {
 	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
 }
 
-// cancelLocked is the first stage of a cancel: the context ends, the lease lives on, and the handler has grace to return.
+// cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has the grace to return.
 func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
 	if !a.held() || a.cancelled {
 		return
@@ -205,7 +208,7 @@ func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
 	a.graceTimer = time.AfterFunc(grace, func() { w.cancelGraceExpired(a) })
 }
 
-// cancelGraceExpired is the second stage: the coordinator has ended the lease, or is about to.
+// cancelGraceExpired is the second stage of a cancel: the coordinator has ended the lease, or is about to end it.
 func (w *Worker) cancelGraceExpired(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -216,7 +219,7 @@ func (w *Worker) cancelGraceExpired(a *attempt) {
 	})
 }
 
-// stopLocked ends the handler's context; the first cause stays.
+// stopLocked ends the handler's context. If the context has already ended, its first cause stays.
 func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 	a.stop(cause)
 	w.deferLocked(func() {
@@ -227,8 +230,8 @@ func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 	})
 }
 
-// loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An attempt that has
-// reported already is left to its verdict, which alone can say whether the report was in time.
+// loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An attempt that has already reported keeps
+// waiting for its verdict, because only the verdict can say whether the report was in time.
 func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	if !a.held() {
 		return
@@ -245,7 +248,7 @@ func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	}
 }
 
-// endLocked takes an attempt out of the table: it has its verdict, or will never have one.
+// endLocked removes an attempt from the table: it has its verdict, or will never get one.
 func (w *Worker) endLocked(a *attempt) {
 	a.phase = over
 	a.stopTimersLocked()
@@ -257,7 +260,7 @@ func (w *Worker) endLocked(a *attempt) {
 	w.checkDrainedLocked()
 }
 
-// stopTimersLocked ends what keeps a held lease going.
+// stopTimersLocked stops the timers that an attempt needs only while it is held.
 func (a *attempt) stopTimersLocked() {
 	a.timer.Stop()
 	if a.graceTimer != nil {
@@ -265,7 +268,7 @@ func (a *attempt) stopTimersLocked() {
 	}
 }
 
-// lostChanLocked is closed when the authority is lost before the handler returned.
+// lostChanLocked returns the channel that is closed when the lease is lost before the handler has returned.
 func (a *attempt) lostChanLocked() <-chan struct{} {
 	if a.lost == nil {
 		a.lost = make(chan struct{})
@@ -276,7 +279,7 @@ func (a *attempt) lostChanLocked() <-chan struct{} {
 	return a.lost
 }
 
-// markStuck takes the slot of a handler that outlived its lease off the declared capacity.
+// markStuck counts a handler that still runs without its lease as stuck. Its slot is then no longer part of the declared capacity.
 func (w *Worker) markStuck(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -292,14 +295,14 @@ func (w *Worker) markStuck(a *attempt) {
 	w.deferLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })
 }
 
-// takeArtifacts returns what the handler added.
+// takeArtifacts returns the artifacts that the handler added.
 func (a *attempt) takeArtifacts() []*lessorv1.Artifact {
 	a.w.lock()
 	defer a.w.unlock()
 	return a.artifacts
 }
 
-// queueFeedback queues what a has to tell.
+// queueFeedback lets the next frame of feedback carry the feedback of a.
 func (a *attempt) queueFeedback() {
 	w := a.w
 	w.lock()
@@ -312,7 +315,7 @@ func (a *attempt) queueFeedback() {
 	w.wakeWriter()
 }
 
-// appendFeedback adds what a has to tell.
+// appendFeedback appends the unsent feedback of a to items.
 func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt) []*lessorv1.FeedbackItem {
 	for _, item := range a.feedback.take() {
 		item.TaskId, item.LeaseId = a.task.ID, a.leaseID

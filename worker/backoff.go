@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// backoff is an exponential wait with jitter: each wait is drawn from the upper half of a span that doubles from least
-// to most, so that a fleet that lost its coordinator at one instant does not return at one instant.
+// backoff is an exponential wait with jitter. Each wait is random in the upper half of a span that doubles from least to most. So workers
+// that lost their coordinator at the same moment do not all reconnect at the same moment.
 type backoff struct {
 	least, most time.Duration
 	failures    int
 	last        time.Duration
 }
 
-// next returns the wait after a session that went on for lasted once it was open; 0: it never was. One that outlasted
-// the wait before it begins the waits anew, so that breaks now and then never add up.
+// next returns the wait after a session that was served for lasted; 0 if it could not be opened. If the session lasted longer than the wait
+// before it, the waits begin again with least, so that occasional breaks do not add up.
 func (b *backoff) next(lasted time.Duration) time.Duration {
 	if lasted > b.last {
 		b.failures = 0
@@ -24,10 +24,10 @@ func (b *backoff) next(lasted time.Duration) time.Duration {
 	return b.last
 }
 
-// backoffWait is the wait after failures earlier ones.
+// backoffWait returns the wait after the given number of earlier failures.
 func backoffWait(failures int, least, most time.Duration) time.Duration {
 	span := most
-	// 40 doublings of a nanosecond are 18 minutes: beyond, the shift would only overflow.
+	// Doubling a nanosecond 40 times gives 18 minutes; with more doublings the shift could overflow.
 	if failures < 40 && least<<failures>>failures == least {
 		span = min(least<<failures, most)
 	}

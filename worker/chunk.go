@@ -9,38 +9,38 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// chunkOverhead is what a chunk costs beside its data, in bytes: many tiny ones are bounded as well.
+// chunkOverhead is counted for each chunk in addition to its data, in bytes, so that the number of tiny chunks is limited too.
 const chunkOverhead = 64
 
 // MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were dropped right before it because the
 // stream was slow.
 const MetadataDropped = "dropped_bytes"
 
-// Chunk is a piece of output that is passed on as it is: a frame of a picture, a token of a language model.
+// Chunk is a piece of output that is passed on unchanged, for example a frame of a picture or a token of a language model.
 type Chunk struct {
-	// Channel is the stream that it belongs to, for example "llm".
+	// Channel is the name of the output stream that the chunk belongs to, for example "llm".
 	Channel string
-	// MIMEType is what it is. Empty: text/plain where Data is UTF-8, else application/octet-stream.
+	// MIMEType is the type of Data. Empty: text/plain if Data is valid UTF-8, else application/octet-stream.
 	MIMEType string
-	// Data is the piece; at most 64 KiB, and no more than Config.OutputBuffer.
+	// Data is the content; at most 64 KiB, and at most Config.OutputBuffer.
 	Data []byte
-	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Whatever exceeds this is cut off. Control
-	// characters become spaces, in Channel and MIMEType as well.
+	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything beyond these limits is cut off. Control
+	// characters become spaces, also in Channel and MIMEType.
 	Metadata map[string]string
 }
 
-// chunk is a piece of one channel on its way.
+// chunk is a piece of one channel that was not sent yet.
 type chunk struct {
 	channel  string
 	index    uint64
 	mime     string
 	data     []byte
 	metadata map[string]string
-	// complete: nothing is added to it.
+	// complete: nothing is appended to it.
 	complete bool
 }
 
-// own copies a chunk of the handler's, cut to what the coordinator takes.
+// clipped returns a copy of the handler's chunk, cut to the limits of the coordinator.
 func (c Chunk) copied() chunk {
 	copied := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
 	for k, v := range c.Metadata {
@@ -55,7 +55,7 @@ func (c Chunk) copied() chunk {
 	return copied
 }
 
-// size is what the chunk costs, in bytes.
+// size is how many bytes of the output buffer the chunk uses.
 func (c *chunk) size() int {
 	n := chunkOverhead + len(c.data)
 	for k, v := range c.metadata {
@@ -64,12 +64,12 @@ func (c *chunk) size() int {
 	return n
 }
 
-// accepts reports whether what is written to a channel goes on in c.
+// accepts reports whether new output of the channel may be appended to c.
 func (c *chunk) accepts(channel string) bool {
 	return !c.complete && c.channel == channel && len(c.data) <= maxChunk-utf8.UTFMax
 }
 
-// proto converts a chunk that follows lost bytes of its channel; what is not UTF-8 goes as bytes.
+// proto converts a chunk before which lost bytes of its channel were dropped. Data that is not valid UTF-8 is sent as bytes.
 func (c *chunk) proto(lost int) *lessorv1.FeedbackChunk {
 	p := &lessorv1.FeedbackChunk{Channel: c.channel, Index: c.index, MimeType: c.mime, Metadata: c.metadata}
 	if utf8.Valid(c.data) {

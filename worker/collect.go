@@ -12,18 +12,19 @@ import (
 // batch is what the writer sends next.
 type batch struct {
 	frames []*lessorv1.SessionRequest
-	// last: the final frame of the session is among them.
+	// last: the frames include the goodbye, the last frame of the session.
 	last bool
-	// due is when there is something to send again by then, if anything waits.
+	// due is when the link next has to send something; valid if waits.
 	due   time.Time
 	waits bool
 }
 
-// collect takes what waits off the outbox and makes frames of it: at most one of each kind, so that much of one kind
-// does not hold up the others. With gauges there is a heartbeat among them, else only if a lease wants it. An error says that the stream is of no use any more.
+// collect takes what waits in the outbox and makes frames of it: at most one of each kind, so that a lot of one kind does not hold up the
+// others. If gauges is not nil the frames include a heartbeat, otherwise only if a lease needs one. The error means that the stream is
+// broken.
 //
-// There is no queue of frames. What waits is kept as facts, which merge while the stream is slow: a worker with n
-// attempts never holds more than n heartbeats, 2n reports and n bounded pieces of output.
+// There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream is slow: a worker with n attempts never
+// holds more than n heartbeats, 2n reports and n limited buffers of output.
 func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, err error) {
 	w := s.w
 	w.lock()
@@ -38,7 +39,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	s.control = nil
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	reports := s.reportsLocked(now)
-	frames = append(frames, reports...) // before the heartbeats: a Start comes before what its handler asks
+	frames = append(frames, reports...) // before the heartbeats: the Start of an attempt must come before the heartbeats that its handler causes
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
 	if len(reports) == 0 && !now.Before(s.feedbackPausedUntil) {
 		frames = append(frames, s.feedbackLocked()...)
@@ -52,7 +53,8 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	return out, nil
 }
 
-// resendsLocked sends what has waited too long for its acknowledgement, and asks once more for what is missing.
+// resendsLocked returns the frames that have waited too long for their acknowledgement. If a frame of the coordinator is missing, it also
+// queues a request for that frame.
 func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, error) {
 	frames, err := s.link.resends(now)
 	if err != nil {
@@ -65,7 +67,7 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 	return frames, err
 }
 
-// acknowledgeLocked lets the frames acknowledge what was taken. A bare acknowledgement is not sequenced: nobody would
+// acknowledgeLocked adds the pending acknowledgement to the frames. An acknowledgement that is sent alone has no seq, because nobody would
 // acknowledge it.
 func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
@@ -76,7 +78,7 @@ func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessor
 	return frames
 }
 
-// capacityAndDrainLocked tells of a changed capacity and of a drain.
+// capacityAndDrainLocked returns the frames that tell the coordinator of a changed capacity and of a drain.
 func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	if c := s.w.capacityLocked(); !c.equal(s.declaredCapacity) {
 		frames = append(frames, s.sequencedLocked(c.changeFrame(s.declaredCapacity), now))
@@ -91,8 +93,8 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 	return frames
 }
 
-// heartbeatLocked renews the leases that want it. Without any it says no more than that the worker lives and how it is, and
-// only when that is due. Without gauges those of before stand.
+// heartbeatLocked returns a heartbeat that renews the leases that wait for it. If no lease waits, there is a heartbeat only if gauges is
+// not nil: it says that the worker lives, and its health and gauges. A heartbeat without gauges leaves the last gauges valid.
 func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
@@ -119,8 +121,8 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 	return []*lessorv1.SessionRequest{f}
 }
 
-// reportsLocked merges the reports that wait into one frame. The last output of the attempts that they end goes out
-// before them: feedback of a lease that has ended is dropped.
+// reportsLocked merges the waiting reports into one frame. The last output of the attempts that these reports end is sent before them,
+// because the coordinator drops feedback of a lease that has ended.
 func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	var reports []*report
 	var items []*lessorv1.Report
@@ -149,7 +151,7 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	return frames
 }
 
-// feedbackLocked sends progress and output. It is not answered, and not sent again.
+// feedbackLocked returns a frame of progress and output. It is not answered, and it is not sent again.
 func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	var items []*lessorv1.FeedbackItem
 	size := func(a *attempt) int { return a.feedback.pendingSize() }
@@ -175,10 +177,10 @@ func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 	}}, now)
 }
 
-// budget is how many bytes go into one frame; a single item may have more.
+// budget is how many bytes of items one frame may have; a single item may be larger.
 func (s *session) budget() int { return s.w.cfg.MaxMessageBytes / 4 }
 
-// takeUntilFull uses items off the front of the queue until a frame is full.
+// takeUntilFull removes items from the front of the queue and passes them to use, until the frame is full.
 func takeUntilFull[T any](queue *[]T, budget int, size func(T) int, use func(T)) {
 	n := 0
 	for ; n < min(len(*queue), maxItems); n++ {

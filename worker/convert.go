@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// answer is what Start and Heartbeat are told alike (S3).
+// answer is the part of the answer that Start and Heartbeat have in common (S3).
 type answer struct {
 	verdict      lessorv1.Verdict
 	reason       lessorv1.Reason
@@ -20,13 +20,13 @@ type answer struct {
 	token        taskToken
 }
 
-// taskToken lets its bearer report one attempt over HTTP (H1).
+// taskToken allows its holder to report on one attempt over HTTP (H1).
 type taskToken struct {
 	text    string
 	expires time.Time
 }
 
-// tokenOf reads a task token; the zero one where there is none.
+// tokenOf converts a task token; it returns the zero taskToken if there is none.
 func tokenOf(text string, expires *timestamppb.Timestamp) taskToken {
 	if text == "" {
 		return taskToken{}
@@ -58,7 +58,7 @@ func answerOfHeartbeat(h *lessorv1.LeaseAck) answer {
 	}
 }
 
-// proto converts an artifact; text that is not valid UTF-8 could not be sent at all.
+// proto converts an artifact. It replaces text that is not valid UTF-8, because such text could not be sent.
 func (a Artifact) proto() *lessorv1.Artifact {
 	p := &lessorv1.Artifact{
 		ResourceId: clip(a.ResourceID, maxText),
@@ -96,7 +96,7 @@ func resourceRefs(sent []*lessorv1.ResourceRef) (refs []ResourceRef) {
 	return refs
 }
 
-// spanOr reads a span that may be absent.
+// spanOr returns d, or otherwise if d is absent.
 func spanOr(d *durationpb.Duration, otherwise time.Duration) time.Duration {
 	if d == nil {
 		return otherwise
@@ -104,7 +104,7 @@ func spanOr(d *durationpb.Duration, otherwise time.Duration) time.Duration {
 	return d.AsDuration()
 }
 
-// optionalSpan is absent where d is zero.
+// optionalSpan returns nil for zero.
 func optionalSpan(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

@@ -8,25 +8,27 @@ import (
 	"time"
 )
 
-// drainState is how the worker comes to its end (W10).
+// drainState is the state of the worker's drain (W10).
 type drainState struct {
-	// asked: no new work is taken.
+	// asked: a drain was requested, so the worker takes no new work.
 	asked  bool
 	reason string
-	// until is when the contexts of handlers that still run end.
+	// until is when the contexts of handlers that still run are ended.
 	until time.Time
-	// timers lead to the end; the end stops them.
+	// timers start the later stages of the drain; they are stopped at its end.
 	timers []*time.Timer
-	// result is what Run returns.
+	// result is what Run returns, joined.
 	result []error
 }
 
-// hasResult reports whether Run returns such an error already: each new stream is told of a drain that goes on.
+// hasResult reports whether Run already returns such an error. The coordinator tells each new stream of a drain that is still going on, so
+// the same error may come several times.
 func (d *drainState) hasResult(result error) bool {
 	return slices.ContainsFunc(d.result, func(err error) bool { return err.Error() == result.Error() })
 }
 
-// addSaturating is first and then next, neither of them negative, or the longest span there is: a DrainTimeout may stand for ever.
+// addSaturating adds two durations that are not negative. If the sum overflows it returns the longest duration: a DrainTimeout may be the
+// longest duration, to mean for ever.
 func addSaturating(first, next time.Duration) time.Duration {
 	if both := first + next; both >= 0 {
 		return both
@@ -34,17 +36,17 @@ func addSaturating(first, next time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// beginDrain stops new work, lets what runs go on for patience, and sees to it that an end comes.
+// beginDrain starts a drain: the worker takes no new work, running handlers may go on for timeout, and then the worker ends.
 func (w *Worker) beginDrain(reason string, timeout time.Duration, result error) {
 	w.requestDrain(reason, timeout, result)
-	w.lock() // anew: that the worker drains is told before that it has ended
+	w.lock() // a second time, so that OnState reports the drain before checkDrainedLocked ends the worker
 	defer w.unlock()
 	w.checkDrainedLocked()
 	w.wakeWriter()
 }
 
-// requestDrain is the first word of a drain. Asked again it only adds the result, and shortens the patience where that is
-// shorter.
+// requestDrain marks the worker as draining and starts the timers of the drain. If the worker already drains, requestDrain only adds the
+// result, and shortens the timeout if the new one ends earlier.
 func (w *Worker) requestDrain(reason string, timeout time.Duration, result error) {
 	w.lock()
 	defer w.unlock()
@@ -66,7 +68,7 @@ func (w *Worker) requestDrain(reason string, timeout time.Duration, result error
 	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
 }
 
-// stopHandlers ends the contexts of all handlers: the patience is over.
+// stopHandlers ends the contexts of all handlers, because the drain timeout is over.
 func (w *Worker) stopHandlers() {
 	w.lock()
 	defer w.unlock()
@@ -77,7 +79,7 @@ func (w *Worker) stopHandlers() {
 	}
 }
 
-// abandon gives up whatever is still there, so that Run can return.
+// abandon gives up everything that is still not finished, so that Run can return.
 func (w *Worker) abandon() {
 	w.lock()
 	defer w.unlock()
@@ -91,7 +93,7 @@ func (w *Worker) abandon() {
 	w.endDrainLocked()
 }
 
-// abandonAllLocked ends all attempts. The coordinator frees their leases at the goodbye, or when they run out.
+// abandonAllLocked ends all attempts. The coordinator frees their leases when it gets the goodbye, or when they expire.
 func (w *Worker) abandonAllLocked(why string) {
 	for _, a := range w.mu.attempts {
 		if a.phase == reporting {
@@ -103,7 +105,7 @@ func (w *Worker) abandonAllLocked(why string) {
 	}
 }
 
-// addResultLocked adds to what Run returns.
+// addResultLocked adds err to what Run returns, logs it and passes it to Hooks.OnError.
 func (w *Worker) addResultLocked(err error) {
 	w.mu.drain.result = append(w.mu.drain.result, err)
 	w.deferLocked(func() {
@@ -112,7 +114,7 @@ func (w *Worker) addResultLocked(err error) {
 	})
 }
 
-// checkDrainedLocked ends the worker once it is draining and nothing is left to do.
+// checkDrainedLocked ends the worker if it is draining and nothing is left to do.
 func (w *Worker) checkDrainedLocked() {
 	if w.mu.drain.asked && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 {
 		w.endDrainLocked()
@@ -127,7 +129,8 @@ func (w *Worker) endDrainLocked() {
 	w.wakeWriter()
 }
 
-// abort ends a run that was refused for good: nothing can be renewed or reported any more, so nothing may go on.
+// abort ends a run that the coordinator refused for good: no lease can be renewed and nothing can be reported any more, so all handlers
+// must stop.
 func (w *Worker) abort(refused *RefusedError) error {
 	w.abandonAll(refused.Error())
 	w.beginDrain("the session was refused", 0, refused)
@@ -141,7 +144,7 @@ func (w *Worker) abandonAll(why string) {
 	w.abandonAllLocked(why)
 }
 
-// drainResult is what Run returns in the end.
+// drainResult returns what Run returns after the drain.
 func (w *Worker) drainResult() error {
 	w.lock()
 	defer w.unlock()

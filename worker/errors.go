@@ -8,21 +8,21 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Reasons why a handler's context has ended. Test for them with errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The
-// cause itself is a *StopError, which names the coordinator's reason.
+// Reasons why a handler's context has ended. Test for them with errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The cause itself is
+// a *StopError, which contains the coordinator's reason.
 var (
-	// ErrLeaseLost: the attempt has lost its authority. Whatever the handler returns is discarded and never reported, so
-	// it must stop at once and have no further effect on the outside (K2).
+	// ErrLeaseLost: the attempt has lost its lease. Whatever the handler returns is discarded and never reported, so the handler must stop
+	// at once and have no further effect on the outside world (K2).
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrCancelled: somebody cancelled the task. The handler may finish or clean up within Task.CancelGrace; what it
 	// returns by then is still reported (K6, T7).
 	ErrCancelled = errors.New("task cancelled")
-	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within
-	// Config.StopTimeout is still reported. If it returns an error, the task is given back and counts no failure.
+	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within Config.StopTimeout is still
+	// reported. If it returns an error, the task is given back, and that does not count as a failure.
 	//
-	// Run returns an error of this kind when an operator drained the worker. That is no failure: the process should exit
-	// normally, and not be restarted, because the drain ends with the process. If something was left behind, the same error
-	// also wraps ErrStuck or ErrUndelivered.
+	// Run returns an error of this kind when an operator drained the worker. That is no failure: the process should exit normally and
+	// should not be restarted, because the drain ends with the process. If a handler did not stop or a report got no verdict, the same
+	// error also wraps ErrStuck or ErrUndelivered.
 	ErrDraining = errors.New("worker is draining")
 )
 
@@ -40,7 +40,7 @@ var (
 	ErrAlreadyRun = errors.New("worker has run already")
 	// ErrNoConnection: connecting to the coordinator has not succeeded for some time. The worker goes on trying.
 	ErrNoConnection = errors.New("no connection to the coordinator")
-	// ErrStuck: a handler was still running Config.StopTimeout after its context had ended.
+	// ErrStuck: a handler was still running Config.StopTimeout after the drain had ended its context.
 	ErrStuck = errors.New("handler did not stop")
 	// ErrUndelivered: a report got no verdict within Config.ReportTries tries, or before the worker had to stop. Its lease
 	// will expire.
@@ -51,9 +51,10 @@ var (
 type StopError struct {
 	// Err is ErrLeaseLost, ErrCancelled or ErrDraining.
 	Err error
-	// Reason is the coordinator's reason; REASON_UNSPECIFIED if the worker noticed by itself.
+	// Reason is the coordinator's reason; REASON_UNSPECIFIED if the coordinator gave none, for example because this worker ended the
+	// context.
 	Reason lessorv1.Reason
-	// Detail says more, for people.
+	// Detail is an explanation for people.
 	Detail string
 }
 
@@ -65,7 +66,7 @@ func (e *StopError) Error() string {
 // Unwrap returns the kind.
 func (e *StopError) Unwrap() error { return e.Err }
 
-// RejectedError is a REJECTED verdict: what the worker said was wrong. It is never retried (K3).
+// RejectedError is a REJECTED verdict: the request was wrong. It is never retried (K3).
 type RejectedError struct {
 	// Reason is the coordinator's reason.
 	Reason lessorv1.Reason
@@ -78,8 +79,8 @@ func (e *RejectedError) Error() string {
 	return joinReason("rejected", e.Reason, e.Detail)
 }
 
-// RefusedError ends Run: the coordinator refused to open a session, and trying again would not help. Until a coordinator has
-// accepted the worker for the first time, a refusal by a proxy or by the source of credentials counts as well.
+// RefusedError ends Run: the coordinator refused to open a session, and another try would not help. Until a coordinator has accepted the
+// worker for the first time, a refusal by a proxy or by the source of credentials counts as well.
 type RefusedError struct {
 	// Code is a code of the session protocol such as E.SESSION.DENIED, or the name of a gRPC status code.
 	Code string
@@ -120,7 +121,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// joinReason writes "what: X: detail" for REASON_X, as people see it everywhere else, leaving out what is empty.
+// joinReason returns "what: X: detail" for REASON_X, the form in which other messages show a reason. It leaves out what is empty.
 func joinReason(what string, reason lessorv1.Reason, detail string) string {
 	if reason != lessorv1.Reason_REASON_UNSPECIFIED {
 		what += ": " + strings.TrimPrefix(reason.String(), "REASON_")
