@@ -11,7 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// dispatch takes in what the coordinator hands out, in a frame that it sent at ts by its own clock.
+// dispatch starts what the coordinator assigned, in a frame that it sent at ts by its own clock.
 func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.Timestamp) {
 	now := time.Now()
 	s.w.lock()
@@ -23,11 +23,11 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	s.w.startGoroutineLocked()
 }
 
-// admitLocked starts one assignment, or gives it back where it cannot. A lease that came before starts nothing again.
+// admitLocked starts one assignment, or gives it back if it cannot start it. A lease that was dispatched before is not started again.
 func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransit time.Duration) {
 	w, id := s.w, asg.GetLeaseId()
 	if a, running := w.mu.attempts[id]; running {
-		w.queueBeatLocked(a) // acknowledges it once more
+		w.queueBeatLocked(a) // the heartbeat acknowledges the dispatch again
 		return
 	}
 	if !w.mu.recent.add(id) {
@@ -44,7 +44,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 	switch {
 	case w.mu.drain.asked:
 		w.reportLocked(a, a.release(0, "the worker is draining"))
-	case w.capacityLocked().slots == 0: // that came before the coordinator heard of it: register has to declare one
+	case w.capacityLocked().slots == 0: // register must declare at least one slot, and the coordinator has not yet received the capacity frame with 0
 		w.reportLocked(a, a.release(0, "the worker takes no new work"))
 	case a.handler == nil:
 		w.deferLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
@@ -57,7 +57,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 	}
 }
 
-// startGoroutineLocked sees to it that a goroutine is on its way while attempts wait for one.
+// startGoroutineLocked starts a goroutine for the attempts that wait for one, unless another one is starting already.
 func (w *Worker) startGoroutineLocked() {
 	if len(w.mu.ready) > 0 && !w.mu.startingGoroutine {
 		w.mu.startingGoroutine = true
@@ -65,16 +65,16 @@ func (w *Worker) startGoroutineLocked() {
 	}
 }
 
-// serveAttempts serves attempts, one after the other, until none waits. A handler that takes its time holds up no other: before it is
-// called another goroutine is on its way. Handlers that return at once share a goroutine, and a stack that has grown.
+// serveAttempts serves attempts, one after the other, until none waits. A slow handler does not delay others: before it is called, another
+// goroutine is starting if attempts wait. Handlers that return at once share a goroutine, and so a stack that has already grown.
 func (w *Worker) serveAttempts() {
 	for a := w.nextAttempt(true); a != nil; a = w.nextAttempt(false) {
 		w.execute(a)
 	}
 }
 
-// nextAttempt returns the next attempt that waits for a goroutine, with a slot if one is free; nil where none waits. The first time
-// it says that the recruit has arrived.
+// nextAttempt returns the next attempt that waits for a goroutine, with a slot if one is free; nil if none waits. first: it is the first
+// call of a new goroutine.
 func (w *Worker) nextAttempt(first bool) *attempt {
 	w.lock()
 	defer w.unlock()
@@ -93,9 +93,9 @@ func (w *Worker) nextAttempt(first bool) *attempt {
 	return a
 }
 
-// execute serves one attempt, from the slot to the outcome.
+// execute serves one attempt, from waiting for its slot to its outcome.
 func (w *Worker) execute(a *attempt) {
-	defer w.goroutineEnded(a) // also where the handler ends its goroutine
+	defer w.goroutineEnded(a) // deferred, because the handler may end its goroutine
 	if !w.awaitSlot(a) {
 		w.finish(a, nil, a.notStartedError("no free slot"))
 		return
@@ -113,7 +113,7 @@ func (w *Worker) execute(a *attempt) {
 	a.call()
 }
 
-// notStartedError is why an attempt ends without its handler.
+// notStartedError returns why an attempt ends before its handler was called.
 func (a *attempt) notStartedError(reason string) error {
 	if cause := context.Cause(a.ctx); cause != nil {
 		return cause
@@ -121,7 +121,8 @@ func (a *attempt) notStartedError(reason string) error {
 	return Release(0, reason)
 }
 
-// confirmLease asks whether the lease lives, where only an old dispatch says so, and again at each interval until an answer comes.
+// confirmLease asks the coordinator whether the lease is still live, if the only evidence is a dispatch that is no longer recent. It asks
+// again after each heartbeat interval until an answer comes.
 func (w *Worker) confirmLease(a *attempt) error {
 	for w.mustConfirm(a) {
 		ctx, cancel := context.WithTimeout(a.ctx, a.interval)
@@ -140,7 +141,7 @@ func (w *Worker) mustConfirm(a *attempt) bool {
 	return a.lease.mustConfirm(time.Now())
 }
 
-// beginHandler reports the start, unless the lease is gone. The Start acknowledges the grant as well (W5).
+// beginHandler queues the Start, unless the lease is lost. The Start acknowledges the grant as well (W5).
 func (w *Worker) beginHandler(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
@@ -158,7 +159,7 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	return true
 }
 
-// call runs the handler. The outcome is taken in a deferred function, because runtime.Goexit runs nothing else.
+// call runs the handler. A deferred function takes the outcome, because runtime.Goexit runs only deferred functions.
 func (a *attempt) call() {
 	var output []byte
 	var err error
@@ -175,7 +176,7 @@ func (a *attempt) call() {
 	returned = true
 }
 
-// finish turns what the handler returned into the attempt's one report, or discards it where the lease is lost (K2).
+// finish makes the attempt's one report from what the handler returned, or discards it if the lease is lost (K2).
 func (w *Worker) finish(a *attempt, output []byte, err error) {
 	outcome, err := a.outcome(output, err)
 	w.lock()
@@ -193,7 +194,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 	w.reportLocked(a, outcome)
 }
 
-// reportLocked ends the execution of a and queues its outcome.
+// reportLocked ends the execution of a and queues the report of its outcome.
 func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
@@ -201,8 +202,8 @@ func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	w.queueReportLocked(w.replaceIfTooLarge(outcome))
 }
 
-// goroutineEnded is the end of what a goroutine does for an attempt. One that is still held has no outcome, and nobody is left to make one: a
-// hook or a method of the handler's error has ended the goroutine.
+// goroutineEnded runs when a goroutine has finished with an attempt. If the attempt is still held, then a hook, or a method of the
+// handler's error, has ended the goroutine before there was an outcome: then the attempt fails.
 func (w *Worker) goroutineEnded(a *attempt) {
 	w.lock()
 	defer w.unlock()
@@ -211,7 +212,7 @@ func (w *Worker) goroutineEnded(a *attempt) {
 		w.deferLocked(func() { a.logFailure(failure, &PanicError{}) })
 		w.reportLocked(a, a.fail(failure))
 	}
-	a.stop(context.Canceled) // frees the context; a cause that came first stays
+	a.stop(context.Canceled) // frees the context; an earlier cause stays
 	a.goroutineDone = true
 	if a.stuckTimer != nil {
 		a.stuckTimer.Stop()

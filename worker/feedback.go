@@ -8,51 +8,52 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// metricOverhead is what a gauge costs beside its name, in bytes.
+// metricOverhead is counted for each gauge in addition to its name, in bytes.
 const metricOverhead = 16
 
-// feedback is what one attempt has to tell and has not sent: its newest progress and metrics, and its last output. It is bounded, and
-// full means that the oldest goes (W11), so that a handler never waits for the stream.
+// feedback is what one attempt has not sent yet: its newest progress and metrics, and its last output. Its size is limited. When it is full
+// the oldest output is dropped (W11), so that a handler never waits for the stream.
 type feedback struct {
-	// limit is the most output kept, in bytes.
+	// limit is how much output is kept, in bytes.
 	limit int
-	// owner is told, from a timer's goroutine, flushDelay after something new came.
+	// owner is called flushDelay after something new came, on the goroutine of a timer.
 	owner feedbackOwner
 
 	mu struct {
 		sync.Mutex
 		progress *lessorv1.Progress
-		// metrics are the newest values; replaced, not changed, since a frame may hold them.
+		// metrics are the newest values. The map is replaced and never changed, because a frame may still use it.
 		metrics map[string]float64
-		// metricsSize is what they cost, in bytes.
+		// metricsSize is the size of metrics, in bytes.
 		metricsSize int
-		// progressChanged and measured: progress and metrics have not been sent.
+		// progressChanged and metricsChanged: the newest progress and metrics have not been sent.
 		progressChanged, metricsChanged bool
-		// chunks is the output, oldest first; size is what it costs.
+		// chunks is the unsent output, oldest first; size is its size in bytes.
 		chunks []chunk
 		size   int
-		// nextIndex is the index of each channel's next chunk, lost how many bytes fell off before what is there of it; made when needed.
+		// nextIndex holds the index of the next chunk of each channel. droppedSince holds how many bytes of each channel were dropped since
+		// its last chunk was sent. Both are made when needed.
 		nextIndex    map[string]uint64
 		droppedSince map[string]int
-		// dropped counts the bytes that fell off.
+		// dropped is how many bytes were dropped in all.
 		dropped int
-		// timer runs flush; nil while nothing is new.
+		// timer calls owner; nil while there is nothing new.
 		timer *time.Timer
-		// closed: the attempt is over, and nothing is kept any more.
+		// closed: the attempt is over, and new feedback is ignored.
 		closed bool
 	}
 }
 
-// feedbackOwner sends what a feedback has to tell.
+// feedbackOwner is told when a feedback has something to send.
 type feedbackOwner interface{ queueFeedback() }
 
-// outputWriter is one channel of a feedback.
+// outputWriter writes to one channel of a feedback.
 type outputWriter struct {
 	feedback *feedback
 	channel  string
 }
 
-// Write keeps a copy of p.
+// Write adds a copy of p to the output.
 func (o outputWriter) Write(p []byte) (int, error) {
 	o.feedback.write(o.channel, p)
 	return len(p), nil
@@ -71,7 +72,7 @@ func (f *feedback) write(channel string, p []byte) {
 	f.scheduleLocked()
 }
 
-// appendLocked puts the front of p into the last chunk, or into a new one, and returns the rest.
+// appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of p.
 func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].accepts(channel) {
@@ -89,7 +90,7 @@ func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	return p[cut:]
 }
 
-// addChunk keeps a chunk that is not joined with others.
+// addChunk adds a chunk that is not joined with other output.
 func (f *feedback) addChunk(c chunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +108,7 @@ func (f *feedback) addChunk(c chunk) {
 	f.scheduleLocked()
 }
 
-// nextIndexLocked is the index of a new chunk of the channel.
+// nextIndexLocked returns the index of a new chunk of the channel.
 func (f *feedback) nextIndexLocked(channel string) uint64 {
 	if f.mu.nextIndex == nil {
 		f.mu.nextIndex = make(map[string]uint64)
@@ -117,7 +118,7 @@ func (f *feedback) nextIndexLocked(channel string) uint64 {
 	return index
 }
 
-// dropOldestLocked drops the oldest chunks that are over the limit, the newest never.
+// dropOldestLocked drops the oldest chunks until the rest is within the limit. It never drops the newest chunk.
 func (f *feedback) dropOldestLocked() {
 	for f.mu.size > f.limit && len(f.mu.chunks) > 1 {
 		oldest := f.mu.chunks[0]
@@ -127,7 +128,7 @@ func (f *feedback) dropOldestLocked() {
 	}
 }
 
-// countDroppedLocked counts what fell off; the next chunk of the channel tells of it.
+// countDroppedLocked counts the bytes of a dropped chunk; the next chunk of the channel says how many were dropped.
 func (f *feedback) countDroppedLocked(c chunk) {
 	if f.mu.droppedSince == nil {
 		f.mu.droppedSince = make(map[string]int)
@@ -136,7 +137,7 @@ func (f *feedback) countDroppedLocked(c chunk) {
 	f.mu.dropped += len(c.data)
 }
 
-// changeProgress lets change make the next progress out of a copy of the last.
+// changeProgress makes the next progress: change gets a copy of the last one.
 func (f *feedback) changeProgress(change func(*lessorv1.Progress)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +183,7 @@ func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	return f.mu.progress, f.mu.metrics
 }
 
-// pendingSize is the most that take would return now, in bytes.
+// pendingSize is an upper bound for the size of what take would return now, in bytes.
 func (f *feedback) pendingSize() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,14 +193,14 @@ func (f *feedback) pendingSize() int {
 	return f.mu.size + f.mu.metricsSize + itemOverhead*(1+len(f.mu.chunks)/maxChunks)
 }
 
-// newestSize is what newest returns costs beside the overhead of an item, in bytes.
+// newestSize is the size of what newest returns, without the overhead of an item, in bytes.
 func (f *feedback) newestSize() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mu.metricsSize
 }
 
-// take returns what is new and forgets it; nothing where there is none. From here on it may be lost with the stream.
+// take returns the unsent feedback and removes it; it may return nothing. The feedback is not sent again if it is lost with the stream.
 func (f *feedback) take() (items []*lessorv1.FeedbackItem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,7 +219,7 @@ func (f *feedback) hasNewLocked() bool {
 	return f.mu.progressChanged || f.mu.metricsChanged || len(f.mu.chunks) > 0
 }
 
-// itemLocked takes as much as one item may have. What is absent in it stays as it was.
+// itemLocked removes as much as one item may contain. Fields that are absent in an item leave their last values unchanged.
 func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 	item := &lessorv1.FeedbackItem{}
 	if f.mu.progressChanged {
@@ -238,7 +239,7 @@ func (f *feedback) itemLocked() *lessorv1.FeedbackItem {
 	return item
 }
 
-// close ends the feedback and returns how many bytes were dropped in its time.
+// close ends the feedback and returns how many bytes were dropped in all.
 func (f *feedback) close() (dropped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,24 +4,24 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// codeConcurrencyViolation: the worker refuses a concurrency key that it already runs.
+// codeConcurrencyViolation: the worker refuses a task because it already runs another task of the same concurrency key.
 const codeConcurrencyViolation = "E.CMD.CONCURRENCY_VIOLATION"
 
-// flightKey is a concurrency key in its scope.
+// flightKey is a concurrency key in its workspace.
 type flightKey struct{ workspace, key string }
 
-// flights counts the goroutines that work under each concurrency key, also those that have lost their lease and not
-// stopped yet: that is what the coordinator cannot know. It is guarded by Worker.mu, and empty unless Config.SingleFlight.
+// flights counts the goroutines that run a task of each concurrency key. It includes goroutines that have lost their lease and have not
+// stopped yet, which the coordinator cannot know. It is guarded by Worker.mu, and empty unless Config.SingleFlight is set.
 type flights map[flightKey]int
 
 func keyOf(t *Task) flightKey { return flightKey{workspace: t.Workspace, key: t.ConcurrencyKey} }
 
-// keyBusyLocked reports whether a task must not start because another one of its key runs here.
+// keyBusyLocked reports whether a task must not start because another task of its key runs in this worker.
 func (w *Worker) keyBusyLocked(t *Task) bool {
 	return t.ConcurrencyKey != "" && w.mu.flights[keyOf(t)] > 0
 }
 
-// addFlightLocked notes that a task begins to work under its key.
+// addFlightLocked counts a task that begins to run.
 func (w *Worker) addFlightLocked(t *Task) {
 	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
 		return
@@ -32,7 +32,7 @@ func (w *Worker) addFlightLocked(t *Task) {
 	w.mu.flights[keyOf(t)]++
 }
 
-// removeFlightLocked notes that a task has ended, whatever became of its lease.
+// removeFlightLocked counts a task that no longer runs, whether or not it still had its lease.
 func (w *Worker) removeFlightLocked(t *Task) {
 	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
 		return
@@ -44,7 +44,8 @@ func (w *Worker) removeFlightLocked(t *Task) {
 	}
 }
 
-// concurrencyViolation refuses a task: the coordinator gives it to another worker, or to this one later, and counts nothing.
+// concurrencyViolation returns the frame that refuses a task. The coordinator then gives the task to another worker, or to this one later,
+// and counts no failure.
 func concurrencyViolation(t *Task, leaseID string) *lessorv1.SessionRequest {
 	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code:    codeConcurrencyViolation,

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// gaugeInflight is the number of handlers that run.
+// gaugeInflight is the name of the gauge that counts the running handlers.
 const gaugeInflight = "inflight"
 
-// gauges are what a heartbeat says of the worker and its machine (W9). What the coordinator would refuse is left out: with it
-// the whole heartbeat would be refused, and the leases in it not be renewed.
+// gauges returns what a heartbeat says about the worker and its machine (W9). It leaves out what the coordinator would refuse, because the
+// coordinator would refuse the whole heartbeat and not renew the leases in it.
 func (w *Worker) gauges(now time.Time) map[string]float64 {
 	gauges := w.meter.Measure(now)
 	gauges[gaugeInflight] = float64(w.inflight())
@@ -27,7 +27,8 @@ func (w *Worker) inflight() int {
 	return w.mu.activeHandlers
 }
 
-// validMetrics leaves out what has no finite value or no proper name, and what is too much, by name.
+// validMetrics leaves out metrics whose value is not finite or whose name is not valid. If there are more than maxMetrics, it keeps the
+// first ones in the order of their names.
 func validMetrics(metrics map[string]float64) map[string]float64 {
 	valid := make(map[string]float64, min(len(metrics), maxMetrics))
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {

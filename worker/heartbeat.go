@@ -8,14 +8,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// renewal is what one heartbeat of one lease carries beside the lease, and who waits for its answer.
+// renewal is what the heartbeat of one lease carries, and who waits for its answer.
 type renewal struct {
 	checkpoint []byte
-	// waiters take one answer each; their channels have room for it.
+	// waiters get one answer each; their channels have room for it, so that sending never blocks.
 	waiters []chan error
 }
 
-// answerWaiters answers the waiters.
+// answerWaiters sends err to all waiters.
 func (r *renewal) answerWaiters(err error) {
 	for _, c := range r.waiters {
 		c <- err
@@ -23,7 +23,7 @@ func (r *renewal) answerWaiters(err error) {
 	*r = renewal{}
 }
 
-// merge puts an older renewal, which got no answer, back under a newer one: of two checkpoints the newer one counts.
+// merge adds an older renewal, which got no answer, to r. Of two checkpoints, the newer one stays.
 func (r *renewal) merge(older renewal) {
 	if r.checkpoint == nil {
 		r.checkpoint = older.checkpoint
@@ -31,8 +31,8 @@ func (r *renewal) merge(older renewal) {
 	r.waiters = append(older.waiters, r.waiters...)
 }
 
-// beatAndWait sends a heartbeat of a's lease as soon as the stream takes it, with a checkpoint where one is given, and waits
-// for the answer. It is repeated over broken streams for as long as the lease lives.
+// beatAndWait sends a heartbeat of a's lease as soon as the stream allows, with a checkpoint if there is one, and waits for the answer. If
+// the stream breaks the heartbeat is sent again, for as long as the lease lives.
 func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte) error {
 	done := make(chan error, 1)
 	lost, err := w.requestBeat(a, renewal{checkpoint: checkpoint, waiters: []chan error{done}})
@@ -49,7 +49,7 @@ func (w *Worker) beatAndWait(ctx context.Context, a *attempt, checkpoint []byte)
 	}
 }
 
-// requestBeat queues a renewal, and returns what is closed when no answer will come any more.
+// requestBeat queues a renewal. It returns a channel that is closed when no answer can come any more.
 func (w *Worker) requestBeat(a *attempt, r renewal) (lost <-chan struct{}, err error) {
 	w.lock()
 	defer w.unlock()
@@ -62,14 +62,14 @@ func (w *Worker) requestBeat(a *attempt, r renewal) (lost <-chan struct{}, err e
 	return a.lostChanLocked(), nil
 }
 
-// checkHeld is what became of a by now.
+// checkHeld is attempt.checkHeld, with the mutex held.
 func (w *Worker) checkHeld(a *attempt) error {
 	w.lock()
 	defer w.unlock()
 	return a.checkHeld()
 }
 
-// checkConfirmed judges a lease that was answered as live a moment ago.
+// checkConfirmed returns what Task.Confirm returns after the coordinator has said that the lease is live.
 func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	w.lock()
 	defer w.unlock()
@@ -85,7 +85,7 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
-// heartbeat is the item that renews a's lease. Progress and metrics go along: feedback may have been dropped.
+// heartbeat returns the item that renews a's lease. It repeats the newest progress and metrics, because feedback may have been dropped.
 func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
 	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
@@ -101,8 +101,8 @@ func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
 	return hb
 }
 
-// bareBeatLocked renews a's lease with nothing else in the heartbeat, once, after one was rejected for what it carried:
-// neither a checkpoint nor a progress may cost the lease.
+// bareBeatLocked leaves progress and metrics out of all further heartbeats of a, after one was rejected for its content, and queues the
+// next heartbeat at once: the lease must not be lost because of that content. It does so only once.
 func (w *Worker) bareBeatLocked(a *attempt) {
 	if !a.bare {
 		a.bare = true
@@ -110,7 +110,7 @@ func (w *Worker) bareBeatLocked(a *attempt) {
 	}
 }
 
-// queueBeatLocked lets the next frame renew a's lease.
+// queueBeatLocked makes the next frame renew a's lease.
 func (w *Worker) queueBeatLocked(a *attempt) {
 	if a.beatQueued || !a.held() {
 		return
@@ -120,26 +120,27 @@ func (w *Worker) queueBeatLocked(a *attempt) {
 	w.wakeWriter()
 }
 
-// scheduleBeatLocked says when the next heartbeat falls due. The previous one may still be unanswered: it is idempotent (V18).
+// scheduleBeatLocked sets when the next heartbeat is due. The last heartbeat may still be unanswered, because heartbeats are idempotent
+// (V18).
 func (w *Worker) scheduleBeatLocked(a *attempt, now time.Time) {
 	a.beatAt = now.Add(untilBeat(now.Sub(w.startedAt), a.interval))
 }
 
-// untilBeat is the wait from now, told as the age of the worker, to the last shared instant within interval. It is more
-// than interval less one part of beatsPerInterval, and at most interval.
+// untilBeat returns how long to wait for the last shared instant within interval. age is how long ago the worker started. The wait is at
+// most interval, and more than interval minus one part; an interval has beatsPerInterval parts.
 func untilBeat(age, interval time.Duration) time.Duration {
 	part := max(interval/beatsPerInterval, 1)
 	return (age + interval).Truncate(part) - age
 }
 
-// retryBeatsLocked puts back the renewals of a frame.
+// retryBeatsLocked queues the renewals of a frame again.
 func (w *Worker) retryBeatsLocked(f *sentFrame, delay retryDelay) {
 	for _, b := range f.beats {
 		w.retryBeatLocked(b.a, b.renewal, delay)
 	}
 }
 
-// retryBeatLocked puts back a renewal that got no verdict; its bound is the lease's end (K5).
+// retryBeatLocked queues a renewal that got no verdict again, for as long as the lease lives (K5).
 func (w *Worker) retryBeatLocked(a *attempt, r renewal, delay retryDelay) {
 	if err := a.checkHeld(); err != nil {
 		r.answerWaiters(err)

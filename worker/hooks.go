@@ -4,8 +4,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Hooks is a struct of callbacks for metrics, tests and alarms; each may be nil. They are called from the goroutines
-// of the worker, several at once, and must return soon: the stream waits for them. A panic in one ends the process.
+// Hooks is a set of callbacks for metrics, tests and alarms; each may be nil. Goroutines of the worker call them, several at once. They
+// must return soon, because the stream waits for them. A panic in a hook ends the process.
 type Hooks struct {
 	// OnState is called when the worker's state changes.
 	OnState func(State)

@@ -9,14 +9,14 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// Limits of the protocol (S7) and of this implementation. What a handler hands over is cut to them, so that one long
-// message cannot turn a good report into a REJECTED one.
+// Limits of the protocol (S7) and of this implementation. Text from a handler is cut to these limits, so that a long message does not turn
+// a correct report into a REJECTED one.
 const (
 	// maxText is the longest message or stack in a report, in bytes.
 	maxText = 64 << 10
 	// maxReason is the longest reason of a release, drain or goodbye, in bytes.
 	maxReason = 1 << 10
-	// maxProgressText is the longest progress message, in bytes: it is sent often.
+	// maxProgressText is the longest progress message, in bytes. It is short because progress is sent often.
 	maxProgressText = 1 << 10
 	// maxDelay is the longest delay of a release.
 	maxDelay = 24 * time.Hour
@@ -38,60 +38,62 @@ const (
 	maxChunks = 256
 	// maxChunk is the size up to which writes to one output are joined into one chunk, in bytes.
 	maxChunk = 8 << 10
-	// maxChunkData is the largest chunk, in bytes; maxChunkMetadata is how much metadata a handler may give it, which leaves
-	// room for one of ours.
+	// maxChunkData is the largest chunk, in bytes. maxChunkMetadata is how many metadata entries a handler may add to a chunk; that leaves
+	// room for MetadataDropped.
 	maxChunkData     = 64 << 10
 	maxChunkMetadata = 63
-	// itemOverhead is more than a heartbeat or an item of feedback has beside a checkpoint or output: ids, a progress.
+	// itemOverhead is an upper bound, in bytes, for a heartbeat without its checkpoint, or an item of feedback without its output: ids and
+	// a progress.
 	itemOverhead = 2 << 10
-	// startSize is more than a Start has: ids, a trace context.
+	// startSize is an upper bound for the size of a Start, in bytes: ids and a trace context.
 	startSize = 1 << 10
 	// frameOverhead is room for what surrounds the items of a frame, in bytes.
 	frameOverhead = 4 << 10
-	// checkpointOverhead is more than the heartbeat around a checkpoint has, with all metrics of the worker and the attempt.
+	// checkpointOverhead is an upper bound, in bytes, for a heartbeat around a checkpoint, with all metrics of the worker and the attempt.
 	checkpointOverhead = frameOverhead + 2*maxMetrics*(maxID+metricOverhead)
-	// maxReceived is the largest frame of the coordinator that is read, in bytes. The coordinator bounds them itself, by limits that
-	// its operator may raise: a task over a limit of ours would break each stream that it is sent on, and hold up all behind it.
+	// maxReceived is the size of the largest frame that the worker reads, in bytes. The coordinator limits its frames itself, and its
+	// operator may raise that limit. If the worker had a smaller limit, a larger task would break each stream on which it is sent, and
+	// everything behind it would wait.
 	maxReceived = math.MaxInt32
-	// maxControl bounds the acknowledgements that wait for a slow stream: those that fall off are asked for again (W6).
+	// maxControl is how many control frames wait at most for a slow stream. If the oldest are dropped, the coordinator asks again (W6).
 	maxControl = 1_024
 	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).
 	maxRecent = 1_024
 )
 
 const (
-	// sendTimeout is how long the stream may refuse to take a frame before it counts as broken.
+	// sendTimeout is how long sending one frame may take before the stream counts as broken.
 	sendTimeout = 30 * time.Second
-	// answerTimeout is how long a frame that must be answered may go without before the stream counts as broken. A
-	// coordinator that was only stalled takes the repeats for what they are (V4).
+	// answerTimeout is how long the answer to a frame may take before the stream counts as broken. If the coordinator was only slow, it
+	// recognizes the repeated reports (V4).
 	answerTimeout = 30 * time.Second
-	// openTimeout is how long connecting may take, and then the handshake.
+	// openTimeout is how long connecting may take at most, and then how long the handshake may take.
 	openTimeout = 10 * time.Second
-	// firstConnectTimeout is how long the first connecting may take before the operator is told; each further one has twice as
-	// long, up to openTimeout. Connections go on being made meanwhile.
+	// firstConnectTimeout is how long the first try to connect may take before an error is reported. Each further try may take twice as
+	// long, up to openTimeout. gRPC continues to connect meanwhile.
 	firstConnectTimeout = time.Second
-	// callTimeout is how long the call that opens a stream may take to return once its context has ended.
+	// callTimeout is how long the call that opens a stream may take to return after its context has ended.
 	callTimeout = time.Second
-	// goodbyeTimeout is how long goodbye may take, until the coordinator has closed the stream.
+	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.
 	goodbyeTimeout = 2 * time.Second
-	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler
-	// whose lease was lost needs a moment to return. Shorter than the 5 s in which a dispatch must be acknowledged (W5).
+	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler whose lease was
+	// lost may need a moment to return. It is shorter than the 5 s within which a dispatch must be acknowledged (W5).
 	slotWait = 3 * time.Second
-	// staleDispatchAge is the age, counted from the grant, from which on a dispatch is not believed without asking again; for short
-	// leases it is a quarter of their length. What is left of the 5 s of W5 is for the frame to be under way.
+	// staleDispatchAge is the age, counted from the grant, from which on a dispatch alone does not prove that the lease is live; for short
+	// leases it is a quarter of their length. The rest of the 5 s of W5 is for the time in transit.
 	staleDispatchAge = time.Second
-	// stuckAfter is how long a handler may outlive its lease before its slot is taken off the declared capacity.
+	// stuckAfter is how long after the loss of its lease a handler may still run before its slot is no longer declared as capacity.
 	stuckAfter = time.Second
-	// unknownTypeDelay keeps a task of a type without a handler from coming back at once.
+	// unknownTypeDelay is the delay with which a task of a type without a handler is released, so that it does not come back at once.
 	unknownTypeDelay = 5 * time.Second
-	// flushDelay gathers writes to an output into one chunk.
+	// flushDelay is how long feedback is collected before it is sent.
 	flushDelay = 100 * time.Millisecond
-	// beatsPerInterval is the number of instants in each heartbeat interval on which heartbeats may fall due. Leases of
-	// like interval thus share frames, and the coordinator's commits.
+	// beatsPerInterval is the number of instants in each heartbeat interval at which heartbeats may be due. Leases with the same interval
+	// thus share frames, and the coordinator's commits.
 	beatsPerInterval = 8
 )
 
-// Defaults of T8, for an assignment that leaves them out.
+// Defaults of T8, for an assignment without these fields.
 const (
 	defaultInterval = 30 * time.Second
 	defaultTTL      = 90 * time.Second
@@ -107,7 +109,7 @@ func clip(s string, limit int) string {
 	return s[:runeStart(s, limit)]
 }
 
-// clipID is clip for what the coordinator takes for an identifier: at most maxID bytes, and no control characters, for which spaces stand.
+// clipID is clip for text that the coordinator treats as an identifier: at most maxID bytes, and each control character becomes a space.
 func clipID(s string) string {
 	return clip(strings.Map(func(r rune) rune {
 		if text.IsControl(r) {
@@ -117,7 +119,7 @@ func clipID(s string) string {
 	}, s), maxID)
 }
 
-// clipFront is clip, but keeps the end.
+// clipFront is like clip, but it keeps the end of s.
 func clipFront(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	cut := max(0, len(s)-limit)
@@ -127,7 +129,7 @@ func clipFront(s string, limit int) string {
 	return s[cut:]
 }
 
-// runeStart returns the largest cut of s, at most limit, that splits no rune.
+// runeStart returns the largest index, at most limit, at which s can be cut without splitting a rune.
 func runeStart[T string | []byte](s T, limit int) int {
 	for cut := limit; cut > limit-utf8.UTFMax && cut >= 0; cut-- {
 		if utf8.RuneStart(s[cut]) {

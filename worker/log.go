@@ -8,13 +8,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// log names the attempt in each line; the lease id is a secret and stays out.
+// log returns a logger that names the attempt. The lease id is a secret, so it is not logged.
 func (a *attempt) log() *slog.Logger {
 	return a.w.log.With("task", a.task.ID, "attempt", a.task.Attempt, "type", a.task.Type)
 }
 
-// logFailure tells the operator of the worker what its handler returned. A panic is a mistake in the program, and its
-// stack is wanted at once.
+// logFailure logs what the handler returned. A panic is a mistake in the program, so it is logged as an error, with its stack.
 func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 	if errors.As(err, new(*PanicError)) {
 		a.log().Error("handler panicked", "error", failure.GetMessage(), "stack", failure.GetStackTrace())
@@ -23,7 +22,7 @@ func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 	a.log().Warn("task failed", "category", failure.GetCategory(), "error", failure.GetMessage())
 }
 
-// logVerdict writes down how an attempt ended: loud where something is wrong with what was said (K3).
+// logVerdict logs how an attempt ended, as an error if the report was wrong (K3).
 func (a *attempt) logVerdict(v *lessorv1.ReportVerdict) {
 	level, msg := slog.LevelDebug, "outcome committed"
 	switch v.GetVerdict() {

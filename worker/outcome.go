@@ -13,8 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// startReport is a Start with all that it consists of, and completion a Complete: one of each is made for nearly every task, and
-// in one piece it is one allocation instead of five.
+// startReport is a Start with all its parts, and completion a Complete with all its parts. Nearly every task makes one of each. With all
+// parts in one struct, each is one allocation instead of five.
 type startReport struct {
 	report
 	message lessorv1.Report
@@ -31,7 +31,7 @@ type completion struct {
 	at       timestamppb.Timestamp
 }
 
-// start is the report that execution begins.
+// start returns the Start.
 func (a *attempt) start(now time.Time) *report {
 	r := &startReport{report: report{a: a, size: startSize}}
 	r.item, r.message.Report, r.kind.Start = &r.message, &r.kind, &r.start
@@ -50,12 +50,13 @@ func stamp(t *timestamppb.Timestamp, now time.Time) *timestamppb.Timestamp {
 	return t
 }
 
-// outcome is the one report that follows from what the handler returned and how its context ended, and the error in it. The
-// methods of an error are code of the handler's too: those of a nil pointer, returned by mistake, panic as a rule.
+// outcome returns the one report that follows from what the handler returned and how its context ended, and the error in that report. The
+// methods of the handler's error are the user's code too and may panic, for example if the error is a nil pointer that was returned by
+// mistake. Then the report is that panic.
 func (a *attempt) outcome(output []byte, err error) (r *report, told error) {
 	defer func() {
 		if value := recover(); value != nil {
-			// As text: the value's own methods may be no better.
+			// The value becomes text here, because its own methods may panic as well.
 			text := fmt.Sprintf("in the methods of the handler's error, which is a %T: %v", err, value)
 			told = &PanicError{Value: text, Stack: debug.Stack()}
 			r = a.outcomeOf(nil, told)
@@ -88,7 +89,7 @@ func (a *attempt) outcomeOf(output []byte, err error) *report {
 	})
 }
 
-// categoryOf is the category of an error that names none.
+// categoryOf returns the category of an error that names none itself.
 func categoryOf(err, cause error) Category {
 	switch {
 	case errors.Is(cause, ErrCancelled):
@@ -148,9 +149,9 @@ func (a *attempt) release(delay time.Duration, reason string) *report {
 	}}}}
 }
 
-// unreportable is the failure that stands for an outcome which the coordinator cannot take: another attempt would end
-// the same way, and without a report the lease would run out again and again. What is too large is a matter of
-// CONFIGURATION: the worker was not told the coordinator's limit.
+// unreportable is the failure that is reported in place of an outcome that the coordinator cannot accept. It is not retryable, because
+// another attempt would end the same way, and without any report the lease would expire again and again. An outcome that is too large has
+// category CONFIGURATION: the worker's limit does not match the coordinator's.
 func (a *attempt) unreportable(category Category, why string) *report {
 	retryable := false
 	return a.fail(&lessorv1.TaskError{
@@ -160,8 +161,8 @@ func (a *attempt) unreportable(category Category, why string) *report {
 	})
 }
 
-// reportID names an outcome in logs, and is as unique as the instance. It is no secret and decides nothing (V13), so that it
-// need not be random: that was a tenth of what a short task cost.
+// reportID returns the id of an outcome for logs. It is as unique as the instance. It is no secret, and no decision depends on it (V13), so
+// it need not be random: a random id was a tenth of the cost of a short task.
 func (w *Worker) reportID() string {
 	return string(strconv.AppendUint(append(make([]byte, 0, 64), w.instance+"-"...), w.outcomes.Add(1), 10))
 }
