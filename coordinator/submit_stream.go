@@ -95,7 +95,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	if len(req.GetTasks()) == 0 {
 		f.Fail("tasks", "must not be empty")
 	}
-	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.Frame())
+	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.MaxFrameItems())
 	if f.Err != nil {
 		answer <- submitAnswer{err: f.Err}
 		return

@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Class holds everything by which a worker may take one task and not another of the same queue, type and fairness key: the requirements,
-// the pin and the affinity (W12). It is encoded as one canonical string, so that lines compare with ==. It is empty for a task that has
-// none of these. Its bytes are hashed into keys on disk: the encoding of what exists must never change, and a new part gets a new number.
+// Class holds the fields of a task, beside its queue, type and fairness key, that decide which workers may take it: the requirements, the pin
+// to a worker and the affinity (W12). It is one string in canonical form, so that lines compare with ==. It is empty for a task that has
+// none of these. Hashes of a Class are in keys on disk: the encoding of an existing part must never change, and a new part gets a new number.
 type Class string
 
-// Placement is a Class in readable form.
+// Placement is the decoded form of a Class.
 type Placement struct {
 	Requirements Requirements
 	Worker       string // the worker to which the tasks are pinned; empty: any worker
@@ -20,7 +20,7 @@ type Placement struct {
 	Mode         AffinityMode
 }
 
-// The parts of a class, in the order in which Spec.Class writes them. An empty part is left out.
+// The parts of a class, in the order in which Spec.Class writes them. Spec.Class leaves out an empty part.
 const (
 	classRuntimes byte = iota + 1
 	classFeatures
@@ -63,7 +63,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// appendNames writes a set: in order, and each once.
+// appendNames writes a set of names: sorted, and each name once.
 func appendNames(b []byte, part byte, names []string) []byte {
 	if len(names) == 0 {
 		return b
@@ -87,7 +87,7 @@ func appendTable[V any](b []byte, part byte, table map[string]V, value func([]by
 	return b
 }
 
-// Placement reads what Spec.Class wrote.
+// Placement decodes what Spec.Class wrote.
 func (c Class) Placement() (p Placement) {
 	r := classReader(c)
 	for len(r) > 0 {
@@ -113,7 +113,7 @@ func (c Class) Placement() (p Placement) {
 	return p
 }
 
-// classReader is the rest of a class, which is not read yet.
+// classReader is the part of a class that is not decoded yet.
 type classReader string
 
 func (r *classReader) next(n int) string {

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// Instant is a reading of the serving clock: nanoseconds for which the coordinator has served since its store was made.
-// It is monotonic, stands still while the coordinator is down, and never goes back across a restart by more than the
-// commit that a crash lost. Leases, backoffs and grace periods are counted on it, so that neither downtime nor a jump of
-// the wall clock can shorten one (A8, A9).
+// Instant is a reading of the serving clock: the nanoseconds for which the coordinator has served since its store was made. The clock is
+// monotonic and stops while the coordinator is down. After a crash it can go back, but only by the time since the last durable commit.
+// Leases, backoffs and grace periods use this clock, so neither downtime nor a jump of the wall clock can shorten one (A8, A9).
 type Instant int64
 
-// Add returns i + d, held at the ends of the range instead of wrapping around.
+// Add returns i + d. Where the sum is out of range, Add returns the end of the range instead of wrapping around.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
 	switch {
@@ -26,11 +25,11 @@ func (i Instant) Add(d time.Duration) Instant {
 // Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
-// Wall is a reading of the wall clock in nanoseconds since 1970 UTC; 0 means "no time". Only what people set by the
-// calendar is measured on it: run_at, deadline and retention.
+// Wall is a reading of the wall clock in nanoseconds since 1970 UTC; 0 means "no time". Only the times that people set by the calendar use
+// this clock: run_at, deadline, retention and the expiry of resources.
 type Wall int64
 
-// WallOf converts a time, held at the ends of the range (the years 1677 and 2262); the zero time becomes 0.
+// WallOf converts a time; the zero time becomes 0. A time out of range becomes the end of the range (the years 1677 and 2262).
 func WallOf(t time.Time) Wall {
 	switch {
 	case t.IsZero():
@@ -43,7 +42,7 @@ func WallOf(t time.Time) Wall {
 	return Wall(t.UnixNano())
 }
 
-// Time converts back; 0 becomes the zero time.
+// Time converts w to a time in UTC; 0 becomes the zero time.
 func (w Wall) Time() time.Time {
 	if w == 0 {
 		return time.Time{}
@@ -51,10 +50,10 @@ func (w Wall) Time() time.Time {
 	return time.Unix(0, int64(w)).UTC()
 }
 
-// clockTime is how times are told to people.
+// clockTime is the format of times in messages to people.
 const clockTime = "2006-01-02T15:04:05.000Z"
 
-// Add returns w + d, held at the end of the range.
+// Add returns w + d, or the end of the range where the sum is out of range.
 func (w Wall) Add(d time.Duration) Wall { return Wall(Instant(w).Add(d)) }
 
 // Now is one reading of both clocks, taken together.
@@ -63,10 +62,10 @@ type Now struct {
 	Wall    Wall
 }
 
-// Back returns the reading that both clocks had d ago.
+// Back returns the reading of both clocks d before n.
 func (n Now) Back(d time.Duration) Now {
 	return Now{Serving: n.Serving.Add(-d), Wall: n.Wall.Add(-d)}
 }
 
-// WallAt tells which wall time the serving instant i has or will have, seen from n.
+// WallAt converts the serving instant i, past or future, to wall time. It assumes that both clocks run alike before and after n.
 func (n Now) WallAt(i Instant) Wall { return n.Wall.Add(i.Sub(n.Serving)) }

@@ -6,34 +6,34 @@ import (
 	"slices"
 )
 
-// refuse records that a report under a lease of this task was refused, so that the worker's side of the story can be read later (T10). It
-// records each combination of lease, kind and reason once, because a worker may repeat itself without end. It returns the answer, unchanged.
-func (s *step) refuse(r *Report, k Ticket, a Answer) Answer {
-	if !s.granted(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // AlreadyReported answers every heartbeat that crosses a report
+// recordRefusal adds a refused report to the history of the task, so that a reader can see later what the worker sent (T10). It records each
+// combination of lease, kind and reason once, because a worker may repeat a report without end. It returns the answer unchanged.
+func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
+	if !s.issuedForTask(k) || r.Kind == KindAck || a.Reason == AlreadyReported { // AlreadyReported is normal: a heartbeat crossed the report
 		return a
 	}
 	detail := a.Detail
-	if kept := s.discard(r, k, a); kept != "" {
+	if kept := s.keepDiscarded(r, k, a); kept != "" {
 		detail += "; " + kept
 	} else if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
 		return a
 	}
 	s.record(Event{
-		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.holder(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
+		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.recentHolder(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
 	})
 	return a
 }
 
-// granted reports whether the open task is certainly the one for which the ticket was issued. After a restore it may be another task: the
-// restore can lose a task and give its id to a new one.
-func (s *step) granted(k Ticket) bool {
+// issuedForTask reports whether the ticket was certainly issued for the open task. After a restore this is not certain: a task that was
+// submitted after the backup is lost, and a new task can get its id.
+func (s *step) issuedForTask(k Ticket) bool {
 	t := s.task
 	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
 }
 
-// holder returns the worker of the live lease or of the lease that ended last, if that lease is of the given attempt; else it is empty. See
-// holderOf for all attempts.
-func (s *step) holder(attempt uint32) string {
+// recentHolder returns the worker of the given attempt if the live lease, or the lease that ended last, is of that attempt; else "". holderOf
+// also finds earlier attempts.
+func (s *step) recentHolder(attempt uint32) string {
 	switch t := s.task; {
 	case t.Lease != nil && t.Lease.Attempt == attempt:
 		return t.Lease.Worker
@@ -43,18 +43,19 @@ func (s *step) holder(attempt uint32) string {
 	return ""
 }
 
+// refusedBefore reports whether the history already has a refusal with this kind, attempt and reason.
 func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
-	is := func(e *Event) bool {
+	matches := func(e *Event) bool {
 		return e.Type == EventRefused && e.Kind == kind && e.Attempt == attempt && e.Reason == reason
 	}
 	for i := range s.task.History {
-		if is(&s.task.History[i]) {
+		if matches(&s.task.History[i]) {
 			return true
 		}
 	}
 	if l := s.task.Lease; l != nil {
 		for i := range l.Events {
-			if is(&l.Events[i]) {
+			if matches(&l.Events[i]) {
 				return true
 			}
 		}
@@ -62,10 +63,10 @@ func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
 	return false
 }
 
-// discard keeps the first result that arrives under a lease after the lease has ended, so that hours of work are not thrown away unseen
-// (V15). It returns what it did, in words, or "" if there was nothing to keep.
-func (s *step) discard(r *Report, k Ticket, a Answer) string {
-	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.task.Keeps(k.Attempt) {
+// keepDiscarded keeps the first result that arrives under a lease after the lease has ended, so that an operator can still adopt hours of
+// work (V15). It returns words for the history that say what it did, or "" if there was nothing to keep.
+func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
+	if r.Kind != KindComplete || a.Verdict != VerdictCancelled || s.task.KeepsResultOf(k.Attempt) {
 		return ""
 	}
 	result := r.result()
@@ -74,7 +75,7 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 		if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
 			return ""
 		}
-		return fmt.Sprintf("its result of %s is over the limit of %d and was not kept", counted(size, "byte"), limit)
+		return fmt.Sprintf("its result of %s is over the limit of %d and was not kept", countOf(size, "byte"), limit)
 	}
 	t := s.write()
 	t.Discarded = append(slices.Clip(t.Discarded), Discarded{
@@ -84,12 +85,11 @@ func (s *step) discard(r *Report, k Ticket, a Answer) string {
 		s.change.Dropped = append(s.change.Dropped, t.Discarded[0].Attempt)
 		t.Discarded = t.Discarded[1:]
 	}
-	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result.by(s.holderOf(k.Attempt))})
-	return fmt.Sprintf("its result of %s is kept", counted(size, "byte"))
+	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result.withWorker(s.holderOf(k.Attempt))})
+	return fmt.Sprintf("its result of %s is kept", countOf(size, "byte"))
 }
 
-// holderOf returns the worker to which an ended attempt was granted, from the history if need be. It is empty if the history has dropped
-// that grant.
+// holderOf returns the worker to which an ended attempt was granted. It is empty if the history does not have that grant any more.
 func (s *step) holderOf(attempt uint32) string {
 	if s.task.Last.Attempt == attempt {
 		return s.task.Last.Worker
@@ -102,8 +102,8 @@ func (s *step) holderOf(attempt uint32) string {
 	return ""
 }
 
-// Keeps reports whether a discarded result of the attempt is kept.
-func (t *Task) Keeps(attempt uint32) bool {
+// KeepsResultOf reports whether the task keeps a discarded result of the attempt (V15).
+func (t *Task) KeepsResultOf(attempt uint32) bool {
 	for i := range t.Discarded {
 		if t.Discarded[i].Attempt == attempt {
 			return true
@@ -112,7 +112,7 @@ func (t *Task) Keeps(attempt uint32) bool {
 	return false
 }
 
-// size returns roughly how many bytes a result has.
+// size returns about how many bytes a result has.
 func (r *Result) size() int {
 	n := len(r.Output)
 	for i := range r.Artifacts {
@@ -128,9 +128,9 @@ func (r *Result) size() int {
 	return n
 }
 
-// adopt makes a discarded result the outcome of the round. The report that brought it stays CANCELLED (V15).
+// adopt makes a discarded result the outcome of the round. The verdict on the report that brought the result stays CANCELLED (V15).
 func (s *step) adopt(c Adopt) error {
-	t, err := s.of(c.Tenant, c.Task)
+	t, err := s.openForTenant(c.Tenant, c.Task)
 	switch {
 	case err != nil:
 		return err
@@ -143,7 +143,7 @@ func (s *step) adopt(c Adopt) error {
 	if n := len(t.Discarded); attempt == 0 && n > 0 {
 		attempt = t.Discarded[n-1].Attempt
 	}
-	if t.Keeps(attempt) {
+	if t.KeepsResultOf(attempt) {
 		s.change.Result = s.view.Discarded(t.ID, attempt)
 	}
 	if s.change.Result == nil {

@@ -1,4 +1,4 @@
-// Package lease is the rule book of Lessor: it decides everything about tasks and leases, and does nothing else. It has no
+// Package lease holds the rules of Lessor: it decides everything about tasks and leases, and does nothing else. It has no
 // clock, no goroutine, no disk and no network; it imports only the standard library. The same rules run in the coordinator, in its
 // tests and in simulations. Rule numbers in the comments (A3, V7, T5, W5 ...) are those of docs/rules.md.
 //
@@ -10,59 +10,59 @@
 //	LEASED, RUNNING, CANCELLING ──the attempt ends──┬─> READY, SCHEDULED              another attempt
 //	                                                └─> COMPLETED, FAILED, CANCELLED  the round is over
 //
-// Who may move a task, and no one else:
+// Only these may move a task from one state to another:
 //
 //   - a producer: submits it; cancels, retries and deletes it; adopts a result that came too late (Submit, Cancel, Retry, Delete, Adopt);
-//   - the coordinator: leases a READY task to a worker (Grant), takes one out of its line while its concurrency key has no room, and puts it
-//     back (Grant, Unpark), takes a lease back when its holder is known to be gone (Requeue), and gives up a READY task when the worker that
-//     holds its resources is (LoseResource);
+//   - the coordinator: leases a READY task to a worker, or parks the task, out of its line, while its concurrency key has no room (Grant);
+//     puts a parked task back in its line (Unpark); ends a lease when it knows that the holder is gone (Requeue); and fails a READY task
+//     when the worker that holds its resources is gone (LoseResource);
 //   - the holder of the live lease: starts, renews, completes, fails or releases the attempt (Judge);
 //   - time: run_at, backoff and retention; expiry and acknowledgement of a lease; start_timeout, attempt_timeout, deadline, cancel_grace and
 //     the expiry of resources (applied before each command on the task, and by Expire).
 //
-// SCHEDULED, READY and the final states are states of rest, kept in Task.Rest. LEASED, RUNNING and CANCELLING are READY with a live
-// Task.Lease, which is stored apart from the task; Task.State computes what the world sees. docs/state-machine.md lists the
-// transitions and the verdicts.
+// Task.Rest holds the state of a task without a live lease: SCHEDULED, READY or a final state. In LEASED, RUNNING and CANCELLING, Task.Rest is
+// READY and Task.Lease, which is stored apart from the task, is the live lease. Task.State computes the state that users see from both.
+// docs/state-machine.md lists the transitions and the verdicts.
 //
 // # The promise about leases
 //
-// A task has at most one live lease (A1). A lease ends once, by the earliest of its causes, and that cause is the answer to its holder
-// for ever after (A3). A lease that has ended never lives again, even if nobody else took the task (A4). Hence of all who believe that
-// they hold an attempt, at most one can have a report COMMITTED, and at most one outcome is committed in each round of a task (A5). A
-// zombie loses nothing but its own work: whatever it says changes nothing but the history, and what it made is kept aside for an operator.
+// A task has at most one live lease (A1). A lease ends once, by the earliest of its causes, and every later answer to its holder names that
+// cause (A3). A lease that has ended never becomes live again, even if nobody else took the task (A4). So if several workers believe that
+// they hold an attempt, at most one of them gets a report COMMITTED, and at most one outcome is committed in each round of a task (A5). A
+// zombie, a worker whose lease has ended, does no harm: its reports change only the history, and its result is kept for an operator (V15).
 //
 // # Step
 //
-// Rules.Step takes the two clocks as they stand (Now), what may be looked at (View) and one Command. It first applies the timers of the
-// task that are due, in due order, each at its own time, so that nobody's verdict depends on when a sweeper last ran. Then it decides
-// the command. The resulting Step holds the answer and the Changes: each has the version of a task that was found and the
-// version that replaces it. Versions are values: none is ever written to again, those given to a Step included. Step keeps
-// nothing between calls and is deterministic but for Rules.Entropy; two Steps may run at the same time if their Views allow it.
+// Rules.Step takes a reading of both clocks (Now), the state that it may read (View) and one Command. It first applies the due timers of the
+// task, in due order, each at its own time, so that no verdict depends on when a sweeper last ran. Then it decides the command. The
+// resulting Step holds the answer and the Changes: each has the old version of a task and the new version that replaces it. Versions are
+// values: nobody writes to a version after the Step that made it. Rules keep nothing between calls, and only Rules.Entropy is not
+// deterministic; two Steps may run at the same time if their Views allow it.
 //
-// Changes may come with a refusal, too: who asks to cancel a task whose deadline has just passed is told that it is FAILED, and this step
-// is what made it so.
+// A Step that refuses its command may have Changes, too. For example: a cancel arrives just after the deadline of the task. The Step applies
+// the deadline, so the task becomes FAILED, and then refuses the cancel because the task is FAILED.
 //
 // # The duties of the caller
 //
 // In this order:
 //
-//  1. Read both clocks once, and step one command after another on what the previous one left: the View shows every Change so far,
-//     durable or not.
-//  2. Write the Changes of a step in one atomic commit, with any number of other steps. Store New in the place of Old (Row tells whether
-//     more than the lease changed), add the Ledger, and store Result, Failure, Checkpoint, Kept and Key beside it. Where New is nil remove
-//     the task with all that was stored for it, but keep its ledger until ForgetAt.
-//  3. Wait until it is durable. Everything must be durable before any of it is told: verdicts, refusals, grants, reads that saw
-//     it (A6, A10). If the commit fails nothing is told, for nobody knows what is in the store.
-//  4. Then speak: the Answer or Err to whoever asked, with the id of the new lease for a grant; the loss of a lease (Lost, LostTo)
-//     and a cancel (CancelAsked) to its holder.
-//  5. Put the task's next timer (Task.Due) where it will be found, and step Expire when it is due (T8). This is for those who wait: no
-//     verdict depends on it.
+//  1. Read both clocks once. Step the commands one after another, each on the state after the previous one: the View shows every Change so
+//     far, durable or not.
+//  2. Write all Changes of a step in one atomic commit; a commit may hold many steps. Store New in the place of Old (Row says whether more
+//     than the lease changed), add the Ledger, and store Result, Failure, Checkpoint, Kept and Key beside it. If New is nil, remove the task
+//     and everything that was stored for it, but keep its ledger until ForgetAt.
+//  3. Wait until the commit is durable. Only then may anybody learn of it: by a verdict, a refusal, a grant, or a read that saw it (A6, A10).
+//     If the commit fails, answer nothing, because nobody knows what the store holds.
+//  4. Then send the answers: the Answer or Err to the caller of the command, with the id of the new lease for a grant; the end of a lease
+//     (Lost, LostCause) and a cancel (CancelAsked) to its holder.
+//  5. Put the task's next timer (Task.Due) into an index, and step Expire when the timer is due (T8). This serves those who wait for the
+//     change: no verdict depends on it.
 //
-// Where a lease with a concurrency key has ended, or a task that was to be granted next is gone, an Unpark brings back the first parked task
-// of each line of the key. At a start, a Requeue with CoordinatorRecovered ends every lease of an older epoch (A11). After standing still, a
-// Stall for each live lease comes before anything else (A8).
+// When a lease with a concurrency key has ended, or the task that was next for the key is gone, Unpark the first parked task of each line of
+// the key. At a start, step a Requeue with CoordinatorRecovered for every lease of an older epoch (A11). After the coordinator itself has
+// stood still, step a Stall for each live lease before any other command (A8).
 //
-// A command on one task never looks at another, but for a Grant, which asks the View how many leases its queue and its concurrency key have.
-// Turns, places in line, capacity and what a worker has (Line, Class) are the caller's business: it chooses what to Grant to whom, and the
-// rules say whether that task may be granted.
+// A command reads and changes one task only. The exceptions are Submit, which makes many, and Grant, which asks the View how many leases the
+// queue and the concurrency key have. The caller keeps the turns, the places in line, and the capacity and capabilities of workers (Line,
+// Class): it chooses which task to grant to which worker, and the rules decide whether that task may be granted.
 package lease

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Explanation tells why a task is where it is (S6).
+// Explanation says why a task is in its present state (S6).
 type Explanation struct {
 	Task *Task
-	// Findings are the reasons, the most decisive first.
+	// Findings are the reasons, the most important first.
 	Findings []Finding
-	// Story tells the life of the lease that ended last; it is empty if no lease of the task has ended.
+	// Story says what happened under the lease that ended last; it is empty if no lease of the task has ended.
 	Story string
 	// Detail is the detail that the history recorded for the end of that lease; it may be empty.
 	Detail string
-	// Refusals are the reports under the task's leases that were refused, oldest first.
+	// Refusals are the refused reports under leases of the task, oldest first.
 	Refusals []Refusal
 }
 
-// Finding is one reason why a task is where it is.
+// Finding is one reason why a task is in its present state.
 type Finding struct {
 	Code    FindingCode
 	Message string
 	Since   Wall   // 0: not known
-	Until   Wall   // when it ends by itself; 0: it does not
-	Remedy  string // what would change it; empty: nothing needs to change
+	Until   Wall   // when the reason ends without anybody's help; 0: never
+	Remedy  string // what would end the reason; empty: nobody needs to act
 }
 
-// FindingCode names the reason.
+// FindingCode is the kind of a Finding.
 type FindingCode uint8
 
 // The finding codes have the same numbers as on the wire. Explain never returns the ones about workers (no worker, busy, in line,
-// requirements, pin, affinity, single flight): the rules know no workers, so its caller has to find those.
+// requirements, pin, affinity, single flight): the rules know no workers, so the caller of Explain adds those findings.
 const (
 	FoundLeased FindingCode = iota + 1
 	FoundUnacknowledged
@@ -59,14 +59,14 @@ const (
 	FoundSingleFlight
 )
 
-// Refusal is an EventRefused, and how late the refused report was.
+// Refusal is an EventRefused with the delay of the refused report.
 type Refusal struct {
 	Event
-	LateBy time.Duration // from the end of the lease to the report; 0 if that end is not known, or the report was not refused for it
+	LateBy time.Duration // from the end of the lease to the report; 0 if that end is not known, or the report was refused for another reason
 }
 
-// Explain tells why a task is where it is, with the same functions that decide about it. The caller must have applied the task's due timers
-// (Expire).
+// Explain says why a task is in its present state. It uses the same functions as the decisions about the task. The caller must apply the due
+// timers of the task first (Expire).
 func Explain(now Now, view View, t *Task) Explanation {
 	x := Explanation{Task: t, Refusals: refusals(t)}
 	if t.Last.Attempt != 0 {
@@ -74,21 +74,21 @@ func Explain(now Now, view View, t *Task) Explanation {
 	}
 	switch {
 	case t.Lease != nil:
-		x.Findings = append(x.Findings, t.heldBy(now))
+		x.Findings = append(x.Findings, t.leasedFinding(now))
 	case t.Rest == Scheduled:
-		x.Findings = append(x.Findings, t.scheduled(now))
+		x.Findings = append(x.Findings, t.scheduledFinding(now))
 	case t.Rest == Ready:
-		x.Findings = append(x.Findings, t.hindrances(now, view)...)
+		x.Findings = append(x.Findings, t.blockFindings(now, view)...)
 	default:
-		x.Findings = append(x.Findings, t.over())
+		x.Findings = append(x.Findings, t.finalFinding())
 	}
-	x.Findings = append(x.Findings, t.limits(now)...)
-	x.Findings = append(x.Findings, t.adoptable()...)
+	x.Findings = append(x.Findings, t.timeLimitFindings(now)...)
+	x.Findings = append(x.Findings, t.lateResultFindings()...)
 	return x
 }
 
-// adoptable finds a kept result that came too late and could still be adopted (V15).
-func (t *Task) adoptable() []Finding {
+// lateResultFindings returns a finding if an operator could still adopt a discarded result (V15).
+func (t *Task) lateResultFindings() []Finding {
 	n := len(t.Discarded)
 	if n == 0 || t.Lease != nil || t.Outcome != nil {
 		return nil
@@ -96,12 +96,13 @@ func (t *Task) adoptable() []Finding {
 	d := &t.Discarded[n-1]
 	return []Finding{{
 		Code: FoundLateResult, Since: d.At,
-		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt, counted(d.Size, "byte")),
+		Message: fmt.Sprintf("the result of attempt %d (%s) came too late and is kept", d.Attempt, countOf(d.Size, "byte")),
 		Remedy:  "an operator adopts that result; the task is then COMPLETED",
 	}}
 }
 
-func (t *Task) heldBy(now Now) Finding {
+// leasedFinding says who holds the live lease, and for what a LEASED, RUNNING or CANCELLING task waits.
+func (t *Task) leasedFinding(now Now) Finding {
 	l := t.Lease
 	switch {
 	case t.Cancel != nil:
@@ -131,18 +132,18 @@ func (t *Task) heldBy(now Now) Finding {
 	}
 }
 
-func (t *Task) scheduled(now Now) Finding {
+func (t *Task) scheduledFinding(now Now) Finding {
 	if t.RetryAt == 0 {
 		return Finding{Code: FoundRunAt, Since: t.CreatedAt, Until: t.RunAt, Message: "its run_at is in the future"}
 	}
 	return Finding{
 		Code: FoundBackoff, Since: t.Last.At, Until: now.WallAt(t.RetryAt),
-		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.lastEnd(), t.budgets()),
+		Message: fmt.Sprintf("it waits before the next attempt because %s; so far %s", t.describeLastEnd(), t.budgets()),
 	}
 }
 
-// lastEnd tells in words how the last attempt ended.
-func (t *Task) lastEnd() string {
+// describeLastEnd says in words how the last attempt ended.
+func (t *Task) describeLastEnd() string {
 	attempt := fmt.Sprintf("attempt %d ", t.Last.Attempt)
 	if t.Last.Cause == DeadlineExceeded {
 		return attempt + fmt.Sprintf("reached attempt_timeout (%v)", t.Spec.AttemptTimeout)
@@ -164,8 +165,8 @@ func (t *Task) budgets() string {
 	return fmt.Sprintf("%d of %d failures, %d of %d losses", t.Failures, p.MaxAttempts, t.Losses, p.MaxLosses)
 }
 
-// hindrances are what keeps a READY task from being granted to anybody.
-func (t *Task) hindrances(now Now, view View) (all []Finding) {
+// blockFindings returns the reasons why a READY task may not be granted to any worker: its queue, and its concurrency key.
+func (t *Task) blockFindings(now Now, view View) (all []Finding) {
 	q := view.Queue(t.ID.Space, t.Spec.Queue)
 	since := now.WallAt(t.ReadyAt)
 	switch q.Blocked(now.Serving) {
@@ -176,7 +177,7 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 	case BlockedByInflight:
 		all = append(all, Finding{
 			Code: FoundMaxInflight, Since: since,
-			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, counted(int(q.Leased), "live lease"), q.Settings.MaxInflight),
+			Message: fmt.Sprintf("queue %q has %s, and its max_inflight is %d", t.Spec.Queue, countOf(int(q.Leased), "live lease"), q.Settings.MaxInflight),
 			Remedy:  "one of these leases ends, or max_inflight is raised",
 		})
 	case BlockedByRate:
@@ -191,7 +192,7 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 		switch h := view.Holders(t.ID.Space, key); {
 		case !h.Room(t.Spec.ConcurrencyLimit):
 			f.Message = fmt.Sprintf("its concurrency_key %q has no room: %s of at most %d",
-				key, counted(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit))
+				key, countOf(int(h.Count), "live lease"), min(h.Limit, t.Spec.ConcurrencyLimit))
 			f.Remedy = "one of these leases ends"
 		case t.Parked:
 			f.Message = fmt.Sprintf("an earlier task waits for the same concurrency_key %q", key)
@@ -204,13 +205,14 @@ func (t *Task) hindrances(now Now, view View) (all []Finding) {
 	return all
 }
 
-func (t *Task) over() Finding {
+// finalFinding says how the round of a COMPLETED, FAILED or CANCELLED task ended.
+func (t *Task) finalFinding() Finding {
 	f := Finding{Since: t.FinishedAt, Until: t.FinishedAt.Add(t.Spec.Retention)}
 	switch t.Rest {
 	case Completed:
-		f.Code, f.Message = FoundCompleted, "it is completed by the report of attempt "+t.outcomeOf()
+		f.Code, f.Message = FoundCompleted, "it is completed by the report of attempt "+t.outcomeAttempt()
 		if t.Outcome != nil && t.Outcome.Kind == KindAdopt {
-			f.Message = "it is completed: an operator adopted the discarded result of attempt " + t.outcomeOf()
+			f.Message = "it is completed: an operator adopted the discarded result of attempt " + t.outcomeAttempt()
 		}
 		return f
 	case Cancelled:
@@ -219,7 +221,7 @@ func (t *Task) over() Finding {
 			f.Message += ": " + t.Cancel.Reason
 		}
 	default:
-		f.Code, f.Message, f.Remedy = FoundFailed, t.failedBy(), "a retry opens a new round"
+		f.Code, f.Message, f.Remedy = FoundFailed, t.whyFailed(), "a retry opens a new round"
 		if t.deadlinePassed() {
 			f.Remedy = "a retry with a new deadline opens a new round"
 		}
@@ -227,23 +229,24 @@ func (t *Task) over() Finding {
 	return f
 }
 
-func (t *Task) outcomeOf() string {
+func (t *Task) outcomeAttempt() string {
 	if t.Outcome == nil {
 		return "?"
 	}
 	return fmt.Sprint(t.Outcome.Attempt)
 }
 
-// deadlinePassed tells a task that ended by its deadline from one whose last attempt reached attempt_timeout.
+// deadlinePassed reports whether the task ended because of its deadline. A task whose last attempt reached attempt_timeout ends with the same
+// Reason, DeadlineExceeded.
 func (t *Task) deadlinePassed() bool {
 	return t.Reason == DeadlineExceeded && t.Deadline != 0 && t.FinishedAt >= t.Deadline
 }
 
-func (t *Task) failedBy() string {
+func (t *Task) whyFailed() string {
 	p := &t.Spec.Retry
 	switch t.Reason {
 	case HeartbeatTimeout:
-		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.lastEnd(), t.Losses, p.MaxLosses)
+		return fmt.Sprintf("%s, and that was loss %d of at most %d; it is quarantined", t.describeLastEnd(), t.Losses, p.MaxLosses)
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
@@ -253,18 +256,18 @@ func (t *Task) failedBy() string {
 	case CancelTimeout:
 		return "it was cancelled, and its worker did not stop within cancel_grace"
 	case ResourceGone:
-		return t.resourceGone()
+		return t.resourceGoneDetail()
 	case DispatchUnavailable:
 		return fmt.Sprintf("%d grants in a row were not acknowledged", t.Unacked)
 	}
 	if t.Failures >= p.MaxAttempts {
-		return fmt.Sprintf("%s, and that was failure %d of at most %d", t.lastEnd(), t.Failures, p.MaxAttempts)
+		return fmt.Sprintf("%s, and that was failure %d of at most %d", t.describeLastEnd(), t.Failures, p.MaxAttempts)
 	}
-	return t.lastEnd() + ", which is not retried"
+	return t.describeLastEnd() + ", which is not retried"
 }
 
-// resourceGone returns the words of the event that ended the task.
-func (t *Task) resourceGone() string {
+// resourceGoneDetail returns the detail of the event that ended the task.
+func (t *Task) resourceGoneDetail() string {
 	for _, e := range slices.Backward(t.History) {
 		if e.Type == EventEnded {
 			return e.Detail
@@ -273,8 +276,8 @@ func (t *Task) resourceGone() string {
 	return "a resource that it needs is gone"
 }
 
-// limits are the times at which a task that is not over ends by itself (T6).
-func (t *Task) limits(now Now) (all []Finding) {
+// timeLimitFindings returns the times at which a time limit will end the task or its attempt (T6). A final task has none.
+func (t *Task) timeLimitFindings(now Now) (all []Finding) {
 	add := func(until Wall, words string) {
 		all = append(all, Finding{Code: FoundTimeLimit, Until: until, Message: words})
 	}
@@ -296,11 +299,11 @@ func (t *Task) limits(now Now) (all []Finding) {
 	return all
 }
 
-// story tells what the holder of a lease did, and how it ended.
+// story says in words what the holder of a lease did, and how the lease ended.
 func (e *Ended) story() string {
 	s := fmt.Sprintf("attempt %d was offered to worker %q at %s", e.Attempt, e.Worker, e.GrantedAt.Time().Format(clockTime))
 	last := e.GrantedAt
-	tell := func(at Wall, words string) {
+	add := func(at Wall, words string) {
 		if at != 0 {
 			s += ", " + words + " " + at.Time().Format(clockTime)
 			last = max(last, at)
@@ -309,9 +312,9 @@ func (e *Ended) story() string {
 	if e.AckedAt == 0 && e.Cause != Reported {
 		s += ", never acknowledged"
 	}
-	tell(e.AckedAt, "acknowledged at")
-	tell(e.StartedAt, "started at")
-	tell(e.HeartbeatAt, "last heartbeat at")
+	add(e.AckedAt, "acknowledged at")
+	add(e.StartedAt, "started at")
+	add(e.HeartbeatAt, "last heartbeat at")
 	s += fmt.Sprintf("; it ended at %s, %s", e.At.Time().Format(clockTime), e.Cause)
 	if e.Cause == LeaseExpired || e.Cause == DispatchUnacked {
 		s += fmt.Sprintf(", after %v of silence", time.Duration(e.At-last).Round(time.Millisecond))
@@ -319,7 +322,7 @@ func (e *Ended) story() string {
 	return s
 }
 
-// endDetail is what the history says of the end of the last lease.
+// endDetail returns the detail that the history has for the end of the last lease; it may be empty.
 func (t *Task) endDetail() string {
 	for _, e := range slices.Backward(t.Events()) {
 		if e.Type == EventLeaseEnded && e.Attempt == t.Last.Attempt {
@@ -329,7 +332,7 @@ func (t *Task) endDetail() string {
 	return ""
 }
 
-// refusals are what the history tells of reports that were not taken.
+// refusals returns the refused reports in the history of the task.
 func refusals(t *Task) (all []Refusal) {
 	ended := map[uint32]Wall{t.Last.Attempt: t.Last.At}
 	for _, e := range t.Events() {
@@ -347,8 +350,8 @@ func refusals(t *Task) (all []Refusal) {
 	return all
 }
 
-// counted is a number of things in words.
-func counted(n int, thing string) string {
+// countOf returns a number and a noun, such as "1 byte" or "2 bytes".
+func countOf(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}

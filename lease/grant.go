@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// grant opens the next attempt of a task that waits (A1, A2).
+// grant opens the next attempt of a READY task (A1, A2).
 func (s *step) grant(c Grant) {
 	t := s.open(c.Task)
 	if t == nil || t.State() != Ready {
@@ -38,12 +38,12 @@ func (s *step) grant(c Grant) {
 	if t.Parked {
 		s.write().Parked = false
 	}
-	s.version().Lease = l
+	s.newVersion().Lease = l
 	s.renew()
 	s.note(EventGranted, s.now.Wall, c.Worker, NoReason, c.Session)
 }
 
-// renew starts the TTL anew.
+// renew sets the lease to expire one TTL from now (A3).
 func (s *step) renew() {
 	l := s.writeLease()
 	l.Stalled = 0
@@ -55,13 +55,13 @@ func (s *step) renew() {
 // returns whichever comes first.
 func (s *step) expireAt(until Instant) {
 	l := s.writeLease()
-	if s.task.Cancel == nil && l.AttemptBy != 0 { // in CANCELLING it does not apply any more (T7)
+	if s.task.Cancel == nil && l.AttemptBy != 0 { // in CANCELLING, attempt_timeout does not apply any more (T7)
 		until = min(until, l.AttemptBy)
 	}
 	l.ExpiresAt = max(l.ExpiresAt, until)
 }
 
-// acknowledge records that the grant arrived (W5), and reports whether it was not known before.
+// acknowledge records that the worker received the grant (W5). It reports whether this is the first sign of that.
 func (s *step) acknowledge() (first bool) {
 	if s.task.Lease.AckedAt != 0 {
 		return false
@@ -70,16 +70,16 @@ func (s *step) acknowledge() (first bool) {
 	return true
 }
 
-// loseResource gives up a task whose worker is gone, and its resources with it.
+// loseResource fails a READY task because the worker that holds its resources is gone (W12).
 func (s *step) loseResource(c LoseResource) {
 	t := s.open(c.Task)
 	if t == nil || t.State() != Ready || c.Worker == "" || t.Spec.Pinned() != c.Worker {
 		return
 	}
-	s.giveUp(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v", c.Worker, c.After))
+	s.failResourceGone(s.now.Wall, fmt.Sprintf("worker %q, which holds its resources, has been gone for %v", c.Worker, c.After))
 }
 
-// requeue takes a lease back for no fault of the task.
+// requeue ends a lease for a reason that is not the fault of the task, and puts the task back in its line.
 func (s *step) requeue(c Requeue) {
 	t := s.open(c.Task)
 	if t == nil || t.Lease == nil || t.Lease.Attempt != c.Attempt {
@@ -89,14 +89,14 @@ func (s *step) requeue(c Requeue) {
 	if t.Cancel != nil {
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
 	} else {
-		s.wait(s.now, 0)
+		s.putBack(s.now, 0)
 	}
 	s.note(EventLeaseEnded, s.now.Wall, l.Worker, c.Cause, c.Detail)
 }
 
-// stall gives the holder back the time in which the coordinator could not hear it: in total at most one TTL between two renewals (A8). It
-// applies only the timers that were due before the stall began. What ended before the stall stays ended (A4); what came due during the
-// stall is not held against the holder.
+// stall extends a lease by the time for which the coordinator stood still and could not receive the holder's heartbeats: in total at most one
+// TTL between two renewals (A8). Before that, it applies the timers that were due before the stall began, so a lease that ended before the
+// stall stays ended (A4). Timers that came due during the stall are extended instead.
 func (s *step) stall(c Stall) {
 	now := s.now
 	s.now = now.Back(max(c.By, 0))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Limits of the numbers in identifiers. They follow from the forms in which the numbers are written.
+// Limits of the numbers in identifiers. The width of each number in its encoding sets the limit.
 const (
 	MaxSpace   = 1<<24 - 1 // workspaces of all tenants together
 	MaxSeq     = 1<<56 - 1 // tasks and events of one workspace
@@ -21,8 +21,8 @@ const (
 	MaxEpoch   = 1<<32 - 1
 )
 
-// TaskID names a task. Space is the number of its (tenant, workspace); Seq rises within the space. So the keys of new tasks are always
-// appended at the end, and the id that clients see leads to the record without an index.
+// TaskID identifies a task. Space is the number of its (tenant, workspace); Seq rises within the space. So the store always appends the keys
+// of new tasks at the end of their space, and finds the record of an id without an index.
 type TaskID struct {
 	Space uint32
 	Seq   uint64
@@ -32,7 +32,7 @@ var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(
 
 const idTextLen = 17
 
-// String is the form on the wire: "t" and 16 characters that sort as the ids do.
+// String returns the form on the wire: "t" and 16 characters, which sort in the order of the ids.
 func (id TaskID) String() string {
 	var text [idTextLen]byte
 	return string(id.append(text[:0]))
@@ -44,7 +44,7 @@ func (id TaskID) append(text []byte) []byte {
 	return idText.AppendEncode(append(text, 't'), raw[:])
 }
 
-// ParseTaskID reads the form of String; ok is false for anything else.
+// ParseTaskID parses what String returns; ok is false for anything else.
 func ParseTaskID(s string) (id TaskID, ok bool) {
 	if len(s) != idTextLen || s[0] != 't' {
 		return TaskID{}, false
@@ -69,9 +69,9 @@ func getID(b []byte) TaskID {
 	}
 }
 
-// AttemptID names an attempt for people and logs.
+// AttemptID returns the id of an attempt for people and logs: the task id, a dash and the attempt.
 func AttemptID(id TaskID, attempt uint32) string {
-	var text [idTextLen + len("-") + 10]byte // 10 digits are as many as it can have
+	var text [idTextLen + len("-") + 10]byte // a uint32 has at most 10 digits
 	return string(strconv.AppendUint(append(id.append(text[:0]), '-'), uint64(attempt), 10))
 }
 
@@ -86,15 +86,15 @@ func InstanceOf(session string) string {
 // grants of the task, also after a restore, and below 2^53, so that a double holds it exactly (A2).
 func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
 
-// restoreEpochs is when the seconds of RestoredEpoch begin to count: late enough that they fit into an epoch and a fencing token stays below
-// 2^53.
-const restoreEpochs = Wall(1_704_067_200_000_000_000) // 2024-01-01
+// restoreEpochStart is the time from which RestoredEpoch counts seconds. It is late enough that the seconds fit into an epoch, and that a
+// fencing token stays below 2^53.
+const restoreEpochStart = Wall(1_704_067_200_000_000_000) // 2024-01-01
 
 // RestoredEpoch returns the epoch for a store that was restored from a backup of epoch stored: the greater of stored + 1 and the seconds
-// since 2024 (A11). It is greater than every epoch of the future that the restore gives up: those went on from the backup by one with each
-// recovery, or began with a restore at an earlier second.
+// since 2024 (A11). It is greater than every epoch that the store had after the backup: each such epoch was either one more than the epoch
+// before, after a recovery, or the result of a restore at an earlier second.
 func RestoredEpoch(stored uint32, now Wall) uint32 {
-	seconds := max(int64(now-restoreEpochs)/int64(time.Second), 0)
+	seconds := max(int64(now-restoreEpochStart)/int64(time.Second), 0)
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
 }
 
@@ -120,15 +120,15 @@ type Ticket struct {
 	Nonce   uint64
 }
 
-// Authority issues lease ids and recognises its own (A7). A lease id is a ticket, and a MAC over the ticket and the tenant. So nobody can
-// guess one, and an id that was never issued differs from one that was, even long after the attempt is forgotten.
+// Authority issues lease ids and recognises the ids that it issued (A7). A lease id is a ticket and a MAC over the ticket and the tenant. So
+// nobody can guess a lease id, and an Authority can tell an issued id from a forged one even if the store has long forgotten the attempt.
 type Authority struct {
 	// Epoch of the store; part of every ticket and fencing token.
 	Epoch uint32
-	macs  sync.Pool // of *mac: making one costs more than using it
+	macs  sync.Pool // of *mac, because making one costs more than using it
 }
 
-// mac is a keyed hash, with memory for what it is used on.
+// mac is a keyed hash with buffers for its input and output.
 type mac struct {
 	hash.Hash
 	raw, text, tenant []byte
@@ -141,8 +141,8 @@ func NewAuthority(epoch uint32, key []byte) *Authority {
 	return a
 }
 
-// Derive returns a secret key for another purpose, which it names. The key is the MAC of that name, which must be shorter than a ticket (26
-// bytes): every lease id has a MAC over at least as much, so no derived key is the MAC of a lease id.
+// Derive returns a secret key for another purpose. The key is the MAC of purpose, which must be shorter than a ticket (26 bytes): the input of
+// the MAC of a lease id is a ticket or longer, so no derived key equals the MAC of a lease id.
 func (a *Authority) Derive(purpose string) []byte {
 	h := a.macs.Get().(*mac)
 	defer a.macs.Put(h)
@@ -165,12 +165,12 @@ func (a *Authority) Issue(tenant string, t Ticket) string {
 	t.Task.put(ticket[4:])
 	binary.BigEndian.PutUint32(ticket[14:], t.Attempt)
 	binary.BigEndian.PutUint64(ticket[18:], t.Nonce)
-	h.raw = h.seal(ticket, tenant)
+	h.raw = h.appendMAC(ticket, tenant)
 	h.text = base64.RawURLEncoding.AppendEncode(h.text[:0], h.raw)
 	return string(h.text)
 }
 
-// Open returns what leaseID says, and whether this authority issued it for the tenant.
+// Open returns the ticket in leaseID, and whether this authority issued leaseID for the tenant. The ticket is zero if it did not.
 func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	if len(leaseID) != base64.RawURLEncoding.EncodedLen(ticketLen+macLen) {
 		return Ticket{}, false
@@ -185,7 +185,7 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	}
 	ticket := h.raw[:ticketLen]
 	h.text = append(h.text[:0], h.raw[ticketLen:]...)
-	if !hmac.Equal(h.text, h.seal(ticket, tenant)[ticketLen:]) { // constant time
+	if !hmac.Equal(h.text, h.appendMAC(ticket, tenant)[ticketLen:]) { // constant time
 		return Ticket{}, false
 	}
 	return Ticket{
@@ -196,10 +196,10 @@ func (a *Authority) Open(tenant, leaseID string) (t Ticket, genuine bool) {
 	}, true
 }
 
-// seal appends the MAC of a ticket and a tenant.
-func (h *mac) seal(ticket []byte, tenant string) []byte {
+// appendMAC appends the MAC over a ticket and a tenant to the ticket.
+func (h *mac) appendMAC(ticket []byte, tenant string) []byte {
 	h.Reset()
-	h.Write(ticket) // of fixed length, so that ticket and tenant cannot run into each other
+	h.Write(ticket) // the ticket has a fixed length, so it is clear where the tenant begins
 	h.tenant = append(h.tenant[:0], tenant...)
 	h.Write(h.tenant)
 	return h.Sum(ticket)[:ticketLen+macLen]

@@ -163,12 +163,12 @@ func checkRenewal(before, after *lease.Lease) error {
 // leaseEnded remembers the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3). It checks that the change names the lease and
 // the cause, so that the holder can be told, unless the holder ended the lease itself: by a report, or by a first Start after a cancel (T7).
 func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
-	cause := c.LostTo
+	cause := c.LostCause
 	if c.New != nil && c.New.Last.Attempt == l.Attempt {
 		cause = c.New.Last.Cause
 	}
 	saidByHolder := cause == lease.Reported || cause == lease.TaskCancelled
-	told := c.Lost != nil && c.Lost.Attempt == l.Attempt && c.LostTo == cause
+	told := c.Lost != nil && c.Lost.Attempt == l.Attempt && c.LostCause == cause
 	if told == saidByHolder {
 		return fmt.Errorf("the lease of attempt %d ended %v; Change.Lost names it with this cause: %v, want %v", l.Attempt, cause, told, !saidByHolder)
 	}

@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// judgeAll judges what is said of a task, one after the other.
+// judgeAll judges the reports of the command in their order.
 func (s *step) judgeAll(c Judge) {
 	for _, r := range c.Reports {
 		s.out.Answers = append(s.out.Answers, s.judgeReport(c.Tenant, r))
 	}
 }
 
-// judgeReport judges anything that a worker says of a lease. The order is that of the verdict table: first match wins.
+// judgeReport gives the verdict on one report. The order is that of the verdict table (V1 to V12): the first match wins.
 func (s *step) judgeReport(tenant string, r *Report) Answer {
-	if err := r.check(s.rules.Limits); err != nil && !s.repeats(tenant, r) { // V1
-		return s.malformed(tenant, r, rejected(InvalidRequest, err.Error()))
+	if err := r.check(s.rules.Limits); err != nil && !s.wasCommitted(tenant, r) { // V1
+		return s.refuseMalformed(tenant, r, rejected(InvalidRequest, err.Error()))
 	}
 	id, wellFormed := ParseTaskID(r.TaskID)
 	var found *Task
@@ -27,26 +27,26 @@ func (s *step) judgeReport(tenant string, r *Report) Answer {
 		s.openFound(found)
 	}
 	ticket, genuine := s.recognize(tenant, r.LeaseID, found)
-	if s.task == nil && (!genuine || ticket.Task != id) { // V2: a lease of another task must not tell a strange id from an unknown one
+	if s.task == nil && (!genuine || ticket.Task != id) { // V2: the answer must not show whether another tenant has the task
 		return rejected(UnknownTask, "task_id: no such task")
 	}
 	if !genuine || ticket.Task != id || s.neverGranted(ticket) { // V3
-		return s.with(rejected(InvalidLease, "lease_id: was not issued for this task"), ticket.Attempt)
+		return s.withTaskState(rejected(InvalidLease, "lease_id: was not issued for this task"), ticket.Attempt)
 	}
-	if done := s.committed(s.task, ticket); done != nil && r.Kind.Closes() && r.same(done) { // V4
+	if done := s.committed(s.task, ticket); done != nil && r.Kind.Closes() && r.sameAs(done) { // V4
 		return Answer{Verdict: VerdictCommitted, Reason: None, State: done.State, RetryAt: done.RetryAt, Replayed: true}
 	} else if done != nil { // V5
-		return s.refuse(r, ticket, s.with(second(r, done), ticket.Attempt))
+		return s.recordRefusal(r, ticket, s.withTaskState(answerSecondReport(r, done), ticket.Attempt))
 	}
 	if a, refused := s.judgeLease(r, ticket); refused { // V6-V11
-		return s.refuse(r, ticket, s.with(a, ticket.Attempt))
+		return s.recordRefusal(r, ticket, s.withTaskState(a, ticket.Attempt))
 	}
 	return s.commit(r) // V12
 }
 
-// malformed records the refusal of a report whose form is bad, if its lease is one of the tenant's task (T10). The answer stays the same
-// either way: it reveals nothing about the lease or the task.
-func (s *step) malformed(tenant string, r *Report, a Answer) Answer {
+// refuseMalformed refuses a report whose form is bad (V1). It records the refusal if the lease belongs to a task of the tenant (T10). The
+// answer is the same in both cases, so it reveals nothing about the lease or the task.
+func (s *step) refuseMalformed(tenant string, r *Report, a Answer) Answer {
 	ticket, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || ticket.Task.String() != r.TaskID {
 		return a
@@ -55,21 +55,22 @@ func (s *step) malformed(tenant string, r *Report, a Answer) Answer {
 	if found == nil || found.Tenant != tenant || s.openFound(found) == nil || s.neverGranted(ticket) {
 		return a
 	}
-	return s.refuse(&Report{Kind: r.Kind}, ticket, a) // its other fields may be what is bad: nothing of them is kept
+	return s.recordRefusal(&Report{Kind: r.Kind}, ticket, a) // any other field may be the bad one, so the history keeps none of them
 }
 
-// recognize opens the lease id of a report; found is the task that the report names, which belongs to the tenant, or nil. An id that equals
-// the id of the live lease is genuine without a look at its MAC: most reports are about the live lease, and the comparison costs a tenth of
-// a MAC. It takes constant time, so that a guess learns nothing. Every other id has to show its MAC, and so does the id of a lease that was
-// granted before a restart, which is not in memory.
+// recognize opens the lease id of a report. found is the task that the report names, if it belongs to the tenant; else nil. If the id equals
+// the id of the live lease, it is genuine, and its MAC is not computed: most reports are about the live lease, and the comparison costs a
+// tenth of a MAC. The comparison takes constant time, so it tells nothing to an attacker who guesses. The MAC of every other id is verified,
+// also for a lease that was granted before a restart, because the id of such a lease is not in memory.
 func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine bool) {
-	if found != nil && found.Lease != nil && found.Lease.is(leaseID) {
+	if found != nil && found.Lease != nil && found.Lease.hasID(leaseID) {
 		return found.Lease.ticket(found.ID), true
 	}
 	return s.rules.Authority.Open(tenant, leaseID)
 }
 
-func (l *Lease) is(leaseID string) bool {
+// hasID reports whether the lease has the given id. It is false if the id of the lease is not in memory.
+func (l *Lease) hasID(leaseID string) bool {
 	return l.ID != "" && subtle.ConstantTimeCompare([]byte(l.ID), []byte(leaseID)) == 1
 }
 
@@ -78,7 +79,7 @@ func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if r.Attempt != 0 && r.Attempt != k.Attempt { // V6
 		return rejected(InvalidRequest, fmt.Sprintf("attempt: is %d; the lease is of attempt %d", r.Attempt, k.Attempt)), true
 	}
-	if a, lost := s.lost(k); lost { // V7-V10
+	if a, lost := s.leaseEnded(k); lost { // V7-V10
 		return a, true
 	}
 	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
@@ -102,54 +103,56 @@ func (s *step) neverGranted(k Ticket) bool {
 	return k.Attempt > t.Attempt()
 }
 
-// repeats reports whether the very same report was COMMITTED under its lease. Then it is not refused for its form: a limit that was lowered
-// since does not unmake a verdict (V14).
-func (s *step) repeats(tenant string, r *Report) bool {
+// wasCommitted reports whether the same report was COMMITTED under its lease before. Such a report is not refused for its form: if a limit
+// was lowered since then, the recorded verdict still counts (V14).
+func (s *step) wasCommitted(tenant string, r *Report) bool {
 	k, genuine := s.rules.Authority.Open(tenant, r.LeaseID)
 	if !genuine || k.Task.String() != r.TaskID {
 		return false
 	}
 	done := s.committed(s.newest(k.Task), k)
-	return done != nil && r.same(done)
+	return done != nil && r.sameAs(done)
 }
 
-// committed finds the report that got COMMITTED under the lease of a ticket, or nil; t is its task, nil if that is gone.
+// committed returns the report that was COMMITTED under the lease of the ticket, or nil. t is the task of the lease; nil if the task is gone.
 func (s *step) committed(t *Task, k Ticket) *Committed {
 	if t != nil && t.Lease != nil && t.Lease.Attempt == k.Attempt {
 		return nil
 	}
-	if t != nil && t.Outcome != nil && t.Outcome.under(k) {
+	if t != nil && t.Outcome != nil && t.Outcome.madeUnder(k) {
 		return t.Outcome
 	}
-	for i := range s.change.Ledger { // added by this very step
-		if s.change.Ledger[i].under(k) {
+	for i := range s.change.Ledger { // an earlier report of this step added it
+		if s.change.Ledger[i].madeUnder(k) {
 			return &s.change.Ledger[i]
 		}
 	}
-	if done := s.view.Committed(k.Task, k.Attempt); done != nil && done.under(k) {
+	if done := s.view.Committed(k.Task, k.Attempt); done != nil && done.madeUnder(k) {
 		return done
 	}
 	return nil
 }
 
-// under reports whether the report was made under the lease of the ticket. An adoption was made under no lease.
-func (c *Committed) under(k Ticket) bool {
+// madeUnder reports whether the report was made under the lease of the ticket. It is false for an adoption, which needs no lease.
+func (c *Committed) madeUnder(k Ticket) bool {
 	return c.Kind != KindAdopt && c.Attempt == k.Attempt && c.Nonce == k.Nonce
 }
 
-// same compares as V13 says.
-func (r *Report) same(done *Committed) bool { return r.Kind == done.Kind && r.Digest() == done.Digest }
+// sameAs reports whether r is the same report as done (V13).
+func (r *Report) sameAs(done *Committed) bool {
+	return r.Kind == done.Kind && r.Digest() == done.Digest
+}
 
-// second answers a report under a lease that has another report already.
-func second(r *Report, done *Committed) Answer {
+// answerSecondReport answers a report under a lease under which another report was committed before (V5).
+func answerSecondReport(r *Report, done *Committed) Answer {
 	if !r.Kind.Closes() {
 		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a report (" + done.Kind.String() + ") was already committed under this lease"}
 	}
 	return rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
 }
 
-// lost tells whether the lease is no longer live, and why: V7 to V10 in their order.
-func (s *step) lost(k Ticket) (Answer, bool) {
+// leaseEnded reports whether the lease is no longer live, and returns the answer that says why: V7 to V10 in their order.
+func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	t := s.task
 	switch {
 	case k.Epoch != s.rules.Authority.Epoch:
@@ -172,8 +175,9 @@ func cancelled(reason Reason, detail string) Answer {
 	return Answer{Verdict: VerdictCancelled, Reason: reason, Detail: detail, ShouldCancel: true}
 }
 
-// with adds what the caller, who had the given attempt, may know of the task.
-func (s *step) with(a Answer, attempt uint32) Answer {
+// withTaskState adds the state of the task to an answer, and where they apply its newest attempt and the reason of its cancel. attempt is the
+// caller's own.
+func (s *step) withTaskState(a Answer, attempt uint32) Answer {
 	t := s.task
 	if t == nil {
 		return a
@@ -188,7 +192,7 @@ func (s *step) with(a Answer, attempt uint32) Answer {
 	return a
 }
 
-// check finds what is wrong with the form of a report (V1).
+// check checks the form of a report (V1).
 func (r *Report) check(l Limits) *FieldError {
 	switch {
 	case r.Invalid != nil:
@@ -229,7 +233,7 @@ func (f *Failure) check(l Limits) *FieldError {
 	return nil
 }
 
-// MaxArtifacts is how many artifacts a report may carry.
+// MaxArtifacts is how many artifacts a report may have.
 const MaxArtifacts = 64
 
 func (r *Result) check(l Limits) *FieldError {

@@ -107,7 +107,7 @@ func (m *memory) apply(changes []lease.Change) {
 			m.kept[attemptKey{id, k.Attempt}] = k.Result
 		}
 		for _, attempt := range c.Dropped {
-			if !c.New.Keeps(attempt) {
+			if !c.New.KeepsResultOf(attempt) {
 				delete(m.kept, attemptKey{id, attempt})
 			}
 		}

@@ -54,7 +54,7 @@ func (n *narrator) changed(c *lease.Change) {
 		n.printf("  %s: %v, now %v%s%s", name, c.Old.State(), c.New.State(), why(c.New), n.wait(c.New))
 	}
 	if c.Lost != nil {
-		n.printf("  %s lost attempt %d: %v", c.Lost.Worker, c.Lost.Attempt, c.LostTo)
+		n.printf("  %s lost attempt %d: %v", c.Lost.Worker, c.Lost.Attempt, c.LostCause)
 	}
 	if c.Checkpoint != nil {
 		n.printf("  %s: checkpoint %q", name, c.Checkpoint)

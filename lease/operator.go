@@ -2,7 +2,7 @@ package lease
 
 // cancel asks a task to end. A task that no worker holds ends at once; otherwise its worker has cancel_grace to stop (T7).
 func (s *step) cancel(c Cancel) error {
-	t, err := s.of(c.Tenant, c.Task)
+	t, err := s.openForTenant(c.Tenant, c.Task)
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *step) cancel(c Cancel) error {
 
 // retry opens a new round: budgets begin again, attempts go on, the place in line is new (T9).
 func (s *step) retry(c Retry) error {
-	t, err := s.of(c.Tenant, c.Task)
+	t, err := s.openForTenant(c.Tenant, c.Task)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *step) retry(c Retry) error {
 	if deadline != 0 && deadline <= s.now.Wall {
 		return bad("deadline", "%s has passed; a later one is required", deadline.Time().Format(clockTime))
 	}
-	if err := t.Spec.gone(s.now.Wall); err != nil {
+	if err := t.Spec.checkNotExpired(s.now.Wall); err != nil {
 		return err
 	}
 	s.keepOutcome()
@@ -48,14 +48,14 @@ func (s *step) retry(c Retry) error {
 	t.Failures, t.Losses, t.Releases, t.Unacked, t.UnackedBy = 0, 0, 0, 0, ""
 	t.Cancel, t.Outcome, t.Reason, t.FinishedAt, t.Deadline = nil, nil, NoReason, 0, deadline
 	t.Place = s.view.NextSeq(t.ID.Space)
-	s.wait(s.now, 0)
+	s.putBack(s.now, 0)
 	s.note(EventRetried, s.now.Wall, c.By, NoReason, "")
 	return nil
 }
 
-// delete removes a task. While a worker holds the task that needs force (T9).
+// delete removes a task. If a worker holds the task, the command needs force (T9).
 func (s *step) delete(c Delete) error {
-	t, err := s.of(c.Tenant, c.Task)
+	t, err := s.openForTenant(c.Tenant, c.Task)
 	if err != nil {
 		return err
 	}

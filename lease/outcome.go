@@ -1,9 +1,9 @@
 package lease
 
-// commit records what a worker says under its live lease (V12, V19).
+// commit applies a report, Start, heartbeat or acknowledgement under the live lease, and returns the answer COMMITTED (V12, V19).
 func (s *step) commit(r *Report) Answer {
 	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
-		s.writeLease().Session = r.Session // after a reconnect the lease follows the stream that speaks for it
+		s.writeLease().Session = r.Session // after a reconnect, the lease belongs to the new session
 	}
 	switch r.Kind {
 	case KindStart:
@@ -21,17 +21,17 @@ func (s *step) commit(r *Report) Answer {
 	}
 }
 
-// start begins execution, unless a cancel came first (T7).
+// start makes the task RUNNING. If a cancel came before the first Start, it ends the task as CANCELLED instead (T7).
 func (s *step) start() Answer {
 	t := s.task
 	if t.Cancel != nil && t.Lease.StartedAt == 0 {
 		if s.acknowledge() {
 			s.note(EventAcknowledged, s.now.Wall, t.Lease.Worker, NoReason, "by start")
 		}
-		l := s.end(TaskCancelled, s.now.Wall)
+		l := s.endLease(TaskCancelled, s.now.Wall)
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
 		s.note(EventLeaseEnded, s.now.Wall, l.Worker, TaskCancelled, "cancelled before its start")
-		return s.with(cancelled(TaskCancelled, "the task was cancelled before its start"), l.Attempt)
+		return s.withTaskState(cancelled(TaskCancelled, "the task was cancelled before its start"), l.Attempt)
 	}
 	s.acknowledge()
 	first := t.Lease.StartedAt == 0
@@ -42,10 +42,10 @@ func (s *step) start() Answer {
 	if first {
 		s.note(EventStarted, s.now.Wall, s.task.Lease.Worker, NoReason, "")
 	}
-	return s.live()
+	return s.liveAnswer()
 }
 
-// heartbeat renews. It does not make a task RUNNING (V19).
+// heartbeat renews the lease and stores the checkpoint. It does not make a task RUNNING (V19).
 func (s *step) heartbeat(r *Report) Answer {
 	first := s.acknowledge()
 	s.writeLease().HeartbeatAt = s.now.Wall
@@ -59,19 +59,19 @@ func (s *step) heartbeat(r *Report) Answer {
 			s.write().HasCheckpoint = true
 		}
 	}
-	return s.live()
+	return s.liveAnswer()
 }
 
-// ack tells that the grant arrived; it renews nothing.
+// ack records that the grant arrived. It does not renew the lease.
 func (s *step) ack() Answer {
 	if s.acknowledge() {
 		s.note(EventAcknowledged, s.now.Wall, s.task.Lease.Worker, NoReason, "")
 	}
-	return s.live()
+	return s.liveAnswer()
 }
 
-// live answers under a lease that lives on.
-func (s *step) live() Answer {
+// liveAnswer returns the answer COMMITTED for a lease that stays live.
+func (s *step) liveAnswer() Answer {
 	a := Answer{
 		Verdict: VerdictCommitted, Reason: None, State: s.task.State(), ExpiresAt: s.task.ExpiresAt(s.now), Holding: s.task.Holding(),
 	}
@@ -81,19 +81,19 @@ func (s *step) live() Answer {
 	return a
 }
 
-// complete commits a result, even if a cancel came while the worker finished (T7).
+// complete commits a result, even if a cancel came before it (T7).
 func (s *step) complete(r *Report) Answer {
-	l := s.end(Reported, s.now.Wall)
+	l := s.endLease(Reported, s.now.Wall)
 	s.write().Releases = 0
-	s.change.Result = r.result().by(l.Worker)
+	s.change.Result = r.result().withWorker(l.Worker)
 	s.finish(Completed, NoReason, s.now.Wall)
 	s.note(EventCompleted, s.now.Wall, l.Worker, None, "")
-	return s.committing(r)
+	return s.recordVerdict(r)
 }
 
 // fail commits a failure; the coordinator alone decides about another attempt (T3).
 func (s *step) fail(r *Report) Answer {
-	l := s.end(Reported, s.now.Wall)
+	l := s.endLease(Reported, s.now.Wall)
 	s.keepFailure(r.Failure)
 	if s.task.Cancel != nil {
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
@@ -102,12 +102,12 @@ func (s *step) fail(r *Report) Answer {
 	}
 	category := r.Failure.Category.or(UserCode)
 	s.note(EventFailed, s.now.Wall, l.Worker, None, category.String()+": "+r.Failure.Message)
-	return s.committing(r)
+	return s.recordVerdict(r)
 }
 
-// release takes the task back; from the third time in a row it waits a little (T5).
+// release ends the attempt and puts the task back in its line. From the third release in a row, the task waits for a backoff (T5).
 func (s *step) release(r *Report) Answer {
-	l := s.end(Reported, s.now.Wall)
+	l := s.endLease(Reported, s.now.Wall)
 	t := s.write()
 	t.Releases++
 	delay := r.Delay
@@ -117,15 +117,15 @@ func (s *step) release(r *Report) Answer {
 	if t.Cancel != nil {
 		s.finish(Cancelled, TaskCancelled, s.now.Wall)
 	} else {
-		s.wait(s.now, delay)
+		s.putBack(s.now, delay)
 	}
 	s.note(EventReleased, s.now.Wall, l.Worker, None, r.Detail)
-	return s.committing(r)
+	return s.recordVerdict(r)
 }
 
-// committing keeps the verdict, so that a repeat of the report gets it again (V14): in the task if the report ended the round, else in the
-// ledger. It returns the answer.
-func (s *step) committing(r *Report) Answer {
+// recordVerdict records that the report was COMMITTED, so that a repeat of the report gets the same verdict (V14). The record goes into the
+// task if the report ended the round, else into the ledger. recordVerdict returns the answer.
+func (s *step) recordVerdict(r *Report) Answer {
 	t := s.write()
 	done := Committed{
 		Attempt: t.Last.Attempt, Nonce: t.Last.Nonce, Kind: r.Kind, Digest: r.Digest(), State: t.State(), At: s.now.Wall,

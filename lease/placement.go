@@ -15,7 +15,7 @@ type ResourceRef struct {
 	Metadata   map[string]string
 }
 
-// Affinity keeps tasks of one key on one worker.
+// Affinity keeps the tasks with the same key on one worker.
 type Affinity struct {
 	Key  string
 	Mode AffinityMode
@@ -31,9 +31,9 @@ const (
 	Preferred                         // the task goes to another worker
 )
 
-// Trace says where a task stands in a graph of its producer's. The rules ignore it.
+// Trace is the place of a task in a graph that the producer keeps (trace_meta). The rules ignore it.
 type Trace struct {
-	Host  string   // task_key or task id of the task that this one is mounted on, in the same run; empty: none
+	Host  string   // task_key or task id of the host of this middleware, a task of the same run; empty: the task is no middleware
 	Chain []string // names of middlewares
 	Index *uint32  // position of this task in Chain; nil: not sent
 }
@@ -46,7 +46,7 @@ func (s *Spec) Pinned() string {
 	return s.ResourceRefs[0].Worker
 }
 
-// firstExpiry is when the first of the resources expires; 0: none does.
+// firstExpiry returns the earliest expires_at of the resources; 0 if none expires.
 func (s *Spec) firstExpiry() (first Wall) {
 	for i := range s.ResourceRefs {
 		if at := s.ResourceRefs[i].ExpiresAt; at != 0 && (first == 0 || at < first) {
@@ -56,8 +56,9 @@ func (s *Spec) firstExpiry() (first Wall) {
 	return first
 }
 
-// gone refuses to retry a task one of whose resources has expired. A spec cannot be changed, so only a new task can name other resources.
-func (s *Spec) gone(now Wall) error {
+// checkNotExpired returns an error if a resource of the task has expired. A retry cannot help then: a spec never changes, so only a new task
+// can name other resources.
+func (s *Spec) checkNotExpired(now Wall) error {
 	if first := s.firstExpiry(); first != 0 && first <= now {
 		return bad("resource_refs", "a resource expired at %s; submit a new task", first.Time().Format(clockTime))
 	}
@@ -150,9 +151,9 @@ func (t *Trace) check(l Limits) *FieldError {
 
 // PlacementSize returns roughly how many bytes requirements, references, affinity and trace take in a message.
 func (s *Spec) PlacementSize() (n int) {
-	const each = 8 // bytes that the wire format puts around a value
+	const each = 8 // estimate of the bytes that the wire format adds to a value
 	if r := s.Requirements; r != nil {
-		n += sizeOf(r.Runtimes) + sizeOf(r.Features)
+		n += namesSize(r.Runtimes) + namesSize(r.Features)
 		for k, v := range r.Labels {
 			n += len(k) + len(v) + 2*each
 		}
@@ -171,12 +172,12 @@ func (s *Spec) PlacementSize() (n int) {
 		n += len(a.Key) + 4*each
 	}
 	if t := s.Trace; t != nil {
-		n += len(t.Host) + sizeOf(t.Chain) + 2*each
+		n += len(t.Host) + namesSize(t.Chain) + 2*each
 	}
 	return n
 }
 
-func sizeOf(names []string) (n int) {
+func namesSize(names []string) (n int) {
 	for _, name := range names {
 		n += len(name) + 4
 	}

@@ -213,17 +213,17 @@ func TestFillSetsDefaultsOfAffinity(t *testing.T) {
 // report as it was sent.
 func TestArtifactsAreTheHolders(t *testing.T) {
 	reported := &Result{Artifacts: []Artifact{{ResourceID: "a"}, {ResourceID: "b", WorkerID: "other"}}}
-	filled := reported.by("me")
+	filled := reported.withWorker("me")
 	if got := filled.Artifacts; got[0].WorkerID != "me" || got[1].WorkerID != "other" {
 		t.Errorf(`the workers of the artifacts are %q and %q, want "me" and "other"`, got[0].WorkerID, got[1].WorkerID)
 	}
 	if reported.Artifacts[0].WorkerID != "" {
 		t.Error("the result that was reported has changed, and so has its digest")
 	}
-	if again := filled.by("else"); again != filled {
+	if again := filled.withWorker("else"); again != filled {
 		t.Error("a result whose artifacts all name a worker is copied, want the same pointer")
 	}
-	if none := (*Result)(nil); none.by("me") != nil {
+	if none := (*Result)(nil); none.withWorker("me") != nil {
 		t.Error("by of a nil result is not nil")
 	}
 }

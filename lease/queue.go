@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines share Settings, and never write to them.
+// Settings are what an operator sets on a queue (T13). The zero value limits nothing. Goroutines share Settings and must not write to them.
 type Settings struct {
-	Paused      bool               // nothing is granted; leases that are live go on
+	Paused      bool               // no task of the queue is granted; live leases go on
 	MaxInflight uint32             // live leases at once; 0: no limit. A lowered limit revokes nothing
 	Rate        Rate               // limit on the rate of grants
-	Retry       RetryPolicy        // for fields that a task does not set itself; a zero field means the default
-	Weights     map[string]float64 // share of turns of each fairness key (T12); a key that is not here has 1
+	Retry       RetryPolicy        // for the fields that a task does not set itself; a zero field means the default
+	Weights     map[string]float64 // share of turns of each fairness key (T12); a key without an entry has 1
 }
 
 // Limits of Settings.
@@ -24,7 +24,7 @@ const (
 	MaxWeight  = 1000
 )
 
-// Check returns nil, or a *FieldError whose path begins below the queue.
+// Check returns nil or a *FieldError. The path of the field starts at the settings, for example "rate_limit.burst".
 func (s *Settings) Check(l Limits) error {
 	if err := s.check(l); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Settings) Weight(fairness string) float64 {
 // Queue is the state of a queue on which grants depend.
 type Queue struct {
 	Settings *Settings // nil: nothing was set
-	Leased   uint64    // number of live leases of its tasks, counted from the leases
+	Leased   uint64    // number of live leases of the queue's tasks
 	Bucket   Bucket
 }
 
@@ -81,7 +81,7 @@ type Holders struct {
 	Limit uint32 // the smallest concurrency_limit among their tasks; 0 if there are no holders
 }
 
-// Room reports whether a task with the given concurrency_limit may join the holders. The smallest limit in force wins, its own included.
+// Room reports whether one more task with the given concurrency_limit may get a lease. The smallest limit counts: limit, or that of a holder.
 func (h Holders) Room(limit uint32) bool {
 	if h.Count > 0 {
 		limit = min(limit, h.Limit)
@@ -89,10 +89,10 @@ func (h Holders) Room(limit uint32) bool {
 	return h.Count < limit
 }
 
-// Block says why a READY task may not be granted, whoever asks for it.
+// Block says why a READY task may not be granted to any worker.
 type Block uint8
 
-// The blocks. BlockedByPause, BlockedByInflight and BlockedByRate hold up the whole queue.
+// The blocks. BlockedByPause, BlockedByInflight and BlockedByRate block the whole queue.
 const (
 	NoBlock Block = iota
 	BlockedByPause
@@ -101,7 +101,7 @@ const (
 	BlockedByKey
 )
 
-// blocked judges whether a READY task may be granted (T11, T13); for behind see Grant.Behind.
+// blocked returns why a READY task may not be granted (T11, T13), or NoBlock; for behind see Grant.Behind.
 func (s *step) blocked(t *Task, behind bool) Block {
 	q := s.view.Queue(t.ID.Space, t.Spec.Queue)
 	if b := q.Blocked(s.now.Serving); b != NoBlock {
@@ -113,7 +113,7 @@ func (s *step) blocked(t *Task, behind bool) Block {
 	return NoBlock
 }
 
-// Blocked returns what holds up the whole queue at now (T13), or NoBlock.
+// Blocked returns what blocks the whole queue at now (T13), or NoBlock.
 func (q Queue) Blocked(now Instant) Block {
 	c := q.Settings
 	switch {
@@ -129,7 +129,7 @@ func (q Queue) Blocked(now Instant) Block {
 	return NoBlock
 }
 
-// park takes a READY task out of its line, because its concurrency key blocks it. Later grants then need not look at it again (T2).
+// park takes a READY task out of its line because its concurrency key has no room. So later grants need not examine the task again (T2).
 func (s *step) park() {
 	if !s.task.Parked {
 		s.write().Parked = true

@@ -12,16 +12,17 @@ type Rate struct {
 	Burst     uint32 // 0: what PerSecond allows in a second, at least 1
 }
 
-// Bucket tells how much of a rate limit is used up. The zero value is one that nothing was taken from.
+// Bucket says how much of a rate limit is used. The zero value is unused.
 type Bucket struct {
-	Used float64 // of the burst
-	At   Instant // when Used was right
+	Used float64 // grants of the burst that are used
+	At   Instant // when Used was computed
 }
 
-// UsedUp is the bucket of a queue of which a start does not know what it has let through: it must not let more through than the limit.
+// UsedUp returns a bucket whose burst is used completely. A start gives it to a queue whose bucket is not known, so that the restart does not
+// let through more grants than the limit.
 func UsedUp(now Instant) Bucket { return Bucket{Used: math.Inf(1), At: now} }
 
-// At returns the bucket as it stands at now.
+// At returns the bucket at the time now.
 func (r Rate) At(b Bucket, now Instant) Bucket {
 	passed := max(now.Sub(b.At), 0)
 	used := min(b.Used, float64(r.burst())) - passed.Seconds()*r.PerSecond
@@ -35,7 +36,7 @@ func (r Rate) Take(b Bucket, now Instant) Bucket {
 	return b
 }
 
-// Next tells when the next grant is allowed: now, or later.
+// Next returns when the next grant is allowed: now or later.
 func (r Rate) Next(b Bucket, now Instant) Instant {
 	over := r.At(b, now).Used + 1 - float64(r.burst())
 	if over <= 0 {
@@ -44,7 +45,7 @@ func (r Rate) Next(b Bucket, now Instant) Instant {
 	return now.Add(max(time.Duration(math.Ceil(over/r.PerSecond*float64(time.Second))), 1))
 }
 
-// String tells the rate in words.
+// String returns the rate in words.
 func (r Rate) String() string {
 	if r.PerSecond > 0 && r.PerSecond < 1 {
 		return fmt.Sprintf("one grant each %v", time.Duration(float64(time.Second)/r.PerSecond).Round(time.Millisecond))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is what a worker says about its lease.
+// Kind is the kind of a message of a worker about its lease.
 type Kind uint8
 
 // The kinds. Complete, Fail and Release are reports, which close the attempt.
@@ -19,7 +19,7 @@ const (
 	KindRelease
 	KindHeartbeat
 	KindAck
-	KindAdopt // only in Committed: an operator adopted a discarded result. No worker can say it
+	KindAdopt // only in Committed: an operator adopted a discarded result. No worker can send this kind
 )
 
 // Closes reports whether the kind ends the attempt when it is committed.
@@ -29,13 +29,14 @@ func (k Kind) String() string {
 	return [...]string{"unspecified", "start", "complete", "fail", "release", "heartbeat", "ack", "adoption"}[k]
 }
 
-// Report is anything that a worker says about one lease. Its ids are as the worker sent them, and not trusted yet.
+// Report is one message of a worker about one lease: a report, Start, Heartbeat or acknowledgement. Its ids are those that the worker sent;
+// nobody has checked them yet.
 type Report struct {
 	Kind    Kind
 	Attempt uint32 // 0: not sent
 	TaskID  string
 	LeaseID string
-	Worker  string // for the history only: the lease decides
+	Worker  string // only for the history; no rule depends on it
 	Session string // the session through which it came; empty: a unary call
 
 	Result     *Result       // of a Complete
@@ -44,7 +45,7 @@ type Report struct {
 	Detail     string        // of a Release: why
 	Checkpoint []byte        // of a Heartbeat; empty: the last checkpoint stays
 
-	// Invalid is a bad field that was found while the report was parsed. The report is refused for it (V1) when its turn comes.
+	// Invalid is a bad field that the parser found. The rules refuse the report for it (V1) when its turn comes.
 	Invalid *FieldError
 }
 
@@ -68,9 +69,9 @@ func (r *Result) Empty() bool {
 	return len(r.Output) == 0 && len(r.Artifacts) == 0 && len(r.Metrics) == 0
 }
 
-// by returns the result, with worker filled in for all artifacts that name no worker: such an artifact lies where it was made. It copies
-// instead of writing to r, because the digest covers what was sent (V13).
-func (r *Result) by(worker string) *Result {
+// withWorker returns the result with the given worker in all artifacts that name no worker: such an artifact is on the worker that made it. It
+// returns a copy and does not write to r, because the digest covers what the worker sent (V13).
+func (r *Result) withWorker(worker string) *Result {
 	nameless := func(a Artifact) bool { return a.WorkerID == "" }
 	if r == nil || worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
 		return r
@@ -83,7 +84,7 @@ func (r *Result) by(worker string) *Result {
 	return &filled
 }
 
-// Artifact describes a result that lies elsewhere.
+// Artifact describes a result that is stored outside Lessor, or in the output itself (Inline).
 type Artifact struct {
 	ResourceID string
 	WorkerID   string // the worker that has it; empty in a report: the holder of the lease
@@ -101,7 +102,7 @@ type Failure struct {
 	Stack      string
 	Retryable  *bool // nil: the category decides (T4)
 	RetryAfter time.Duration
-	// Phase and Partial tell what was done before a cancel stopped the work.
+	// Phase and Partial say how far the work was when a cancel stopped it.
 	Phase   string
 	Partial []byte
 	Metrics map[string]float64
@@ -110,16 +111,18 @@ type Failure struct {
 // Digest identifies the content of a report: half of a SHA-256.
 type Digest [16]byte
 
-// bare holds the digests of a Complete without output and artifacts: without a Result, and with an empty one.
-var bare = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
+// emptyDigests holds the digests of a Complete without output and artifacts: without a Result, and with an empty one.
+var emptyDigests = [...]Digest{(&Report{Kind: KindComplete}).Digest(), (&Report{Kind: KindComplete, Result: &Result{}}).Digest()}
 
-// Bare reports whether the report was a Complete without output and artifacts.
-func (c *Committed) Bare() bool { return c.Kind == KindComplete && slices.Contains(bare[:], c.Digest) }
+// EmptyComplete reports whether the report was a Complete without output and artifacts.
+func (c *Committed) EmptyComplete() bool {
+	return c.Kind == KindComplete && slices.Contains(emptyDigests[:], c.Digest)
+}
 
 // Digest covers the kind, the output, the artifacts in their order, and the error's category, message, stack and retryable. It covers nothing
 // else: no times, metrics or report ids (V13).
 func (r *Report) Digest() Digest {
-	h := make(digester, 0, 256) // stays on the stack, as it is only ever handed on
+	h := make(digester, 0, 256) // stays on the stack, because every method returns the slice and none stores it
 	h = h.num(uint64(r.Kind))
 	if r.Result != nil {
 		h = h.bytes(r.Result.Output)
@@ -145,6 +148,7 @@ func (r *Report) Digest() Digest {
 	return Digest(sum[:16])
 }
 
+// or returns c, or other if c is not set.
 func (c Category) or(other Category) Category {
 	if c == NoCategory {
 		return other
@@ -152,7 +156,8 @@ func (c Category) or(other Category) Category {
 	return c
 }
 
-// digester writes every value with its length, so that no two contents run together. A long value is hashed first.
+// digester is the input of a digest. It writes the length before each value, so that different contents never give the same bytes. A long
+// value is replaced by its hash.
 type digester []byte
 
 func (d digester) num(n uint64) digester { return binary.AppendUvarint(d, n) }

@@ -66,8 +66,8 @@ func TestBareOutcome(t *testing.T) {
 		{bare, KindAdopt, false},
 	} {
 		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
-		if c.Bare() != tt.want {
-			t.Errorf("Bare of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.Bare(), tt.want)
+		if c.EmptyComplete() != tt.want {
+			t.Errorf("Bare of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.EmptyComplete(), tt.want)
 		}
 	}
 }

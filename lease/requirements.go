@@ -16,7 +16,7 @@ type Requirements struct {
 	Resources map[string]float64 // the worker must have at least so much; finite, > 0
 }
 
-// Capabilities are what a worker says that it has (W12).
+// Capabilities are what a worker registers that it has (W12).
 type Capabilities struct {
 	Runtimes  []string
 	Features  []string
@@ -29,15 +29,15 @@ const MaxCapabilities = 256
 
 // Meet reports whether a worker with capabilities c has everything that r requires. A nil r requires nothing.
 func (c *Capabilities) Meet(r *Requirements) bool {
-	for range c.lacks(r) {
+	for range c.missing(r) {
 		return false
 	}
 	return true
 }
 
-// Lack returns in words, sorted, what r requires and a worker with capabilities c does not have; nothing if c meets r.
+// Lack returns in words, sorted, what r requires and a worker with capabilities c does not have. It returns nil if c meets r.
 func (c *Capabilities) Lack(r *Requirements) (all []string) {
-	for part, name := range c.lacks(r) {
+	for part, name := range c.missing(r) {
 		words := fmt.Sprintf("%s %q", part, name)
 		switch part {
 		case "label":
@@ -51,8 +51,8 @@ func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	return all
 }
 
-// lacks iterates over what r requires and c does not have: the kind ("runtime", "feature", "label" or "resource") and the name.
-func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
+// missing iterates over what r requires and c does not have: the kind ("runtime", "feature", "label" or "resource") and the name.
+func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 	return func(yield func(part, name string) bool) {
 		if r == nil {
 			return
@@ -72,7 +72,7 @@ func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
 				return
 			}
 		}
-		for name, want := range r.Resources { // a missing resource is 0, which is less than any amount that may be required
+		for name, want := range r.Resources { // a missing resource counts as 0, and every required amount is greater than 0
 			if !(c.Resources[name] >= want) && !yield("resource", name) {
 				return
 			}
@@ -80,7 +80,7 @@ func (c *Capabilities) lacks(r *Requirements) iter.Seq2[string, string] {
 	}
 }
 
-// Check returns nil, or a *FieldError whose path begins below the capabilities.
+// Check returns nil or a *FieldError. The path of the field starts at the capabilities, for example "runtimes[0]".
 func (c *Capabilities) Check(l Limits) error {
 	if err := (*Requirements)(c).check(MaxCapabilities, true, l); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *Capabilities) Check(l Limits) error {
 	return nil
 }
 
-// check allows at most most entries of each kind, and amounts of 0 only if zero is set.
+// check allows at most `most` entries of each kind. It allows an amount of 0 only if zero is true.
 func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
 	if err := checkNames("runtimes", r.Runtimes, most, l); err != nil {
 		return err

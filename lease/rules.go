@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Rules decide every command. They hold only what does not change while a coordinator runs: all state comes in through a View and leaves in
-// a Step.
+// Rules decide every command. They hold only what does not change while a coordinator runs: a Step reads all state from a View, and returns
+// the changed state.
 type Rules struct {
 	Authority *Authority
 	Limits    Limits
@@ -20,20 +20,20 @@ type Rules struct {
 const (
 	DefaultAckWithin    = 5 * time.Second // W5
 	DefaultResourceWait = time.Minute     // W12: how long a task waits for the worker that holds its resources
-	MaxUnacked          = 6               // W5: grants in a row before a task is given up
-	FreeReleases        = 2               // T5: releases in a row that cost no wait
-	LedgerAfterDelete   = time.Hour       // A10: how long COMMITTED is replayed for a task that is gone
-	Jitter              = 0.2             // T3: of a backoff, to either side
+	MaxUnacked          = 6               // W5: unacknowledged grants in a row after which a task is FAILED
+	FreeReleases        = 2               // T5: releases in a row that have no backoff
+	LedgerAfterDelete   = time.Hour       // A10: how long COMMITTED is replayed for a deleted task
+	Jitter              = 0.2             // T3: fraction by which a backoff is randomly longer or shorter
 )
 
-// View is what the rules may look at: tasks, and the indexes that cannot be computed from one task.
+// View is the state that the rules may read: tasks, and what cannot be computed from one task.
 type View interface {
-	// Task returns the newest version, or nil. It must not be changed.
+	// Task returns the newest version of a task, or nil. The rules do not write to it.
 	Task(TaskID) *Task
-	// Committed returns the committed report of an attempt from the ledger, or nil. The ledger holds those that are not the Outcome of
-	// their task: of an earlier attempt or round, or of a task that is gone.
+	// Committed returns the committed report of an attempt from the ledger, or nil. The ledger holds the committed reports that are not the
+	// Outcome of their task: those of earlier attempts or rounds, and those of tasks that are gone.
 	Committed(TaskID, uint32) *Committed
-	// Key returns the task that an idempotency key made, and the digest of its spec.
+	// Key returns the task that was submitted with an idempotency key, and the digest of its spec; false if there is none.
 	Key(space uint32, key string) (TaskID, Digest, bool)
 	// Queue returns the state of a queue; the zero Queue if there is no such queue.
 	Queue(space uint32, name string) Queue
@@ -41,17 +41,17 @@ type View interface {
 	Holders(space uint32, key string) Holders
 	// Discarded returns the discarded result that is kept for an attempt of a task, or nil (V15).
 	Discarded(TaskID, uint32) *Result
-	// NextSeq draws the next sequence number of a space. A number that is drawn and not used is lost, which harms nothing.
+	// NextSeq returns the next sequence number of a space. An unused number leaves a gap, which does no harm.
 	NextSeq(space uint32) uint64
 }
 
-// Step is what a command did. Everything in it must be durable before anybody is told any of it (A6, A10).
+// Step is the result of a command. All of it must be durable before anybody may learn any part of it (A6, A10).
 type Step struct {
 	// Answers are the verdicts on the reports of a Judge, in their order.
 	Answers []Answer
-	// Err refuses a command that is not a report: *FieldError, *StateError, *ExistsError or ErrNotFound.
+	// Err is set if a command other than Judge is refused: *FieldError, *StateError, *ExistsError or ErrNotFound.
 	Err error
-	// Blocked says why a Grant of a READY task gave no lease.
+	// Blocked says why a Grant of a READY task made no lease.
 	Blocked Block
 	// Submitted has one entry for each spec of a Submit. ErrSpec is the index of the spec to which Err refers.
 	Submitted []Submitted
@@ -60,29 +60,29 @@ type Step struct {
 	Changes []Change
 }
 
-// Change is a task's new version with what is stored beside it. Old is nil for a new task, New for one that is gone.
+// Change is the new version of a task, with what is stored beside it. Old is nil for a new task. New is nil for a removed task.
 type Change struct {
 	Old, New *Task
 	// Row is set if the task itself changed, and not only its live lease.
 	Row bool
-	// Ledger holds committed reports to add to the ledger, because the task itself does not carry them.
+	// Ledger holds committed reports to add to the ledger, because they are not the Outcome of the task.
 	Ledger []Committed
 	// Result, Failure and Checkpoint are stored beside the task unless they are nil.
 	Result     *Result
 	Failure    *Failure
 	Checkpoint []byte
-	// Kept are discarded results to store, each under its attempt. After that, the results of the attempts in Dropped are removed, except
-	// those that New still keeps: a result that was dropped can be reported, and kept, again (V15).
+	// Kept are discarded results to store, each under its attempt. After that, remove the results of the attempts in Dropped, except those
+	// that New still keeps: a worker can report a dropped result again, and the result is then kept again (V15).
 	Kept    []Kept
 	Dropped []uint32
-	// Key is the digest of the spec, to store under the idempotency key of a new task that has one.
+	// Key is the digest of the spec of a new task with an idempotency key. Store it under that key.
 	Key Digest
-	// ForgetAt is when the ledger of a removed task may be removed, too; 0: the task has no ledger.
+	// ForgetAt is when the ledger of a removed task may be removed; 0: the task has no ledger.
 	ForgetAt Instant
-	// Lost is a lease that ended in another way than by a report of its holder, who has to be told. LostTo is the cause.
-	Lost   *Lease
-	LostTo Reason
-	// CancelAsked is set when the holder of the live lease is to be told to stop.
+	// Lost is a lease that ended, but not by a report of its holder: the holder must be told. LostCause is the cause of the end.
+	Lost      *Lease
+	LostCause Reason
+	// CancelAsked is true if the holder of the live lease must be told to stop.
 	CancelAsked bool
 }
 
@@ -92,7 +92,7 @@ type Kept struct {
 	Result  *Result
 }
 
-// Submitted is the task that one spec of a Submit made, or had made before.
+// Submitted is the task of one spec of a Submit. Created is false if an earlier submit with the same idempotency key made the task.
 type Submitted struct {
 	Task    *Task
 	Created bool
@@ -113,7 +113,7 @@ func (e *StateError) Error() string {
 type ExistsError struct {
 	Field string
 	Key   string
-	Task  TaskID // the task that the other spec made; zero if the other spec is in the same batch, of which no task is made
+	Task  TaskID // the task of the other spec; zero if the other spec is in the same batch, which then makes no task
 }
 
 func (e *ExistsError) Error() string {
@@ -127,24 +127,24 @@ type notFoundError struct{}
 
 func (notFoundError) Error() string { return "no such task" }
 
-// ErrNotFound refuses a command on a task that the tenant does not have, whether or not another tenant does.
+// ErrNotFound refuses a command on a task that the tenant does not have. It is the same if another tenant has the task.
 var ErrNotFound error = notFoundError{}
 
 // Command is one of Submit, Grant, Unpark, LoseResource, Judge, Requeue, Cancel, Retry, Delete, Adopt, Expire and Stall.
 type Command interface{ command() }
 
-// Submit makes tasks of one space, all or none.
+// Submit makes tasks in one space: all of them or none.
 type Submit struct {
 	Space     uint32
 	Tenant    string
 	Workspace string
 	Specs     []*Spec
-	// Digests are of the specs as they were sent; needed where a spec has an idempotency key.
+	// Digests are the digests of the specs as they were sent. Only the specs with an idempotency key need one.
 	Digests []Digest
 }
 
-// Grant leases a READY task to a worker. If the task is not READY any more, or is blocked, Changes shows no new lease. A task that its
-// concurrency key blocks is parked.
+// Grant leases a READY task to a worker. If the task is not READY any more, or is blocked, Changes has no new lease. A task that is blocked by
+// its concurrency key becomes parked.
 type Grant struct {
 	Task    TaskID
 	Worker  string
@@ -158,23 +158,23 @@ type Grant struct {
 // Unpark puts a parked task back in its line. The caller does so when the task's concurrency key may have room again.
 type Unpark struct{ Task TaskID }
 
-// LoseResource gives up a READY task whose pinned worker has been gone for too long (W12). A task that does not wait, or is pinned to another
-// worker, stays as it is.
+// LoseResource fails a READY task if the worker to which it is pinned has been gone for too long (W12). It does not change a task that is not
+// READY or is pinned to another worker.
 type LoseResource struct {
 	Task   TaskID
 	Worker string
-	After  time.Duration // for how long the worker was waited for; it goes into the history
+	After  time.Duration // how long the worker has been gone; recorded in the history
 }
 
-// Judge asks for verdicts on what workers of the tenant say about one task: reports, Starts, Heartbeats and acknowledgements that all name the same task id.
-// They are judged in order, each on the state that the one before it left, as if it came alone; but together they make one Change.
+// Judge asks for verdicts on what workers of the tenant send about one task: reports, Starts, Heartbeats and acknowledgements with the same
+// task id. The rules judge them in order, each on the state after the previous one, as if each came alone. Together they make one Change.
 type Judge struct {
 	Tenant  string
 	Reports []*Report
 }
 
-// Requeue ends a lease for a reason of the coordinator's own, such as the holder's goodbye, and puts the task back in its old place. It
-// touches no budget.
+// Requeue ends a lease for a reason that is not the fault of the task, such as the holder's goodbye, and puts the task back in its old place.
+// It counts neither as a failure nor as a loss.
 type Requeue struct {
 	Task    TaskID
 	Attempt uint32
@@ -182,7 +182,7 @@ type Requeue struct {
 	Detail  string
 }
 
-// Cancel asks a task to end (T7).
+// Cancel ends a task that no worker holds, and asks the worker that holds it to stop (T7).
 type Cancel struct {
 	Tenant string
 	Task   TaskID
@@ -213,10 +213,10 @@ type Adopt struct {
 	By      string
 }
 
-// Expire applies the due timers of a task and does nothing else (T8). Every other command on a task applies them first, too.
+// Expire applies the due timers of a task and does nothing else (T8). Every other command on a task also applies them before it is decided.
 type Expire struct{ Task TaskID }
 
-// Stall says that the coordinator itself stood still for By, and could not hear the holder of the lease in that time (A8).
+// Stall extends a lease because the coordinator itself stood still for By and could not receive heartbeats in that time (A8).
 type Stall struct {
 	Task TaskID
 	By   time.Duration
@@ -238,7 +238,8 @@ func (Stall) command()        {}
 // Step decides one command at now.
 func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(Memory{}, now, view, c) }
 
-// Memory is room for the Changes and Answers of a Step. The caller may pass it to the next step once it is done with those of this one.
+// Memory holds the slices for the Changes and Answers of a Step. The caller may pass it to the next step when it needs those of the previous
+// step no more.
 type Memory struct {
 	Changes []Change
 	Answers []Answer
@@ -273,13 +274,13 @@ func (r *Rules) StepOn(memory Memory, now Now, view View, c Command) Step {
 	case Stall:
 		s.stall(c)
 	default:
-		panic("lease: unknown command") // without its name: that would make every command escape to the heap
+		panic("lease: unknown command") // to print the command would make every command escape to the heap
 	}
 	s.close()
 	return s.out
 }
 
-// step is one decision under way. Every command but Submit concerns one task, which is called the open task.
+// step is the state of one decision. Every command but Submit concerns one task, which the comments call the open task.
 type step struct {
 	rules *Rules
 	now   Now
@@ -287,16 +288,16 @@ type step struct {
 	out   Step
 
 	opened bool  // the open task was looked up
-	old    *Task // the open task as it was found; nil: there was none
+	old    *Task // the open task before the step; nil: there was none
 	task   *Task // its newest version; nil: there is none, or it was removed
-	fresh  bool  // task is this step's own copy and may be written to
+	fresh  bool  // task is a copy that this step made, so the step may write to it
 	change Change
 }
 
-// open loads a task and applies its due timers (A3). It returns nil when there is no such task, or none any more.
+// open loads a task and applies its due timers (A3). It returns nil if there is no such task, or if a timer removed it.
 func (s *step) open(id TaskID) *Task { return s.openFound(s.newest(id)) }
 
-// newest returns the task as this step has left it so far, or as the view has it if the step has not opened a task yet.
+// newest returns the newest version of the open task, or the version in the view if the step has not opened a task yet.
 func (s *step) newest(id TaskID) *Task {
 	if s.opened {
 		return s.task
@@ -310,13 +311,13 @@ func (s *step) openFound(newest *Task) *Task {
 		s.opened, s.old, s.task = true, newest, newest
 	}
 	if s.task != nil {
-		s.settle()
+		s.applyDueTimers()
 	}
 	return s.task
 }
 
-// of is open on behalf of a tenant. For a tenant the tasks of others do not exist: the error is ErrNotFound.
-func (s *step) of(tenant string, id TaskID) (*Task, error) {
+// openForTenant opens a task of the tenant. If the tenant does not have the task, the error is ErrNotFound, even if another tenant has it.
+func (s *step) openForTenant(tenant string, id TaskID) (*Task, error) {
 	if t := s.open(id); t == nil || t.Tenant != tenant {
 		return nil, ErrNotFound
 	}
@@ -332,15 +333,15 @@ func (s *step) close() {
 	s.out.Changes = append(s.out.Changes, s.change)
 }
 
-// write returns the task for writing.
+// write returns a version of the task to which the step may write, and marks the row of the task as changed.
 func (s *step) write() *Task {
 	s.change.Row = true
-	return s.version()
+	return s.newVersion()
 }
 
-// writeLease returns the live lease for writing, and leaves the task's own row as it is.
+// writeLease returns a version of the live lease to which the step may write. It does not mark the row of the task as changed.
 func (s *step) writeLease() *Lease {
-	t := s.version()
+	t := s.newVersion()
 	if s.old == nil || t.Lease == s.old.Lease {
 		l := *t.Lease
 		l.Events = l.Events[:len(l.Events):len(l.Events)]
@@ -349,7 +350,8 @@ func (s *step) writeLease() *Lease {
 	return t.Lease
 }
 
-func (s *step) version() *Task {
+// newVersion copies the task once per step, and returns the copy.
+func (s *step) newVersion() *Task {
 	if !s.fresh {
 		t := *s.task
 		t.History = t.History[:len(t.History):len(t.History)]
@@ -363,7 +365,7 @@ func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail 
 	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
 }
 
-// record gives an event its number and keeps it, on the lease while it is live.
+// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task.
 func (s *step) record(e Event) {
 	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {
@@ -376,7 +378,7 @@ func (s *step) record(e Event) {
 	t.trim()
 }
 
-// trim keeps the history within its bound.
+// trim drops the oldest events if the history has more than MaxHistory.
 func (t *Task) trim() {
 	if over := len(t.History) - MaxHistory; over > 0 {
 		t.History = t.History[over:]

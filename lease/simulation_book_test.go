@@ -119,7 +119,7 @@ func (l *toldLease) cancelled(a lease.Answer) error {
 
 // expired checks that no lease expires earlier than its holder was told (A9).
 func (b *book) expired(c *lease.Change) error {
-	if c.Lost == nil || c.LostTo != lease.LeaseExpired {
+	if c.Lost == nil || c.LostCause != lease.LeaseExpired {
 		return nil
 	}
 	if l := b.nonces[c.Lost.Nonce]; l != nil && b.uptime < l.until {

@@ -237,7 +237,7 @@ func expired(changes []lease.Change) string {
 	case c.New == nil:
 		return "removed"
 	case c.Lost != nil:
-		return c.LostTo.String()
+		return c.LostCause.String()
 	case c.New.Rest.Final():
 		return c.New.Reason.String()
 	default:

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// Spec is what a producer asked for, defaults filled in. It never changes after the submit and is shared by all versions of
-// its task.
+// Spec is what a producer submitted, with the defaults filled in. It never changes after the submit. All versions of the task share it.
 type Spec struct {
 	Queue             string
 	Type              string
-	Payload           []byte // nil while it is only on disk; Size is its length all the same
-	Size              int
+	Payload           []byte // nil while the payload is only on disk
+	Size              int    // length of the payload in bytes, also while Payload is nil
 	RunID             string
 	TaskKey           string
 	AssetID           string
@@ -30,12 +29,12 @@ type Spec struct {
 	CancelGrace       time.Duration
 	Labels            map[string]string
 	Retention         time.Duration
-	ConcurrencyKey    string        // live leases of the space that share it are limited (T11); empty: none
-	ConcurrencyLimit  uint32        // with ConcurrencyKey: how many of them, this task included
+	ConcurrencyKey    string        // the live leases of the space with the same key are limited (T11); empty: no limit
+	ConcurrencyLimit  uint32        // with ConcurrencyKey: the largest number of these leases, including this task's
 	FairnessKey       string        // the fairness keys of a queue take turns (T12); tasks without one share the empty key
 	Traceparent       string        // of the submit; not covered by the digest
 	Requirements      *Requirements // what a worker must have (W12); nil: nothing
-	ResourceRefs      []ResourceRef // all on one worker, which is then the only one that may be granted the task
+	ResourceRefs      []ResourceRef // all on one worker; only that worker may get the task
 	Affinity          *Affinity     // nil: none
 	Trace             *Trace        // not covered by the digest; nil: none
 }
@@ -97,12 +96,12 @@ type Limits struct {
 	Checkpoint int // bytes of a checkpoint
 	Stack      int // bytes of an error's message, and of its stack
 	Discarded  int // bytes of a discarded result that is kept (V15)
-	Batch      int // tasks of a batch; see Frame
+	Batch      int // tasks of a batch; see MaxFrameItems
 }
 
-// Frame is how many items a frame of a stream may have. Workers and producers fill frames by themselves, up to the default limit of a batch, so a
-// lower limit of batches does not apply to frames.
-func (l Limits) Frame() int { return max(l.Batch, DefaultLimits().Batch) }
+// MaxFrameItems is how many items a frame of a stream may have. Workers and producers fill frames up to the default limit of a batch, and do
+// not know the limit that an operator set. So a lower limit of batches does not apply to frames.
+func (l Limits) MaxFrameItems() int { return max(l.Batch, DefaultLimits().Batch) }
 
 // DefaultLimits are the limits of S7.
 func DefaultLimits() Limits {
@@ -112,7 +111,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// FieldError says what is wrong with one field, in the words that the user reads.
+// FieldError says what is wrong with one field. The user reads its words.
 type FieldError struct {
 	Field   string // path, for example "task.retry_policy.max_backoff"
 	Problem string // names the value and the limit
@@ -120,7 +119,7 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// Under returns e with its path below prefix.
+// Under returns a copy of e with prefix and a dot before the path.
 func (e *FieldError) Under(prefix string) *FieldError {
 	return &FieldError{Field: prefix + "." + e.Field, Problem: e.Problem}
 }
@@ -183,9 +182,9 @@ var defaultPolicy = RetryPolicy{
 	InitialBackoff: DefaultInitialBackoff, Multiplier: DefaultMultiplier, MaxBackoff: DefaultMaxBackoff,
 }
 
-// over returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
+// withDefaults returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
 // set itself are adjusted so that initial_backoff <= max_backoff.
-func (p RetryPolicy) over(queue RetryPolicy) RetryPolicy {
+func (p RetryPolicy) withDefaults(queue RetryPolicy) RetryPolicy {
 	whole := p.Or(queue).Or(defaultPolicy)
 	if p.MaxBackoff != 0 {
 		whole.InitialBackoff = min(whole.InitialBackoff, p.MaxBackoff)

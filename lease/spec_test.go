@@ -79,7 +79,7 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 			RetryPolicy{MaxAttempts: 5, MaxLosses: 3, InitialBackoff: time.Millisecond, Multiplier: 2, MaxBackoff: time.Millisecond},
 		},
 	} {
-		if got := c.task.over(c.queue); !reflect.DeepEqual(got, c.want) {
+		if got := c.task.withDefaults(c.queue); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}

@@ -2,36 +2,36 @@ package lease
 
 import "time"
 
-// Task is one version of a task. Versions are values: the rules never change one that they were given, they return a new
-// one, so that a version may be read by anyone and compared with the next.
+// Task is one version of a task. Versions are values: the rules never write to a version that they were given, but return a new one. So any
+// goroutine may read a version, and two versions can be compared.
 type Task struct {
 	ID        TaskID
 	Tenant    string
 	Workspace string
 	Spec      *Spec
 
-	// Rest is the state of the task apart from any lease: Scheduled, Ready or a final one. While Lease is set, Rest is Ready. Use State for
-	// the state that the world sees.
+	// Rest is the state of the task without regard to a lease: Scheduled, Ready or a final state. While Lease is set, Rest is Ready. State
+	// returns the state that users see.
 	Rest   State
 	Reason Reason // why the task ended, if it ended without an outcome
-	Parked bool   // READY, but out of its line until its concurrency key has room (T11)
+	Parked bool   // READY, but not in its line until its concurrency key has room (T11)
 
 	Round    uint32 // 1, and one more with each retry by an operator
 	Attempts uint32 // grants that have ended
 	Failures uint32 // of this round (T5)
 	Losses   uint32 // of this round (T5)
 	Releases uint32 // in a row
-	Unacked  uint32 // grants in a row that nobody acknowledged (W5); several in a row to one worker process count once
-	// UnackedBy is the worker process to which the last of these was granted; see InstanceOf.
+	Unacked  uint32 // unacknowledged grants in a row (W5); several in a row to one worker process count once
+	// UnackedBy is the worker process of the last unacknowledged grant; see InstanceOf.
 	UnackedBy string
 
 	CreatedAt  Wall
 	FinishedAt Wall
 	Deadline   Wall    // of this round; 0: none
-	Place      uint64  // in its line, lower first; a task that comes back from an attempt keeps it (T2)
-	ReadyAt    Instant // since when it is READY
-	RunAt      Wall    // SCHEDULED until then, by the calendar
-	RetryAt    Instant // SCHEDULED until then, by the serving clock
+	Place      uint64  // place in its line, lower first; a task keeps its place from attempt to attempt (T2)
+	ReadyAt    Instant // when the task became READY
+	RunAt      Wall    // while SCHEDULED: when the task becomes READY, on the wall clock; else 0
+	RetryAt    Instant // while SCHEDULED: when the task becomes READY, on the serving clock; else 0
 
 	Cancel *CancelRequest
 	// Lease is the live lease, or nil (A1).
@@ -43,11 +43,11 @@ type Task struct {
 
 	// History holds the newest events, except those of the live lease, which are in Lease.Events. Events returns both.
 	History []Event
-	Dropped uint32 // number of older events that are not kept any more
+	Dropped uint32 // number of older events that the task does not keep any more
 
 	HasCheckpoint bool // a checkpoint is stored
 	HasFailure    bool // the error of a failed attempt is stored
-	// Discarded are results that came too late and are kept for an operator, oldest first (V15).
+	// Discarded describes the results that came too late and are kept for an operator, oldest first (V15).
 	Discarded []Discarded
 }
 
@@ -58,17 +58,17 @@ type Lease struct {
 	Nonce   uint64 // random part of the lease id
 	ID      string // the lease id; it is not stored, so it is empty for a lease that was granted before a restart
 	Worker  string
-	Session string // session that speaks for the lease; empty for a unary grant until a session does
+	Session string // session that last used the lease; empty for a unary grant that no session has used
 	// Request is the id of the unary Lease request that got the lease. A repeat of the request gets the same lease again.
 	Request string
 
 	GrantedAt   Wall
-	AckedAt     Wall // by ack, Start or heartbeat; 0 before (W5)
-	StartedAt   Wall // 0 before Start
-	HeartbeatAt Wall // 0 before the first
+	AckedAt     Wall // first ack, Start or heartbeat; 0 before that (W5)
+	StartedAt   Wall // first Start; 0 before that
+	HeartbeatAt Wall // last heartbeat; 0 before the first
 
 	ExpiresAt Instant // without regard to the deadline; see Task.ExpiresAt
-	AckBy     Instant // when the grant must be acknowledged; 0: it need not be
+	AckBy     Instant // by when the worker must acknowledge the grant; 0: it need not
 	AttemptBy Instant // end of attempt_timeout; 0: none
 	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
 	// Stalled is by how much stalls of the coordinator have extended the lease since its last renewal (A8).
@@ -77,7 +77,7 @@ type Lease struct {
 	Events []Event
 }
 
-// Ended describes a lease that has ended. Its cause never changes (A3). The other fields tell what its holder had said until then (S6).
+// Ended describes a lease that has ended. Its cause never changes (A3). The other fields say what its holder had sent until then (S6).
 type Ended struct {
 	Attempt uint32
 	Cause   Reason
@@ -91,7 +91,7 @@ type Ended struct {
 	HeartbeatAt Wall // the last one; 0: none
 }
 
-// String says in words how and when the lease ended: the detail of the answer to a report that comes too late.
+// String says in words how and when the lease ended. The answer to a report that comes too late has it as detail.
 func (e Ended) String() string {
 	words := map[Reason]string{
 		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
@@ -115,23 +115,23 @@ type Committed struct {
 	Nonce   uint64 // of the lease: after a restore, another lease can have had the same attempt number
 	Kind    Kind
 	Digest  Digest
-	State   State // of the task after it
-	RetryAt Wall  // as it was told; 0: none
+	State   State // of the task after the report
+	RetryAt Wall  // retry_at of the answer; 0: none
 	At      Wall
 }
 
-// Discarded describes a result that was reported under a lease that had ended, and kept. The result itself is stored beside the task.
+// Discarded describes a result that was reported after the end of its lease, and is kept. The result itself is stored beside the task.
 type Discarded struct {
 	Attempt uint32
 	Nonce   uint64
-	Worker  string // that reported it
+	Worker  string // the worker that reported the result
 	At      Wall
 	Reason  Reason // of the verdict
 	Size    int    // in bytes
 }
 
-// Event is one durable fact of a task's life (T10). Its small fields stand together, as in Task, Ended and Answer, so that padding wastes
-// little: a good part of what a command costs is the memory of the versions that it makes.
+// Event is one durable event in the history of a task (T10). Its small fields stand together, as in Task, Ended and Answer, so that padding
+// wastes little memory: allocating versions is a large part of the cost of a command.
 type Event struct {
 	Seq     uint64
 	At      Wall
@@ -173,7 +173,7 @@ const (
 	maxDetail    = 256
 )
 
-// State returns the state that the world sees.
+// State returns the state that users see.
 func (t *Task) State() State {
 	switch {
 	case t.Lease == nil:
@@ -186,8 +186,8 @@ func (t *Task) State() State {
 	return Leased
 }
 
-// ExpiresAt returns when the live lease ends unless it is renewed, as its holder is told: when it expires, or at the deadline if that comes
-// first. In CANCELLING the deadline does not apply (A3, T7).
+// ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at the deadline if that comes first. Answers
+// carry this time to the holder. In CANCELLING the deadline does not apply (A3, T7).
 func (t *Task) ExpiresAt(now Now) Instant {
 	if t.Deadline == 0 || t.Cancel != nil {
 		return t.Lease.ExpiresAt
@@ -215,8 +215,8 @@ func (t *Task) Attempt() uint32 {
 	return t.Attempts
 }
 
-// Events returns the task's history, oldest first, the live lease included. It begins with an EventSubmitted, which is not stored but made
-// from the task, unless older events were dropped.
+// Events returns the history of the task, oldest first, including that of the live lease. It begins with an EventSubmitted unless older events
+// were dropped. That event is not stored: Events makes it from the task.
 func (t *Task) Events() []Event {
 	all := make([]Event, 0, 1+MaxHistory)
 	if t.Dropped == 0 {
@@ -233,7 +233,7 @@ func (t *Task) Events() []Event {
 	return all
 }
 
-// LastSeq returns the sequence of the newest event.
+// LastSeq returns the sequence number of the newest event.
 func (t *Task) LastSeq() uint64 {
 	if t.Lease != nil && len(t.Lease.Events) > 0 {
 		return t.Lease.Events[len(t.Lease.Events)-1].Seq
@@ -244,13 +244,13 @@ func (t *Task) LastSeq() uint64 {
 	return t.ID.Seq
 }
 
-// Line identifies a set of READY tasks that are alike for every worker: a worker that may take one of them may take any of them. A grant
-// looks at the first task of a line and never scans the rest (T2).
+// Line identifies a set of READY tasks that are equal for every worker: a worker that may take one of them may take any of them. A grant
+// examines only the first task of a line and never scans the rest (T2).
 type Line struct {
 	Queue    string
 	Type     string
 	Fairness string
-	Class    Class // empty: any worker of the queue and type will do
+	Class    Class // empty: any worker of the queue and type may take the tasks
 }
 
 // Line returns the line to which the task belongs.
@@ -258,8 +258,8 @@ func (t *Task) Line() Line {
 	return Line{Queue: t.Spec.Queue, Type: t.Spec.Type, Fairness: t.Spec.FairnessKey, Class: t.Spec.Class()}
 }
 
-// Due returns when the task's next timer is due on each clock; 0 is never. It is computed from the task alone, so that an index of
-// timers can be checked against the tasks that it indexes.
+// Due returns when the next timer of the task is due on each clock; 0: never. It depends on the task alone, so an index of timers can be
+// checked against the tasks in it.
 func (t *Task) Due() (serving Instant, wall Wall) {
 	t.timers(func(tm timer) {
 		if tm.serving != 0 && (serving == 0 || tm.serving < serving) {

@@ -16,14 +16,14 @@ const (
 	timerRetention
 )
 
-// timer is due at an instant of one of the two clocks; the field of the other clock is 0.
+// timer is due at a time of one of the two clocks; the field of the other clock is 0.
 type timer struct {
 	kind    timerKind
 	serving Instant
 	wall    Wall
 }
 
-// timers calls each with every timer of the task in its present state. Every step calls it, so it does not allocate a list.
+// timers calls each with every timer that the task has in its present state. It allocates no list, because every step calls it.
 func (t *Task) timers(each func(timer)) {
 	switch {
 	case t.Lease != nil:
@@ -46,8 +46,8 @@ func (t *Task) timers(each func(timer)) {
 	}
 }
 
-// resourceTimer yields the timer of the resource that expires first. If that expires while the task is leased, it takes effect when the
-// lease has ended.
+// resourceTimer calls each with the timer of the resource that expires first. If the resource expires while the task is leased, the timer
+// takes effect at the end of the lease.
 func (t *Task) resourceTimer(each func(timer)) {
 	first, since := t.Spec.firstExpiry(), t.CreatedAt
 	if t.Last.Attempt != 0 {
@@ -64,7 +64,7 @@ func (t *Task) leaseTimers(each func(timer)) {
 	if l.AckedAt == 0 && l.AckBy != 0 {
 		each(timer{kind: timerAck, serving: l.AckBy})
 	}
-	if t.Cancel != nil { // then only the grace counts (T7)
+	if t.Cancel != nil { // then attempt_timeout and deadline do not apply any more (T7)
 		each(timer{kind: timerCancel, serving: l.CancelBy})
 		return
 	}
@@ -76,8 +76,8 @@ func (t *Task) leaseTimers(each func(timer)) {
 	}
 }
 
-// lag tells for how long the timer has been due; ok is false while it is not.
-func (tm timer) lag(now Now) (d Instant, ok bool) {
+// overdueBy returns for how long the timer has been due; ok is false if it is not due yet.
+func (tm timer) overdueBy(now Now) (d Instant, ok bool) {
 	if tm.serving != 0 {
 		d = now.Serving - tm.serving
 	} else {
@@ -86,14 +86,14 @@ func (tm timer) lag(now Now) (d Instant, ok bool) {
 	return d, d >= 0 // due at equality (A3)
 }
 
-// settle applies the due timers in due order, each at its own time (A3), until none is due. It ends: every timer that fires leads to a
-// state with fewer of them, and nothing here grants.
-func (s *step) settle() {
+// applyDueTimers applies the due timers in due order, each at its own time (A3), until none is due. The loop ends, because each timer leads to
+// a state with fewer timers, and no timer grants a lease.
+func (s *step) applyDueTimers() {
 	for s.task != nil {
 		first, found := timer{}, false
 		longest := Instant(0)
 		s.task.timers(func(tm timer) {
-			d, due := tm.lag(s.now)
+			d, due := tm.overdueBy(s.now)
 			if due && (!found || d > longest || d == longest && tm.kind < first.kind) {
 				first, found, longest = tm, true, d
 			}
@@ -105,8 +105,8 @@ func (s *step) settle() {
 	}
 }
 
-// at returns the time at which a timer takes effect. A timer on the wall clock does not determine a serving time: that is taken from now.
-func (s *step) at(tm timer) Now {
+// timeOf returns the time at which a timer takes effect. For a timer on the wall clock, the serving time is that of now.
+func (s *step) timeOf(tm timer) Now {
 	if tm.serving != 0 {
 		return Now{Serving: tm.serving, Wall: s.now.WallAt(tm.serving)}
 	}
@@ -114,20 +114,20 @@ func (s *step) at(tm timer) Now {
 }
 
 func (s *step) fire(tm timer) {
-	at := s.at(tm)
+	at := s.timeOf(tm)
 	switch tm.kind {
 	case timerDeadline:
-		s.overdue(at)
+		s.failAtDeadline(at)
 	case timerResource:
-		s.giveUp(at.Wall, "a resource that it needs has expired")
+		s.failResourceGone(at.Wall, "a resource that it needs has expired")
 	case timerAttempt:
 		s.attemptTimedOut(at)
 	case timerCancel:
-		s.graceOver(at)
+		s.failCancelTimeout(at)
 	case timerAck:
-		s.lose(DispatchUnacked, at)
+		s.endSilentLease(DispatchUnacked, at)
 	case timerExpiry:
-		s.lose(LeaseExpired, at)
+		s.endSilentLease(LeaseExpired, at)
 	case timerReady:
 		s.becomeReady(at)
 	case timerStart:
@@ -138,8 +138,8 @@ func (s *step) fire(tm timer) {
 	}
 }
 
-// overdue ends the task at its deadline (T6).
-func (s *step) overdue(at Now) {
+// failAtDeadline ends the task because its deadline passed (T6).
+func (s *step) failAtDeadline(at Now) {
 	if s.task.Lease != nil {
 		s.revoke(DeadlineExceeded, at.Wall)
 	}
@@ -147,13 +147,13 @@ func (s *step) overdue(at Now) {
 	s.note(EventEnded, at.Wall, "", DeadlineExceeded, "the deadline passed")
 }
 
-// giveUp ends a waiting task whose resources are gone (W12).
-func (s *step) giveUp(at Wall, detail string) {
+// failResourceGone ends a waiting task because its resources are gone (W12).
+func (s *step) failResourceGone(at Wall, detail string) {
 	s.finish(Failed, ResourceGone, at)
 	s.note(EventEnded, at, "", ResourceGone, detail)
 }
 
-// attemptTimedOut counts as a failure of category TIMEOUT (T5).
+// attemptTimedOut ends the attempt at its attempt_timeout. That counts as a failure of category TIMEOUT (T5).
 func (s *step) attemptTimedOut(at Now) {
 	l := s.revoke(DeadlineExceeded, at.Wall)
 	detail := "attempt_timeout of " + s.task.Spec.AttemptTimeout.String() + " passed"
@@ -166,15 +166,15 @@ func (s *step) attemptTimedOut(at Now) {
 	s.note(EventLeaseEnded, at.Wall, l.Worker, DeadlineExceeded, detail)
 }
 
-// graceOver ends a cancel that its worker did not follow (T7).
-func (s *step) graceOver(at Now) {
+// failCancelTimeout ends a cancelled task whose worker did not stop within cancel_grace (T7).
+func (s *step) failCancelTimeout(at Now) {
 	l := s.revoke(CancelTimeout, at.Wall)
 	s.finish(Failed, CancelTimeout, at.Wall)
 	s.note(EventLeaseEnded, at.Wall, l.Worker, CancelTimeout, "cancel_grace passed without a report")
 }
 
-// lose ends a lease that its holder let go by silence: expired, or never acknowledged.
-func (s *step) lose(cause Reason, at Now) {
+// endSilentLease ends a lease whose holder was silent: the lease expired, or nobody acknowledged the grant.
+func (s *step) endSilentLease(cause Reason, at Now) {
 	l := s.revoke(cause, at.Wall)
 	switch {
 	case s.task.Cancel != nil:
@@ -184,10 +184,11 @@ func (s *step) lose(cause Reason, at Now) {
 	default:
 		s.countLoss(at)
 	}
-	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silence(l, cause))
+	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silenceDetail(l, cause))
 }
 
-func silence(l *Lease, cause Reason) string {
+// silenceDetail says in words what the holder failed to send.
+func silenceDetail(l *Lease, cause Reason) string {
 	switch {
 	case cause == DispatchUnacked:
 		return "the grant was not acknowledged"
@@ -201,12 +202,12 @@ func silence(l *Lease, cause Reason) string {
 	return "the worker sent nothing after the grant"
 }
 
-// becomeReady ends a wait. A task that waited for its run_at joins the line now; one that comes back from an attempt has its old
-// place (T2).
+// becomeReady makes a SCHEDULED task READY. A task that waited for its run_at gets the last place in its line; a task that had an attempt
+// keeps its old place (T2).
 func (s *step) becomeReady(at Now) {
 	t := s.write()
 	t.RunAt = 0
-	s.wait(at, 0)
+	s.putBack(at, 0)
 	if t.Place == 0 {
 		t.Place = s.view.NextSeq(t.ID.Space)
 	}

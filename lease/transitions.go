@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What the transitions of a task have in common. Each is called on the open task and leaves it consistent.
+// This file has the parts that several transitions share. Each works on the open task.
 
 // finish ends the round.
 func (s *step) finish(state State, reason Reason, at Wall) {
@@ -15,8 +15,8 @@ func (s *step) finish(state State, reason Reason, at Wall) {
 	t.RunAt, t.RetryAt, t.Parked = 0, 0, false
 }
 
-// wait puts the task back in its line, at once or after d.
-func (s *step) wait(at Now, d time.Duration) {
+// putBack puts the task back in its line: at once as READY, or as SCHEDULED until d has passed.
+func (s *step) putBack(at Now, d time.Duration) {
 	t := s.write()
 	if d <= 0 {
 		t.Rest, t.ReadyAt, t.RetryAt = Ready, at.Serving, 0
@@ -25,8 +25,8 @@ func (s *step) wait(at Now, d time.Duration) {
 	t.Rest, t.ReadyAt, t.RetryAt = Scheduled, 0, at.Serving.Add(d)
 }
 
-// end closes the live lease for good (A4) and returns it. The caller must decide what becomes of the task: finish or wait.
-func (s *step) end(cause Reason, at Wall) *Lease {
+// endLease ends the live lease for ever (A4) and returns it. The caller must then call finish or putBack for the task, or remove it.
+func (s *step) endLease(cause Reason, at Wall) *Lease {
 	t := s.write()
 	l := t.Lease
 	t.Last = Ended{
@@ -35,7 +35,7 @@ func (s *step) end(cause Reason, at Wall) *Lease {
 	}
 	t.Attempts = l.Attempt
 	t.Lease = nil
-	t.History = append(slices.Grow(t.History, len(l.Events)+1), l.Events...) // with room for what ended it
+	t.History = append(slices.Grow(t.History, len(l.Events)+1), l.Events...) // + 1: room for the event of the end
 	t.trim()
 	if l.AckedAt != 0 || cause == Reported {
 		t.Unacked, t.UnackedBy = 0, ""
@@ -43,14 +43,14 @@ func (s *step) end(cause Reason, at Wall) *Lease {
 	return l
 }
 
-// revoke is end for a lease that its holder did not end itself: the change then says whom to tell.
+// revoke is endLease for a lease that its holder did not end by a report. The Change then names the lease, so that the holder is told.
 func (s *step) revoke(cause Reason, at Wall) *Lease {
-	l := s.end(cause, at)
-	s.change.Lost, s.change.LostTo = l, cause
+	l := s.endLease(cause, at)
+	s.change.Lost, s.change.LostCause = l, cause
 	return l
 }
 
-// countFailure spends from the budget of failures: another attempt after a backoff, or FAILED (T3, T5).
+// countFailure counts a failure. The task gets another attempt after a backoff, or is FAILED (T3, T5).
 func (s *step) countFailure(f *Failure, at Now) {
 	t := s.write()
 	t.Releases = 0
@@ -64,11 +64,11 @@ func (s *step) countFailure(f *Failure, at Now) {
 	if d <= 0 {
 		d = p.backoff(t.Failures-1, s.rules.Entropy())
 	}
-	s.wait(at, d)
+	s.putBack(at, d)
 }
 
-// countLoss spends from the budget of losses. After the first loss the task is READY at once, after later ones it waits, and the last one
-// quarantines it (T5).
+// countLoss counts a loss. At max_losses, the task is FAILED and quarantined. Before that, it is READY at once after the first loss, and waits
+// for a backoff after a later one (T5).
 func (s *step) countLoss(at Now) {
 	t := s.write()
 	t.Releases = 0
@@ -77,14 +77,14 @@ func (s *step) countLoss(at Now) {
 	case t.Losses >= p.MaxLosses:
 		s.finish(Failed, HeartbeatTimeout, at.Wall)
 	case t.Losses == 1:
-		s.wait(at, 0)
+		s.putBack(at, 0)
 	default:
-		s.wait(at, p.backoff(t.Losses-2, s.rules.Entropy()))
+		s.putBack(at, p.backoff(t.Losses-2, s.rules.Entropy()))
 	}
 }
 
-// countUnacked puts a task back whose grant nobody acknowledged, or gives it up after MaxUnacked such grants in a row (W5). Grants in a row
-// to sessions of the same worker process count once: a stream that flaps is not the task's fault.
+// countUnacked counts a grant that nobody acknowledged. The task goes back in its line, or is FAILED after MaxUnacked such grants in a row
+// (W5). Grants in a row to sessions of the same worker process count once: if its stream breaks again and again, the task is not at fault.
 func (s *step) countUnacked(l *Lease, at Now) {
 	t := s.write()
 	if by := InstanceOf(l.Session); by == "" || by != t.UnackedBy {
@@ -95,10 +95,10 @@ func (s *step) countUnacked(l *Lease, at Now) {
 		s.finish(Failed, DispatchUnavailable, at.Wall)
 		return
 	}
-	s.wait(at, 0)
+	s.putBack(at, 0)
 }
 
-// retries decides about another attempt from the kind of failure alone (T4).
+// retries reports whether the policy grants another attempt after this failure (T4). It does not check max_attempts.
 func (p *RetryPolicy) retries(f *Failure) bool {
 	category := f.Category.or(UserCode)
 	for _, c := range p.NonRetryable {
@@ -115,10 +115,11 @@ func (p *RetryPolicy) retries(f *Failure) bool {
 	return category.retried()
 }
 
-// backoff is the wait after n earlier ones: initial times multiplier^n, at most max, give or take Jitter (T3).
+// backoff returns the wait after n earlier waits: initial_backoff * multiplier^n, at most max_backoff, and then up to Jitter longer or shorter
+// (T3).
 func (p *RetryPolicy) backoff(n uint32, entropy uint64) time.Duration {
 	d := float64(p.InitialBackoff) * math.Pow(p.Multiplier, float64(n))
-	d = min(d, float64(p.MaxBackoff)) // also when the power overflowed to +Inf
+	d = min(d, float64(p.MaxBackoff)) // also if the power is +Inf
 	unit := float64(entropy>>11) / (1 << 53)
 	d *= 1 - Jitter + 2*Jitter*unit
 	return max(time.Duration(d), 1)
@@ -136,7 +137,7 @@ func (s *step) keepOutcome() {
 	}
 }
 
-// remove deletes the task. What was committed is replayed for a while longer (A10).
+// remove deletes the task. Its committed reports are still replayed for LedgerAfterDelete (A10).
 func (s *step) remove() {
 	s.keepOutcome()
 	if s.task.Attempts > 0 {

@@ -3,7 +3,7 @@ package lease
 // State is the state of a task; see the package comment for who may move it.
 type State uint8
 
-// The states. Scheduled, Ready and the final three are states of rest; the others hold while a worker has the lease.
+// The states. In Leased, Running and Cancelling a worker has the lease; in the others nobody has.
 const (
 	Scheduled State = iota + 1
 	Ready
@@ -22,7 +22,7 @@ func (s State) String() string {
 	return [...]string{"UNSPECIFIED", "SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"}[s]
 }
 
-// Verdict is the one answer to anything a worker says.
+// Verdict is the answer to anything that a worker sends about a lease.
 type Verdict uint8
 
 // The verdicts. They have a prefix because Cancelled is also the name of a State.
@@ -39,7 +39,7 @@ func (v Verdict) String() string {
 // Reason says why a verdict was given, why a lease ended, or why a task failed without an outcome.
 type Reason uint8
 
-// The reasons, in the order and with the numbers of the wire. A new one goes at the end, and into Verdict and String below.
+// The reasons, in the order and with the numbers of the wire. Add a new one at the end, and to Verdict and String below.
 const (
 	NoReason Reason = iota
 	None
@@ -65,7 +65,7 @@ const (
 	ResourceGone
 )
 
-// Verdict returns the verdict that goes with the reason; 0 for a reason that never answers a report.
+// Verdict returns the verdict that has the reason; 0 for a reason that no answer to a report has.
 func (r Reason) Verdict() Verdict {
 	switch r {
 	case None:
@@ -114,13 +114,13 @@ func (c Category) retried() bool {
 	return true
 }
 
-// Answer is a verdict, with everything else that the worker is told.
+// Answer is a verdict and everything else in the answer to the worker.
 type Answer struct {
 	Verdict Verdict
 	Reason  Reason
 	// State is the state of the task; 0 if the caller may not know it.
 	State State
-	// Replayed marks a verdict that was given before, for the same report (V4).
+	// Replayed is true if the same report got this verdict before (V4).
 	Replayed bool
 	// CurrentAttempt is the task's newest attempt if that is not the caller's own; else 0.
 	CurrentAttempt uint32
@@ -132,12 +132,12 @@ type Answer struct {
 	ExpiresAt Instant
 	// Holding describes the lease, if it is still live after a Start, Heartbeat or acknowledgement; else it is zero.
 	Holding Holding
-	// RetryAt is when the next attempt may be granted; 0 if there will be none, or it need not wait.
+	// RetryAt is when the next attempt may be granted; 0 if there is none, or if it may be granted at once.
 	RetryAt Wall
 }
 
-// Holding identifies a live lease and whom it belongs to. It is small, so that an answer that waits for a slow reader does not keep the
-// whole task in memory.
+// Holding identifies a live lease and its owner. It is small, so that an answer that waits for a slow reader does not keep the whole task in
+// memory.
 type Holding struct {
 	Tenant    string
 	Workspace string

@@ -131,7 +131,7 @@ func (e *Engine) updateHolder(c *lease.Change) {
 
 // release follows up the end of a lease: c.Old has it, and c.New does not.
 func (e *Engine) release(c *lease.Change) {
-	cause := c.LostTo
+	cause := c.LostCause
 	if c.Lost == nil { // the holder ended it itself: by a report, or by a Start that was too late (T7)
 		cause = c.New.Last.Cause
 	}

@@ -66,7 +66,7 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 		put(b, store.Discarded, store.AppendAttemptKey(nil, id, k.Attempt), k.Result, resultFields)
 	}
 	for _, attempt := range c.Dropped {
-		if c.New.Keeps(attempt) { // dropped, and then reported and kept again
+		if c.New.KeepsResultOf(attempt) { // dropped, and then reported and kept again
 			continue
 		}
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, id, attempt))
@@ -76,7 +76,7 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 // omitted reports whether the result is empty and the outcome says so. Then the result gets no record. Many handlers return nothing; a record of that would be
 // one of the six changes of a grant and the end of the task.
 func omitted(c *lease.Change) bool {
-	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.Bare()
+	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.EmptyComplete()
 }
 
 // remove deletes the records of a task. It deletes none that the task does not have, because each delete costs a search. The ledger remains for a while (A10),

@@ -118,7 +118,7 @@ func TestChangeComesBack(t *testing.T) {
 		commit(t, s, func(b *store.Batch) { records.Put(b, &want) })
 
 		// These fields are for the engine only and are not stored. A new field of Change must either be reset here, or be read by readChange.
-		want.Row, want.ForgetAt, want.Lost, want.LostTo, want.CancelAsked = false, 0, nil, 0, false
+		want.Row, want.ForgetAt, want.Lost, want.LostCause, want.CancelAsked = false, 0, nil, 0, false
 		if l := want.New.Lease; l != nil {
 			l.ID = "" // not stored
 		}

@@ -141,7 +141,7 @@ func (w *world) apply(c *lease.Change) {
 		w.discarded[attempt{id, k.Attempt}] = k.Result
 	}
 	for _, number := range c.Dropped {
-		if !c.New.Keeps(number) {
+		if !c.New.KeepsResultOf(number) {
 			delete(w.discarded, attempt{id, number})
 		}
 	}

@@ -85,7 +85,7 @@ func (v *verifier) outcome(t *lease.Task, key []byte) {
 // output checks that the result exists if the task is completed. An empty result need not have a record.
 func (v *verifier) output(t *lease.Task, key []byte) {
 	completed, has := t.Rest == lease.Completed, v.has(store.Output, key)
-	bare := t.Outcome != nil && t.Outcome.Bare()
+	bare := t.Outcome != nil && t.Outcome.EmptyComplete()
 	v.unless(completed == has || completed && bare, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
 }
 

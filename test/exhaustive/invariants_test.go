@@ -87,7 +87,7 @@ func (w *world) report(c *lease.Change) {
 	m := message{task: int(c.New.ID.Seq - 1)}
 	if l := c.Lost; l != nil {
 		m.attempt = l.Attempt
-		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostTo}})
+		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostCause}})
 	}
 	if l := c.New.Lease; l != nil && (c.Old.Lease == nil || c.Old.Lease.Attempt != l.Attempt) {
 		m.attempt = l.Attempt
@@ -125,7 +125,7 @@ func (w *world) checkLease(c *lease.Change) error {
 	case after != nil && after.ExpiresAt > now.Serving+ttl && (before == nil || after.ExpiresAt > before.ExpiresAt):
 		return fmt.Errorf("A3: expires_at is more than a TTL away")
 	}
-	if l := c.Lost; l != nil && c.LostTo == lease.LeaseExpired {
+	if l := c.Lost; l != nil && c.LostCause == lease.LeaseExpired {
 		if t := w.told[c.New.ID.Seq-1][l.Attempt-1]; t.ticket.Nonce == l.Nonce && t.until > now.Serving {
 			return fmt.Errorf("A9: a lease ends before its worker was told")
 		}
