@@ -143,8 +143,8 @@ func malformed(err error) *problem {
 	return invalid("", "the body is not valid JSON: %v", err)
 }
 
-// value reads a value for type t; a nil t takes any value.
-func (s *scanner) value(at *place, t reflect.Type) *problem {
+// value reads a value for type t; a nil t takes any value. An item is a value in a list, or in an object with arbitrary names.
+func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
 	if err != nil {
@@ -152,6 +152,9 @@ func (s *scanner) value(at *place, t reflect.Type) *problem {
 	}
 	if got, want := kindOfToken(token), kindOfType(t); got != "" && want != "" && got != want {
 		return invalid(at.path(), "is %s; it must be %s", got, want)
+	} else if token == nil && item && want != "" && s.strict == strict {
+		// Package json would read 0 or "". JavaScript writes NaN as null: a requirement must not get lost in this way.
+		return invalid(at.path(), "is null; it must be %s", want)
 	}
 	switch token := token.(type) {
 	case json.Delim:
@@ -176,7 +179,7 @@ const (
 	aBool    = "a boolean"
 )
 
-// kindOfToken returns the kind of the value that a token is or begins, or "" for null, which fits everywhere.
+// kindOfToken returns the kind of the value that a token is or begins, or "" for null, which stands for a field that is not sent.
 func kindOfToken(token json.Token) string {
 	switch token := token.(type) {
 	case json.Delim:
@@ -322,7 +325,7 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 			inner, p = members.of(&at, s.strict)
 		}
 		if p == nil {
-			p = s.value(&at, inner)
+			p = s.value(&at, inner, items != nil)
 		}
 		if p != nil {
 			return p
@@ -337,7 +340,7 @@ func (s *scanner) list(in *place, t reflect.Type) *problem {
 	}
 	inner := itemOf(t)
 	for at := (place{in: in}); s.tokens.More(); at.index++ {
-		if p := s.value(&at, inner); p != nil {
+		if p := s.value(&at, inner, true); p != nil {
 			return p
 		}
 	}

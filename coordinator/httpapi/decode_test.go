@@ -15,7 +15,7 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"queue": ["q"]}`:     `queue: is an array; it must be a string`,
 		`{"labels": {"a": 1}}`: `labels.a: is a number; it must be a string`,
 		`{"labels": ["a"]}`:    `labels: is an array; it must be an object`,
-		`{"requirements": {"features": [null, true]}}`:     `requirements.features[1]: is a boolean; it must be a string`,
+		`{"requirements": {"features": ["ab", true]}}`:     `requirements.features[1]: is a boolean; it must be a string`,
 		`{"requirements": {"resources": {"a": 1e999}}}`:    `requirements.resources.a: is 1e999; it must be a number of 64 bits`,
 		`{"priority": 1.5}`:                                `priority: is 1.5; it must be a whole number from -2147483648 to 2147483647`,
 		`{"concurrencyLimit": -1}`:                         `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
@@ -38,6 +38,27 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", body, got, want)
 		}
+	}
+}
+
+// A null is a field that is not sent. Inside a list or a map it is refused: package json would read 0 or "". A callback is not refused for it.
+func TestNull(t *testing.T) {
+	for body, field := range map[string]string{
+		`{"requirements": {"features": [null]}}`:       "requirements.features[0]",
+		`{"requirements": {"resources": {"a": null}}}`: "requirements.resources.a",
+		`{"resourceRefs": [null]}`:                     "resourceRefs[0]",
+		`{"requirements": null, "payload": [null]}`:    "",
+	} {
+		got := ""
+		if p := parse([]byte(body), &submitRequest{}, strict); p != nil {
+			got = p.body.Field
+		}
+		if got != field {
+			t.Errorf("%s: field %q is refused, want %q", body, got, field)
+		}
+	}
+	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &heartbeatRequest{}, lenient); p != nil {
+		t.Error(p.body.Message)
 	}
 }
 
