@@ -32,6 +32,7 @@ func (s *server) start(t *testing.T, cfg coordinator.Config) {
 		s.store = s.store.Reopen()
 	}
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Callbacks.URL = "http://127.0.0.1:7421" // where lessor serve listens by default
 	co, err := coordinator.New(s.store, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func (s *server) start(t *testing.T, cfg coordinator.Config) {
 	s.listener = bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- co.Serve(ctx, s.listener, nil) }()
+	go func() { served <- co.Serve(ctx, s.listener, bufconn.Listen(1)) }() // the latter for HTTP; nobody calls it
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {
