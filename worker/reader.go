@@ -10,19 +10,19 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// codeQuotaFrames: feedback was dropped, as there are no frames left for it.
+// codeQuotaFrames: the coordinator dropped feedback because the quota of frames is used up.
 const codeQuotaFrames = "E.QUOTA.FRAMES"
 
-// codeUnknown: the frame means nothing in this state, or to this version.
+// codeUnknown: this state does not allow the frame, or this version does not know it.
 const codeUnknown = "E.CMD.UNKNOWN"
 
-// firstPayload is the lowest number of a field of SessionResponse that is a payload.
+// firstPayload is the lowest field number of a payload in SessionResponse.
 const firstPayload = 16
 
-// read takes in frames until the stream ends, and leaves the reason in readErr.
+// read processes frames until the stream ends, and sets readErr to the reason.
 func (s *session) read() {
 	defer close(s.ended)
-	s.readErr = errReaderGone // which is all there is to say where a hook ends this goroutine
+	s.readErr = errReaderGone // stays if a hook ends this goroutine
 	s.readErr = s.receiveAll()
 }
 
@@ -38,12 +38,12 @@ func (s *session) receiveAll() error {
 	}
 }
 
-// receive takes in one frame. An error ends the session.
+// receive processes one frame. An error ends the session.
 func (s *session) receive(f *lessorv1.SessionResponse) error {
 	if err := s.checkEnvelope(f); err != nil {
 		return err
 	}
-	if reset := f.GetReset_(); reset != nil { // the last frame, whatever is missing before it
+	if reset := f.GetReset_(); reset != nil { // the last frame of the stream, so processed even if frames before it are missing
 		return &resetError{reset}
 	}
 	if !s.handleEnvelope(f, time.Now()) {
@@ -52,7 +52,7 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 	return s.handlePayload(f)
 }
 
-// handleEnvelope settles what the envelope says, and reports whether the payload is to be looked at.
+// handleEnvelope processes the envelope, and reports whether the payload must be processed.
 func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (take bool) {
 	w := s.w
 	w.lock()
@@ -62,11 +62,11 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 		s.transit.observe(sent.at, now, f.GetTs())
 	}
 	late := s.link.acknowledged(f.GetAck().GetFor())
-	if e := f.GetError(); e.GetCode() == codeSeqGap { // in order or not: it is about our frames
+	if e := f.GetError(); e.GetCode() == codeSeqGap { // processed even if it is not in order, because it is about frames that this side sent
 		s.link.resendRequested(e.GetExpectedSeq())
 		late = true
 	} else {
-		late = s.link.acknowledged(f.GetCorr()) || late // an answer is an acknowledgement
+		late = s.link.acknowledged(f.GetCorr()) || late // an answer also acknowledges
 	}
 	if s.link.classify(f, now) == inOrder {
 		if take = w.mu.state.expects(f); !take {
@@ -79,7 +79,7 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 	return take
 }
 
-// handlePayload takes in what a frame says.
+// handlePayload processes the payload of a frame.
 func (s *session) handlePayload(f *lessorv1.SessionResponse) error {
 	switch p := f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error:
@@ -99,9 +99,9 @@ func (s *session) handlePayload(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// checkEnvelope checks the envelope of a frame before anything else: if it disagrees with the session, the session ends. The first
-// frame that names a sender binds the session to it. If that frame is of another tenant already, the worker's credentials belong to
-// that tenant: trying again would not help, unless the worker may take over that tenant.
+// checkEnvelope checks the tenant and the sender of a frame before anything else. If they do not match the session, the session ends. The
+// first frame that names a sender binds the session to it. If a frame before that one names another tenant, the worker's credentials belong
+// to that tenant: trying again would not help, unless the worker may take over that tenant.
 func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	if t := f.GetTenant(); t != "" && t != s.tenant {
 		switch {
@@ -131,8 +131,8 @@ func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// replyLocked queues an answer to a frame. While the stream is slow the oldest give way: the same frame, sent again, is
-// answered again (W6).
+// replyLocked queues an answer to a frame. If too many wait because the stream is slow, the oldest is dropped: the coordinator sends its
+// frame again, and the worker answers again (W6).
 func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	if len(s.control) >= maxControl {
 		s.control = s.control[1:]
@@ -141,7 +141,7 @@ func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	s.w.wakeWriter()
 }
 
-// unknownLocked answers a frame that means nothing here, or nothing now; it changes nothing (W1).
+// unknownLocked answers a frame that this version does not know or this state does not allow. The frame changes nothing (W1).
 func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 	what := "a payload that this version does not know"
 	if f.GetPayload() != nil {
@@ -157,8 +157,8 @@ func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 	}}})
 }
 
-// hasUnknownPayload reports whether a frame without a known payload has one of a newer version: fields of the envelope have
-// lower numbers.
+// hasUnknownPayload reports whether a frame without a known payload has a payload of a newer version. Fields of the envelope have lower
+// numbers than payloads.
 func hasUnknownPayload(f *lessorv1.SessionResponse) bool {
 	for b := f.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
@@ -170,12 +170,13 @@ func hasUnknownPayload(f *lessorv1.SessionResponse) bool {
 	return false
 }
 
-// handleError takes in that a frame of ours was wrong, or could not be handled. It is no verdict on what was in it.
+// handleError processes an error frame: a frame of the worker was wrong, or could not be processed. It is no verdict on the content of that
+// frame.
 func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	err := &frameError{e}
 	switch {
 	case e.GetCode() == codeSeqGap:
-		return nil // the envelope's affair
+		return nil // handleEnvelope has processed it
 	case e.GetCode() == codeQuotaFrames:
 		s.pauseFeedback(e)
 		return nil
@@ -192,8 +193,8 @@ func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	return nil
 }
 
-// pauseFeedback sends no feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt keeps its
-// newest feedback.
+// pauseFeedback stops feedback for as long as the coordinator asks, because the quota of frames is used up (X5). Meanwhile each attempt
+// keeps its newest feedback.
 func (s *session) pauseFeedback(e *lessorv1.Error) {
 	w, wait := s.w, e.GetRetryAfter().AsDuration()
 	w.log.Warn("feedback is paused", "code", e.GetCode(), "message", e.GetMessage(), "wait", wait)
@@ -203,7 +204,7 @@ func (s *session) pauseFeedback(e *lessorv1.Error) {
 	w.afterDelayLocked(wait, w.wakeWriter)
 }
 
-// handleVerdicts settles the reports of the frame that is answered, item by item in their order (W3).
+// handleVerdicts processes the verdicts on the reports of an answered frame, which have the order of the reports (W3).
 func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict) {
 	w := s.w
 	w.lock()
@@ -222,8 +223,8 @@ func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict
 	}
 }
 
-// handleNoNewWork logs, once, why the coordinator gives no new work, and calls the hook: otherwise a worker that is kept from work looks like one for which
-// there is none. The state lasts beyond the session.
+// handleNoNewWork logs why the coordinator gives no new work, once per change, and calls the hook. Otherwise such a worker would look like
+// one for which there is no work. The reason stays known beyond the session.
 func (w *Worker) handleNoNewWork(reason string) {
 	noNewWork := reason != ""
 	if noNewWork == w.noNewWork {
@@ -240,7 +241,7 @@ func (w *Worker) handleNoNewWork(reason string) {
 	}
 }
 
-// handleHeartbeatAck settles the heartbeats of the frame that is answered.
+// handleHeartbeatAck processes the answers to the heartbeats of an answered frame.
 func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 	w := s.w
 	w.lock()
@@ -258,7 +259,7 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 	}
 }
 
-// takeSentLocked removes the frame that is answered from those that wait, and returns it; if there is none it returns an empty one.
+// takeSentLocked removes the frame that was answered from the sent frames and returns it; if there is none it returns an empty one.
 func (s *session) takeSentLocked(corr string) *sentFrame {
 	if f := s.sent[corr]; f != nil {
 		delete(s.sent, corr)
@@ -267,7 +268,7 @@ func (s *session) takeSentLocked(corr string) *sentFrame {
 	return &sentFrame{}
 }
 
-// handleCancel takes in a cancel frame: with a grace the task is cancelled, without one the lease is lost.
+// handleCancel processes a cancel frame: with a grace the task is cancelled, without one the lease is lost.
 func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	w.lock()
 	defer w.unlock()
@@ -282,14 +283,15 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
 }
 
-// handleDrain takes in that the coordinator wants the worker to stop. Its deadline is a span from the frame's own time, so that
-// the clock of this machine does not matter; the last part of it is for handlers to return and reports to be answered.
+// handleDrain processes the coordinator's request to drain. The deadline is measured from the time in the frame itself, so that the clock
+// of this machine does not matter. The last part of the time, at most StopTimeout, is reserved for handlers to return and for reports to
+// get their verdicts.
 func (s *session) handleDrain(d *lessorv1.Drain, now time.Time) {
 	timeout := s.w.cfg.DrainTimeout
 	if d.GetDeadline() != nil {
 		span := max(d.GetDeadline().AsTime().Sub(now), 0)
 		timeout = min(timeout, span-min(s.w.cfg.StopTimeout, span/2))
 	}
-	reason := strings.TrimSuffix("the coordinator asked: "+d.GetReason(), ": ") // who drained it may have given none
+	reason := strings.TrimSuffix("the coordinator asked: "+d.GetReason(), ": ") // the reason may be empty
 	s.w.beginDrain(reason, timeout, fmt.Errorf("%w: %s", ErrDraining, reason))
 }

@@ -1,7 +1,7 @@
 package worker
 
-// recentLeases remembers the last leases that came here, so that a dispatch that is delivered twice starts one
-// handler (W6).
+// recentLeases remembers the last maxRecent leases that were dispatched to this worker, so that a dispatch that arrives twice starts only
+// one handler (W6).
 type recentLeases struct {
 	known map[string]struct{}
 	order []string

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Ends of a session that this side decides.
+// Reasons for which this side ends a session.
 var (
 	errCallHangs     = errors.New("the source of the connection's credentials does not return")
 	errOpenTimeout   = errors.New("the coordinator did not accept the session in time")
@@ -26,8 +26,8 @@ var (
 	errDeniedFrame   = errors.New("a frame's envelope does not match the session")
 )
 
-// noConnectionError is ErrNoConnection with the reason, and a guess at what to do where one side talks TLS and the other does not, which
-// no reconnect can cure and gRPC does not say.
+// noConnectionError returns ErrNoConnection with the reason. If only one side seems to use TLS, it says so: reconnecting cannot help then,
+// and the message of gRPC does not say it.
 func noConnectionError(reason string) error {
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
@@ -38,8 +38,8 @@ func noConnectionError(reason string) error {
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }
 
-// closedByAge reports whether a session ended with its connection, which the coordinator closes when it is old. That happens to every worker in
-// turn, and is no reason for an alarm; gRPC tells it by this word alone.
+// closedByAge reports whether the coordinator closed the connection because of its age. That happens to every worker from time to time and
+// is no reason for an alarm. Only this word in the message of gRPC tells it.
 func closedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
 }
@@ -60,9 +60,9 @@ func (e *resetError) Error() string {
 	return fmt.Sprintf("reset by the coordinator: %s: %s", e.frame.GetCode(), e.frame.GetReason())
 }
 
-// permanentRefusal tells an end that no reconnect can cure from one that it can; nil for the latter. Only the opening of a session
-// can be refused for good. One that was established and then ended is opened again, perhaps with renewed credentials,
-// and the opening tells.
+// permanentRefusal returns the refusal if err means that reconnecting cannot help, and else nil. Only the opening of a session can be
+// refused for good. A session that was established and then ended is opened again, perhaps with renewed credentials; then the answer to the
+// opening decides.
 func permanentRefusal(err error, established, known bool) *RefusedError {
 	var e *frameError
 	if errors.As(err, &e) {
@@ -74,16 +74,16 @@ func permanentRefusal(err error, established, known bool) *RefusedError {
 	return nil
 }
 
-// codeDenied: whoever speaks is not whom the stream is bound to.
+// codeDenied: the sender is not the one that the stream is bound to.
 const codeDenied = "E.SESSION.DENIED"
 
-// errorDomain is the domain of what a coordinator itself says with a status.
+// errorDomain is the ErrorInfo domain of statuses that a coordinator itself returns.
 const errorDomain = "lessor"
 
-// codeInternal: nothing was decided, and a repeat helps.
+// codeInternal: nothing was decided, and another try may help.
 const codeInternal = "E.INTERNAL"
 
-// refusalOfFrame: an error frame says by itself whether a repeat helps.
+// refusalOfFrame returns the refusal for an error frame; nil if the frame says that another try may help.
 func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	if e.GetRetryAfter() != nil || e.GetCode() == codeInternal {
 		return nil
@@ -91,9 +91,10 @@ func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}
 }
 
-// refusalOfStatus: once a coordinator is known, only its own words count, which carry its domain (S4). Without, the status is
-// of what stands between, such as a proxy that has no route for the moment, or of a source of credentials that has
-// none to give; before, it is how a wrong address or a missing token is told.
+// refusalOfStatus returns the refusal for a status; nil if another try may help. After a coordinator has accepted the worker once (known),
+// only statuses with the coordinator's own domain count (S4). A status without that domain comes from something in between, such as a proxy
+// that has no route at the moment, or from a source of credentials that has none at the moment. Before, such a status counts as well,
+// because it shows a wrong address or a missing token.
 func refusalOfStatus(st *status.Status, known bool) *RefusedError {
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
@@ -111,7 +112,7 @@ func refusalOfStatus(st *status.Status, known bool) *RefusedError {
 	return refused
 }
 
-// retryAfterOf is the wait that the coordinator asked for; 0 where it asked for none.
+// retryAfterOf returns the wait that the coordinator asked for; 0 if it asked for none.
 func retryAfterOf(err error) time.Duration {
 	var failed *frameError
 	if errors.As(err, &failed) {
@@ -125,7 +126,7 @@ func retryAfterOf(err error) time.Duration {
 	return detail[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 }
 
-// detail returns the status's detail of type T; nil where there is none.
+// detail returns the first detail of type T in the status; nil if there is none.
 func detail[T any](st *status.Status) (found T) {
 	for _, d := range st.Details() {
 		if t, ok := d.(T); ok {

@@ -12,29 +12,29 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// report is a Start or an outcome on its way to a verdict. It is sent unchanged each time (K5).
+// report is a Start or an outcome that waits for its verdict. Every try sends it unchanged (K5).
 type report struct {
 	a    *attempt
 	item *lessorv1.Report
-	// size is about the item's, in bytes.
+	// size is the approximate size of item, in bytes.
 	size int
-	// seq is the order in which reports were queued: a Start goes before its outcome, also after a broken stream.
+	// seq is the order in which reports were queued. A Start is sent before its outcome, also after a broken stream.
 	seq uint64
-	// tries counts how often it was sent.
+	// tries is how often the report was sent.
 	tries int
 }
 
 // isOutcome reports whether r ends its attempt.
 func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
-// obsolete reports whether nobody waits for r's verdict any more: its attempt has ended, or has an outcome, which says all
-// that a Start does which was sent once.
+// obsolete reports whether the verdict on r no longer matters: its attempt has ended, or r is a Start that was sent once and the attempt
+// has an outcome, which implies the Start.
 func (r *report) obsolete() bool {
 	return r.a.phase == over || (!r.isOutcome() && r.tries > 0 && r.a.phase == reporting)
 }
 
-// outbox is what waits for the stream, and survives it. Its size is bounded by the number of attempts: each has at most
-// two reports, one heartbeat and one feedback here.
+// outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
+// reports, one heartbeat and one feedback in it.
 type outbox struct {
 	reports  []*report
 	nextSeq  uint64
@@ -42,7 +42,7 @@ type outbox struct {
 	feedback []*attempt
 }
 
-// queueReportLocked lets the next frame carry r.
+// queueReportLocked makes the next frame carry r.
 func (w *Worker) queueReportLocked(r *report) {
 	r.seq = w.mu.outbox.nextSeq
 	w.mu.outbox.nextSeq++
@@ -50,7 +50,8 @@ func (w *Worker) queueReportLocked(r *report) {
 	w.wakeWriter()
 }
 
-// replaceIfTooLarge replaces an outcome that fits no frame: sent, it would break the stream and all that is on it.
+// replaceIfTooLarge replaces an outcome that is too large for a frame by a failure. Sending the outcome would break the stream, and so
+// affect everything else on it.
 func (w *Worker) replaceIfTooLarge(r *report) *report {
 	r.size = proto.Size(r.item)
 	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
@@ -60,7 +61,7 @@ func (w *Worker) replaceIfTooLarge(r *report) *report {
 	return r
 }
 
-// handleVerdictLocked takes in the verdict on a report that was sent at the given time.
+// handleVerdictLocked processes the verdict on a report that was sent at the given time.
 func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.ReportVerdict) {
 	switch {
 	case r.a.phase == over:
@@ -71,8 +72,8 @@ func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.Repo
 	}
 }
 
-// handleOutcomeVerdictLocked ends an attempt by its verdict, whatever it is (K1-K3). Only where the outcome itself was
-// refused and the lease thus lives on (V1, V11), the failure to report it is reported in its place.
+// handleOutcomeVerdictLocked ends an attempt, whatever the verdict on its outcome is (K1-K3). There is one exception: if the content of the
+// outcome was refused, so that the lease is still live (V1, V11), a failure is reported in its place.
 func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict) {
 	a := r.a
 	w.deferLocked(func() {
@@ -92,46 +93,46 @@ func (w *Worker) handleOutcomeVerdictLocked(r *report, v *lessorv1.ReportVerdict
 	w.endLocked(a)
 }
 
-// refusedContent reports whether v finds fault with what was reported, not with the right to report it.
+// refusedContent reports whether v refuses the content of the report, not the right to report.
 func refusedContent(v *lessorv1.ReportVerdict) bool {
 	return v.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED &&
 		(v.GetReason() == lessorv1.Reason_REASON_RESULT_TOO_LARGE || v.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST)
 }
 
-// retryDelay is the wait before sending something again that has been sent tries times.
+// retryDelay returns how long to wait before something is sent again that was sent the given number of times.
 type retryDelay func(tries int) time.Duration
 
-// noDelay is the repeat on a new stream: opening it took long enough.
+// noDelay is the retryDelay on a new stream, because opening that stream has already taken time.
 func noDelay(int) time.Duration { return 0 }
 
-// retryAfter is the repeat on the same stream: what the coordinator asks for, and a growing wait with jitter.
+// retryAfter is the retryDelay on the same stream: the wait that the coordinator asks for, plus a growing wait with jitter.
 func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 	return func(tries int) time.Duration {
 		return asked.AsDuration() + backoffWait(tries, w.cfg.MinBackoff, w.cfg.MaxBackoff)
 	}
 }
 
-// retryLocked sends r again, unless it has been sent often enough (K5).
+// retryLocked queues r again, unless it was sent often enough (K5).
 func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch {
 	case r.obsolete():
 	case r.tries >= w.cfg.ReportTries && r.isOutcome():
 		w.giveUpReportLocked(r.a, why)
 	case r.tries >= w.cfg.ReportTries:
-		// A Start may be missing (V19); heartbeats keep the lease.
+		// A Start may be missing (V19); heartbeats renew the lease.
 	default:
 		w.afterDelayLocked(delay(r.tries), func() { w.requeueLocked(r) })
 	}
 }
 
-// retryFrameLocked sends the reports of a frame again.
+// retryFrameLocked queues the reports of a frame again.
 func (w *Worker) retryFrameLocked(f *sentFrame, why string, delay retryDelay) {
 	for _, r := range f.reports {
 		w.retryLocked(r, why, delay)
 	}
 }
 
-// afterDelayLocked calls f with the mutex held, after the wait.
+// afterDelayLocked calls f after the wait, with the mutex held.
 func (w *Worker) afterDelayLocked(wait time.Duration, f func()) {
 	if wait <= 0 {
 		f()
@@ -144,7 +145,7 @@ func (w *Worker) afterDelayLocked(wait time.Duration, f func()) {
 	})
 }
 
-// requeueLocked puts r back into its old place.
+// requeueLocked inserts r in the queue in the order of seq.
 func (w *Worker) requeueLocked(r *report) {
 	queue := &w.mu.outbox.reports
 	at, _ := slices.BinarySearchFunc(*queue, r, func(a, b *report) int { return cmp.Compare(a.seq, b.seq) })
@@ -152,7 +153,7 @@ func (w *Worker) requeueLocked(r *report) {
 	w.wakeWriter()
 }
 
-// giveUpReportLocked gives an outcome up; its lease runs out by itself.
+// giveUpReportLocked ends an attempt whose outcome got no verdict; its lease expires.
 func (w *Worker) giveUpReportLocked(a *attempt, why string) {
 	err := undeliveredError(a, why)
 	w.deferLocked(func() {

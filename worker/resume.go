@@ -11,27 +11,27 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Codes that say that a session cannot go on.
+// Codes that mean that the session cannot be resumed.
 const (
 	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
 	codeStaleBinding = "E.SESSION.STALE_BINDING"
 )
 
-// resumption is what lets the next stream go on where the last one broke (W8). It is guarded by Worker.mu.
+// resumption is what the next stream needs to resume the session of the last one (W8). It is guarded by Worker.mu.
 type resumption struct {
-	// id and token name the session; empty where there is none to go on with.
+	// id and token name the session; empty if there is none to resume.
 	id, token string
-	// expiresAt is when the token loses its worth, on this process's clock; zero: not stated.
+	// expiresAt is when the token expires, on this process's clock; zero: not stated.
 	expiresAt time.Time
-	// lastSeen is the seq of the last frame that was taken from the coordinator.
+	// lastSeen is the seq of the last frame of the coordinator that was processed in order.
 	lastSeen uint64
-	// frameCount counts the frames of all streams; a frame's id is its number.
+	// frameCount counts the frames that were sent on all streams; the id of a frame is its number.
 	frameCount uint64
-	// unanswered are the frames of reports that were on their way when the stream broke.
+	// unanswered are the frames with reports that had no answer when the stream broke.
 	unanswered []*sentFrame
 }
 
-// resumeRequest is what the handshake says of the session to go on with; nil: a new one.
+// resumeRequest returns the session to resume, for the handshake; nil asks for a new session.
 func (r *resumption) resumeRequest(now time.Time) *lessorv1.Resume {
 	if r.token == "" || (!r.expiresAt.IsZero() && !now.Before(r.expiresAt)) {
 		return nil
@@ -39,8 +39,8 @@ func (r *resumption) resumeRequest(now time.Time) *lessorv1.Resume {
 	return &lessorv1.Resume{SessionId: r.id, SessionToken: r.token, LastSeenSeq: r.lastSeen}
 }
 
-// remember takes in the accept that was received at the given time. The token is counted as a span, so that the clock of
-// this machine does not matter.
+// remember stores the session of an accept that was received at the given time. The token's validity is computed as a duration from two
+// times of the coordinator, so that the clock of this machine does not matter.
 func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
 	r.id, r.token, r.expiresAt = a.GetSessionId(), a.GetSessionToken(), time.Time{}
 	if a.GetExpiresAt() != nil && a.GetServerTime() != nil {
@@ -48,11 +48,12 @@ func (r *resumption) remember(a *lessorv1.Accept, received time.Time) {
 	}
 }
 
-// forget lets the next stream begin a session of its own.
+// forget makes the next stream begin a new session.
 func (r *resumption) forget() { r.id, r.token, r.lastSeen = "", "", 0 }
 
-// beginOrResumeLocked goes on with the session, or begins a new one. Reports that the coordinator has taken wait for their
-// verdict on this stream. The others are said anew: if it knows them after all, it knows them by their content (V4).
+// beginOrResumeLocked resumes the session, or begins a new one, as the accept says. Reports that the coordinator has received wait for
+// their verdicts on this stream. The others are sent again; if the coordinator has received them after all, it recognizes them by their
+// content (V4).
 func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time) {
 	a, r := f.GetAccept(), &s.w.mu.resume
 	s.link = link{next: max(a.GetNextSeq(), 1), lastSeq: f.GetSeq()}
@@ -71,7 +72,7 @@ func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time
 	r.remember(a, now)
 }
 
-// suspendLocked leaves what the next stream needs of this one, which ended with err.
+// suspendLocked keeps what the next stream needs of this one, which ended with err.
 func (s *session) suspendLocked(err error) {
 	r := &s.w.mu.resume
 	if s.link.next != 0 { // it was accepted
@@ -88,7 +89,7 @@ func (s *session) suspendLocked(err error) {
 	if endsSession(err) {
 		r.forget()
 	}
-	// A verdict that did not come in time may never have been made: only a repeat finds out.
+	// If a verdict did not come in time, perhaps it was never made. Only sending the report again can tell.
 	if r.token == "" || errors.Is(err, errAnswerTimeout) {
 		for _, f := range r.unanswered {
 			s.w.retryFrameLocked(f, "the stream broke", noDelay)
@@ -97,7 +98,7 @@ func (s *session) suspendLocked(err error) {
 	}
 }
 
-// tokenRefused reports whether a resume token was refused.
+// tokenRefused reports whether the resume token was refused.
 func tokenRefused(err error) bool {
 	var refused *frameError
 	if errors.As(err, &refused) {
@@ -106,7 +107,7 @@ func tokenRefused(err error) bool {
 	return status.Code(err) == codes.Unauthenticated
 }
 
-// endsSession reports whether the coordinator has let go of the session, so that the next stream has to begin anew.
+// endsSession reports whether the coordinator has ended the session, so that the next stream must begin a new one.
 func endsSession(err error) bool {
 	var refused *frameError
 	if errors.As(err, &refused) {

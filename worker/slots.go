@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// slots are the places for handlers that run at once. They are guarded by Worker.mu.
+// slots limit how many handlers run at once. They are guarded by Worker.mu.
 type slots struct {
 	limit, taken int
-	// ofType is how many of the places taken are of a type, and typeLimits how many may be; a type that is not there has no limit.
+	// ofType is how many slots of each type are taken, and typeLimits how many may be; a type that is not in typeLimits has no limit of its
+	// own.
 	ofType, typeLimits map[string]int
-	// waiting came first and get the next places first, each as soon as there is room for its type.
+	// waiting are the attempts that wait for a slot, oldest first. Each gets one as soon as there is room for its type.
 	waiting []*attempt
 }
 
-// acquire gives a a place, or lets it wait for its turn.
+// acquire gives a slot to a, or lets a wait for one.
 func (s *slots) acquire(a *attempt) {
 	if s.hasRoom(a) {
 		s.assign(a)
@@ -24,7 +25,8 @@ func (s *slots) acquire(a *attempt) {
 	s.waiting = append(s.waiting, a)
 }
 
-// hasRoom reports whether there is a free place for a. The coordinator keeps to the limits, too, but knows nothing of a handler whose lease was lost.
+// hasRoom reports whether there is a free slot for a. The coordinator obeys the limits too, but it does not know of handlers that still run
+// after their lease was lost.
 func (s *slots) hasRoom(a *attempt) bool {
 	limit, limited := s.typeLimits[a.task.Type]
 	return s.taken < s.limit && (!limited || s.ofType[a.task.Type] < limit)
@@ -39,7 +41,7 @@ func (s *slots) assign(a *attempt) {
 	s.ofType[a.task.Type]++
 }
 
-// release takes a's place back, if it has one.
+// release frees a's slot, if a has one.
 func (s *slots) release(a *attempt) {
 	if !a.hasSlot {
 		return
@@ -52,7 +54,7 @@ func (s *slots) release(a *attempt) {
 	s.assignWaiting()
 }
 
-// assignWaiting gives free places to those that wait.
+// assignWaiting gives free slots to the attempts that wait.
 func (s *slots) assignWaiting() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(a *attempt) bool {
 		if !s.hasRoom(a) {
@@ -64,13 +66,13 @@ func (s *slots) assignWaiting() {
 	})
 }
 
-// removeWaiting takes a out of those that wait.
+// removeWaiting removes a from the attempts that wait.
 func (s *slots) removeWaiting(a *attempt) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *attempt) bool { return other == a })
 }
 
-// awaitSlot waits for the slot of an attempt that got none at once. The coordinator counts free ones itself, so that there is
-// one, but for the moment that a handler takes to return after its lease was lost.
+// awaitSlot waits for the slot of an attempt that got none at once, and reports whether it got one. The coordinator itself counts free
+// slots, so there is one, except for the moment that a handler needs to return after its lease was lost.
 func (w *Worker) awaitSlot(a *attempt) bool {
 	if a.slotReady == nil {
 		return true
@@ -86,7 +88,7 @@ func (w *Worker) awaitSlot(a *attempt) bool {
 	return w.stopAwaitingSlot(a)
 }
 
-// stopAwaitingSlot ends the waiting; the turn may have come at the last moment.
+// stopAwaitingSlot stops waiting, and reports whether the attempt got a slot at the last moment.
 func (w *Worker) stopAwaitingSlot(a *attempt) bool {
 	w.lock()
 	defer w.unlock()

@@ -4,22 +4,22 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// State is where the worker stands with its coordinator (W1).
+// State is the state of the worker's connection to its coordinator (W1).
 type State int
 
-// The states, in the order of a life without errors.
+// The states, in the order in which a worker without errors passes through them.
 const (
 	// StateNew: no stream.
 	StateNew State = iota
-	// StateHandshaking: the stream opens, and the coordinator has not accepted yet.
+	// StateHandshaking: a stream is being opened, and the coordinator has not accepted it yet.
 	StateHandshaking
-	// StateRegistered: accepted, and the capabilities are told.
+	// StateRegistered: the coordinator has accepted the stream, and the worker registers its capabilities.
 	StateRegistered
-	// StateHeartbeating: work comes in.
+	// StateHeartbeating: the worker sends heartbeats and gets work.
 	StateHeartbeating
-	// StateDraining: no new work; what runs finishes.
+	// StateDraining: the worker gets no new work; running handlers finish.
 	StateDraining
-	// StateBackoff: the stream broke; a wait before the next.
+	// StateBackoff: the stream broke, and the worker waits before it opens the next one.
 	StateBackoff
 	// StateClosed: Run has returned, or is about to.
 	StateClosed
@@ -27,7 +27,7 @@ const (
 
 var stateNames = [...]string{"NEW", "HANDSHAKING", "REGISTERED", "HEARTBEATING", "DRAINING", "BACKOFF", "CLOSED"}
 
-// String returns the name of the protocol, for example "HEARTBEATING".
+// String returns the name of the state in the protocol, for example "HEARTBEATING".
 func (s State) String() string {
 	if s < 0 || int(s) >= len(stateNames) {
 		return "UNKNOWN"
@@ -35,7 +35,7 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// event is what moves a worker from one state to another.
+// event is what changes the state of a worker.
 type event int
 
 const (
@@ -49,13 +49,13 @@ const (
 	drainAsked
 	// broken: the stream is lost, or was refused or reset.
 	broken
-	// waited for long enough since the stream broke.
+	// waited: the wait after a broken stream is over.
 	waited
 	// ended: Run is about to return.
 	ended
 )
 
-// moves is the worker's side of W1, whole. What is not in it changes nothing.
+// moves is the complete table of the worker's side of W1. An event that is not in it changes nothing.
 var moves = [...]map[event]State{
 	StateNew:          {opening: StateHandshaking, broken: StateBackoff, ended: StateClosed},
 	StateHandshaking:  {accepted: StateRegistered, broken: StateBackoff, ended: StateClosed},
@@ -66,8 +66,8 @@ var moves = [...]map[event]State{
 	StateClosed:       {},
 }
 
-// expects reports whether the state allows a frame of the coordinator. One that it does not allow is answered with
-// E.CMD.UNKNOWN and changes nothing.
+// expects reports whether the state allows a frame of the coordinator. The worker answers a frame that is not allowed with E.CMD.UNKNOWN,
+// and the frame changes nothing.
 func (s State) expects(f *lessorv1.SessionResponse) bool {
 	switch f.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Error, *lessorv1.SessionResponse_Reset_:
@@ -80,14 +80,15 @@ func (s State) expects(f *lessorv1.SessionResponse) bool {
 	return s == StateRegistered || s == StateHeartbeating || s == StateDraining
 }
 
-// move takes the worker to its next state.
+// move changes the state of the worker as the event asks.
 func (w *Worker) move(e event) {
 	w.lock()
 	defer w.unlock()
 	w.moveLocked(e)
 }
 
-// moveLocked takes the worker to its next state. A drain that was asked before there was a session is made up for.
+// moveLocked changes the state of the worker as the event asks. If a drain was requested before the session was accepted, the state changes
+// to StateDraining right after StateRegistered.
 func (w *Worker) moveLocked(e event) {
 	to, moved := moves[w.mu.state][e]
 	if !moved {

@@ -7,7 +7,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Category tells the retry policy what kind of failure happened (T4).
+// Category says what kind of failure happened, for the retry policy (T4).
 type Category = lessorv1.ErrorCategory
 
 // The categories, and what the default policy does with them.
@@ -26,7 +26,7 @@ const (
 	Cancelled = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
 )
 
-// steerError is an error together with what the handler wants to happen. Zero fields say nothing.
+// steerError is an error together with what the handler asks for. Zero fields ask for nothing.
 type steerError struct {
 	error
 	category   Category
@@ -70,7 +70,7 @@ func WithCategory(c Category, err error) error {
 	return &steerError{error: err, category: c}
 }
 
-// WithStack adds what helps to find the cause of err: a stack, or the end of a log. Only the last 64 KiB are reported.
+// WithStack adds text that helps to find the cause of err, such as a stack or the end of a log. Only the last 64 KiB are reported.
 // WithStack(s, nil) is nil.
 func WithStack(stack string, err error) error {
 	if err == nil {
@@ -79,7 +79,7 @@ func WithStack(stack string, err error) error {
 	return &steerError{error: err, stack: stack}
 }
 
-// releaseError asks to give the task back.
+// releaseError asks the worker to give the task back.
 type releaseError struct {
 	delay  time.Duration
 	reason string
@@ -88,15 +88,15 @@ type releaseError struct {
 // Error names the reason.
 func (e *releaseError) Error() string { return "released: " + e.reason }
 
-// Release returns an error with which a handler gives the task back because it cannot do it here and now. That counts as no
-// failure, and the task is granted again after delay (0: at once; at most 24 h). The reason is cut to 1 KiB. From the third
-// release in a row, the coordinator adds a wait of its own (T5).
+// Release returns an error with which a handler gives the task back because it cannot do the task here and now. That does not count as a
+// failure. The task is granted again after delay (0: at once; at most 24 h). The reason is cut to 1 KiB. From the third release in a row,
+// the coordinator adds a wait of its own (T5).
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }
 
-// steering collects what the errors in err's tree ask for, as errors.As would find them: the outermost word on each point counts, and of
-// errors that were joined the first. A panic has a stack and a category, whatever else is said.
+// steering collects what the errors in err's tree ask for, in the order in which errors.As searches the tree: on each point the outermost
+// error decides, and of joined errors the first. For a panic, stack and category are always those of the panic.
 func steering(err error) steerError {
 	var sum steerError
 	var crash *PanicError
@@ -107,7 +107,7 @@ func steering(err error) steerError {
 	return sum
 }
 
-// collect adds what err and the errors in it ask for, on points that nothing was said on.
+// collect adds what err and the errors in it ask for, on each point that is still open.
 func (e *steerError) collect(err error) {
 	if s, ok := err.(*steerError); ok { //nolint:errorlint // the tree is walked here
 		if e.category == 0 {
@@ -130,5 +130,5 @@ func (e *steerError) collect(err error) {
 	}
 }
 
-// wantsFailure reports whether the handler wants its error to count as a failure of some kind, also when it was stopped.
+// wantsFailure reports whether the handler asked for its error to count as a failure, even if the handler was stopped by a drain.
 func (e steerError) wantsFailure() bool { return e.category != 0 || e.retryable != nil }

@@ -10,24 +10,24 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Task is one attempt at a task, as its handler sees it. The fields are the handler's to read; the methods may be
-// called from several goroutines, and do nothing after the handler has returned.
+// Task is one attempt at a task, as its handler sees it. The handler may read the fields. Several goroutines may call the methods, which do
+// nothing after the handler has returned.
 type Task struct {
-	// ID is the task's identity, the same in every attempt.
+	// ID is the id of the task, the same in every attempt.
 	ID string
 	// Attempt numbers the grants of the task: 1, 2, 3 ...
 	Attempt uint32
 	// AttemptID names this attempt in logs.
 	AttemptID string
-	// FencingToken rises with every grant of the task, for ever. Pass it to outside systems, so that they can refuse a request
-	// with an older token than one they have seen (A2).
+	// FencingToken grows with every grant of the task and never shrinks. Pass it to outside systems, so that they can refuse a request with
+	// an older token than one they have seen (A2).
 	FencingToken uint64
 
 	// Workspace, Queue and Type say where the task came from and what it is.
 	Workspace, Queue, Type string
 	// Payload is the input.
 	Payload []byte
-	// Labels are the producer's.
+	// Labels are the labels that the producer gave the task.
 	Labels map[string]string
 	// RunID, Key and AssetID are the producer's names for the run, for the task within it, and for what the task makes; each may
 	// be empty.
@@ -36,13 +36,13 @@ type Task struct {
 	ConcurrencyKey string
 	// Resources are what the task needs of this worker; see the package worker/resource.
 	Resources []ResourceRef
-	// Deadline is the wall time after which the task fails; zero where there is none.
+	// Deadline is the wall time after which the task fails; zero if there is none.
 	Deadline time.Time
-	// Checkpoint is what an earlier attempt saved last; empty where none did.
+	// Checkpoint is the last checkpoint that an earlier attempt saved; empty if none did.
 	Checkpoint []byte
-	// Traceparent is the W3C trace context of the submit; empty where there was none.
+	// Traceparent is the W3C trace context of the submit; empty if there was none.
 	Traceparent string
-	// CallbackURL is where the coordinator serves HTTP; empty where it does not.
+	// CallbackURL is where the coordinator serves HTTP; empty if it does not.
 	CallbackURL string
 	// CancelGrace is how long the handler may take to return once the task is cancelled.
 	CancelGrace time.Duration
@@ -66,7 +66,7 @@ type ResourceRef struct {
 	Metadata map[string]string
 }
 
-// Artifact describes a result that lies elsewhere, for example a file that was uploaded.
+// Artifact describes a result that is stored elsewhere, for example an uploaded file.
 type Artifact struct {
 	// ResourceID is the identity of the result where it lies. Required; at most 256 bytes.
 	ResourceID string
@@ -84,7 +84,7 @@ type Artifact struct {
 	Metadata map[string]string
 }
 
-// fill copies what a handler may see out of an assignment.
+// fill sets the fields of t from an assignment.
 func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 	spec := asg.GetTask().GetSpec()
 	*t = Task{
@@ -115,9 +115,9 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 	}
 }
 
-// Progress tells how far the work has come: fraction is from 0 to 1, message is for people, and stage names the phase, for
-// example "uploading". It is cheap to call often: only the newest progress is sent, and it may be lost. message is cut to 1 KiB
-// and stage to 256 bytes; control characters in stage become spaces.
+// Progress reports how much of the work is done: fraction is from 0 to 1, message is for people, and stage names the phase, for example
+// "uploading". It is cheap to call often: only the newest progress is sent, and it may be lost. message is cut to 1 KiB and stage to 256
+// bytes; control characters in stage become spaces.
 func (t *Task) Progress(fraction float64, message, stage string) {
 	if !(fraction > 0) { // also NaN
 		fraction = 0
@@ -127,12 +127,12 @@ func (t *Task) Progress(fraction float64, message, stage string) {
 	})
 }
 
-// Stage changes the phase alone, and leaves fraction and message of the progress as they are.
+// Stage changes only the stage of the progress; fraction and message stay as they are.
 func (t *Task) Stage(stage string) {
 	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Stage = clipID(stage) })
 }
 
-// Message changes the message alone, and leaves fraction and phase of the progress as they are.
+// Message changes only the message of the progress; fraction and stage stay as they are.
 func (t *Task) Message(message string) {
 	t.a.feedback.changeProgress(func(p *lessorv1.Progress) { p.Message = clip(message, maxProgressText) })
 }
@@ -146,22 +146,22 @@ func (t *Task) SetMetric(name string, value float64) {
 	}
 }
 
-// Emit sends a chunk of output to watchers, in order with what is written to Output. It never blocks: when the stream is slow
-// the oldest output is dropped, and the next chunk of the channel says how much was lost (MetadataDropped). A chunk that is too
-// large is dropped at once.
+// Emit sends a chunk of output to watchers, in order with what is written to Output. It never blocks: when the stream is slow the oldest
+// output is dropped, and the next chunk of the channel says how many bytes were dropped (MetadataDropped). A chunk that is too large is
+// dropped at once.
 func (t *Task) Emit(c Chunk) { t.a.feedback.addChunk(c.copied()) }
 
-// Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the
-// task runs; it is not kept, and when the stream is slow the oldest of it is dropped (W11). Write never blocks and
-// never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
+// Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the task runs. It is
+// not stored, and when the stream is slow the oldest output is dropped (W11). Write never blocks and never fails. For a logger:
+// slog.New(slog.NewTextHandler(t.Output("log"), nil)).
 func (t *Task) Output(channel string) io.Writer {
 	return outputWriter{feedback: &t.a.feedback, channel: clipID(channel)}
 }
 
-// SaveCheckpoint saves data durably with the coordinator, for later attempts to find in Task.Checkpoint. It waits for the
-// answer: nil means that a crash of either side cannot undo it (A6). data must not be empty, and may have at most 64 KiB.
-// Errors: ctx's cause, and then nobody knows whether data was saved; a *StopError if the lease is lost; a *RejectedError if data
-// is too large; ErrFinished.
+// SaveCheckpoint saves data durably with the coordinator; later attempts find it in Task.Checkpoint. It waits for the answer: after nil,
+// not even a crash of the worker or the coordinator can lose data (A6). data must not be empty, and may have at most 64 KiB. Errors: ctx's
+// cause, and then it is unknown whether data was saved; a *StopError if the lease is lost; a *RejectedError if data is too large;
+// ErrFinished.
 func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 	if room := t.a.w.cfg.MaxMessageBytes - checkpointOverhead; len(data) == 0 || len(data) > room {
 		return &RejectedError{
@@ -172,13 +172,12 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 	return t.a.w.beatAndWait(ctx, t.a, bytes.Clone(data))
 }
 
-// Confirm asks the coordinator whether this attempt still holds its lease, and waits for the answer. Call it right
-// before an effect on the outside that must not happen twice: nil means that for at least d from now nobody else is
-// granted the task, unless a person revokes the lease. Finish the effect within d, and pass FencingToken along where the
-// other side can check it.
+// Confirm asks the coordinator whether this attempt still holds its lease, and waits for the answer. Call it right before a change to the
+// outside world that must not happen twice. nil means that for at least d from now nobody else is granted the task, unless a person revokes
+// the lease. Finish the change within d, and pass FencingToken along if the other side can check it.
 //
-// Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d
-// left, which is always so if d is longer than the task's heartbeat_timeout; ErrFinished.
+// Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d left, which
+// is always so if d is longer than the task's heartbeat_timeout; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {
 		return err
@@ -186,10 +185,10 @@ func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	return t.a.w.checkConfirmed(t.a, d)
 }
 
-// TaskToken returns the newest task token of the attempt, and the wall time until which it is valid; it is empty if the coordinator
-// issues none. Whoever has the token can report on this attempt over HTTP, at CallbackURL, and do nothing else (H1). A handler
-// may pass it to a process that it starts, for heartbeats and checkpoints, and to learn of a cancel. The handler should still
-// return the outcome itself: if the outcome was reported with the token, that one counts, and what the handler returns is refused.
+// TaskToken returns the newest task token of the attempt, and the wall time until which it is valid; it is empty if the coordinator issues
+// none. Whoever has the token can report on this attempt over HTTP, at CallbackURL, and do nothing else (H1). A handler may pass it to a
+// process that it starts, for heartbeats and checkpoints, and to learn of a cancel. The handler should still return the outcome itself: if
+// somebody reports the outcome with the token, that report counts, and what the handler returns is refused.
 func (t *Task) TaskToken() (token string, expires time.Time) {
 	w := t.a.w
 	w.lock()
@@ -205,9 +204,9 @@ func (t *Task) CancelReason() string {
 	return t.a.cancelReason
 }
 
-// Lost returns a channel that is closed when the attempt has lost its lease: from then on its outcome is discarded. If the context
-// ended with ErrCancelled or ErrDraining, this is the second stage, the end of the grace; with ErrLeaseLost both happen together.
-// The channel stays open if the handler returns in time.
+// Lost returns a channel that is closed when the attempt has lost its lease: from then on its outcome is discarded. If the context ended
+// with ErrCancelled or ErrDraining, this is the second stage, the end of the grace. If the context ends with ErrLeaseLost, both happen
+// together. The channel stays open if the handler returns in time.
 func (t *Task) Lost() <-chan struct{} {
 	w := t.a.w
 	w.lock()
@@ -215,7 +214,7 @@ func (t *Task) Lost() <-chan struct{} {
 	return t.a.lostChanLocked()
 }
 
-// AddArtifact adds a result that lies elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
+// AddArtifact adds a result that is stored elsewhere to the outcome. Artifacts are reported only if the handler returns no error. An
 // attempt with more than 64 artifacts, or with one that exceeds a limit of Artifact, fails for good with category USER_CODE.
 func (t *Task) AddArtifact(artifact Artifact) {
 	w := t.a.w

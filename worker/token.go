@@ -22,11 +22,11 @@ var _ credentials.PerRPCCredentials = (*Token)(nil)
 //
 // Make one with TokenFile or StaticToken, or use a source of your own: any credentials.PerRPCCredentials. It is safe for concurrent use.
 type Token struct {
-	// PlainText allows to send the token over connections without TLS as well, where everyone on the way can read it. It is for coordinators on this
-	// machine.
+	// PlainText allows the token to be sent over connections without TLS as well, where everyone on the way can read it. It is for
+	// coordinators on this machine.
 	PlainText bool
 
-	file string // empty: it never changes
+	file string // empty: the token never changes
 
 	mu       sync.Mutex
 	token    string
@@ -34,14 +34,14 @@ type Token struct {
 	size     int64
 }
 
-// StaticToken is a token that never changes.
+// StaticToken returns a token that never changes.
 func StaticToken(token string) *Token { return &Token{token: token} }
 
-// TokenFile is a token in a file; white space around it is ignored. Each call looks whether the file has changed, and then reads it again, so that a new
-// token needs no restart. While the file cannot be read, the last token stays in use.
+// TokenFile returns a token that is read from a file; white space around it is ignored. Each call checks whether the file has changed, and
+// if so reads it again, so that a new token needs no restart. While the file cannot be read, the last token stays in use.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
-// GetRequestMetadata is for gRPC. The error is UNAUTHENTICATED where there was never a token in the file.
+// GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no token could ever be read.
 func (t *Token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	token, err := t.current()
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *Token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
-// RequireTransportSecurity is for gRPC.
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (t *Token) RequireTransportSecurity() bool { return !t.PlainText }
 
 func (t *Token) current() (string, error) {
@@ -69,13 +69,13 @@ func (t *Token) current() (string, error) {
 	return t.token, nil
 }
 
-// errNoToken is what is wrong with an empty file, errInvalidToken with one that holds more than a token.
+// errNoToken is the error for an empty file, errInvalidToken the error for text that cannot be a token.
 var (
 	errNoToken      = errors.New("it is empty")
 	errInvalidToken = errors.New("it contains a space, a line break or a character that is not ASCII")
 )
 
-// checkToken refuses what gRPC could not send.
+// checkToken returns an error for a token that gRPC could not send.
 func checkToken(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errInvalidToken

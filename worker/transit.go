@@ -6,23 +6,24 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// transitWindow is how long an answer tells at least about the clocks of both sides; it may tell for twice as long. A clock of the coordinator
-// that was set is believed again after that.
+// transitWindow is how long at least an answer is used to compare the clocks of both sides; it may be used for twice as long. If the
+// coordinator's clock was set, the estimate is correct again after that time.
 const transitWindow = time.Minute
 
-// transit bounds how long a frame of the coordinator was under way, whatever its clock says: the answer to a question of ours cannot have been sent
-// previousAhead the question, which bounds how far the two clocks are apart. What is said of a frame holds as long as neither clock was set meanwhile,
-// so that it may raise a doubt, and must not decide.
+// transit estimates an upper bound for how long a frame of the coordinator was in transit, even if the clocks of both sides differ. The
+// coordinator cannot have sent an answer before this side sent the question; that limits how far its clock can be ahead. The bound is valid
+// only if neither clock was set meanwhile. So it may be a reason to ask the coordinator, but never decides by itself.
 type transit struct {
-	// origin is where the monotonic clock of this side counts from.
+	// origin is the time from which this side counts, by its monotonic clock.
 	origin time.Time
-	// ahead and before are the bounds of this window and the last one: the coordinator's clock is ahead of ours by that at most.
+	// ahead and previousAhead are upper bounds for how far the coordinator's clock is ahead of the clock of this side, from this window and
+	// the last one.
 	ahead, previousAhead time.Duration
-	windowStart          time.Time // the window
+	windowStart          time.Time // when this window began
 	known                bool
 }
 
-// observe takes in the answer, sent at ts, to a question that was asked at a time of ours.
+// observe updates the bounds from an answer that the coordinator sent at ts, to a question that this side asked at the time asked.
 func (t *transit) observe(asked, now time.Time, ts *timestamppb.Timestamp) {
 	if ts == nil {
 		return
@@ -41,7 +42,8 @@ func (t *transit) observe(asked, now time.Time, ts *timestamppb.Timestamp) {
 	}
 }
 
-// longest is the longest that a frame which was sent at ts and has come now can have been under way; 0 while nothing was answered yet.
+// longest returns the longest time that a frame which was sent at ts and arrived now can have been in transit; 0 if there was no answer
+// yet.
 func (t *transit) longest(now time.Time, ts *timestamppb.Timestamp) time.Duration {
 	if !t.known || ts == nil {
 		return 0
