@@ -15,14 +15,15 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
 
-// Bounds of a frame: specs, and their bytes, well below the largest message that a coordinator takes.
+// Limits of a frame: the number of specs and their size in bytes, well below the largest message that a coordinator accepts.
 const (
 	maxSpecs   = 500
 	maxBytes   = 1 << 20
 	maxMessage = 4<<20 - 1<<10 // of a single spec; larger messages are not read (S7)
 )
 
-// Client submits tasks over one stream, which it opens with the first Submit and again after each loss. It is safe for concurrent use.
+// Client submits tasks over one stream. It opens the stream with the first Submit, and again after each loss. It is safe for concurrent
+// use.
 type Client struct {
 	tasks lessorv1.TaskServiceClient
 
@@ -30,7 +31,7 @@ type Client struct {
 	waiting   []*call // not yet sent
 	closed    bool
 	opening   bool  // a stream is being opened
-	streamErr error // why the last stream was lost, or none opened; nil once one was of use again
+	streamErr error // why the last stream was lost or could not be opened; nil after a frame was answered
 
 	wake chan struct{} // holds one token while there is something new for the sender
 	stop context.CancelFunc
@@ -39,16 +40,16 @@ type Client struct {
 
 // call is one Submit under way.
 type call struct {
-	ctx     context.Context //nolint:containedctx // a call that has ended is not sent any more
-	spec    []byte          // as it goes into a frame: the message itself is the caller's again once Submit has returned, though it may be on its way
+	ctx     context.Context //nolint:containedctx // a call whose context has ended is not sent any more
+	spec    []byte          // encoded, because the caller may change the message once Submit has returned, and it may still have to be sent then
 	hasKey  bool            // it has an idempotency_key
-	retries int             // how often it was sent again since it was refused for a while
-	inDoubt bool            // a stream was lost with it: it may have been made
+	retries int             // how often it was sent again after a quota refused it
+	inDoubt bool            // it was sent on a stream that was lost, so its task may have been created
 	reply   chan reply      // holds one
 }
 
-// answer ends a call. If the call was sent before on a stream that was lost, a refusal of the repeat does not tell whether the first one made the task,
-// unless the refusal is about the spec.
+// answer ends a call. If the call was sent before, on a stream that was lost, then a refusal of the repeat does not say whether the first
+// try created the task, unless the refusal is about the spec.
 func (c *call) answer(r reply) {
 	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
 		r.err = outcomeUnknown(r.err)
@@ -69,9 +70,10 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return c
 }
 
-// Submit makes one task and returns when the task is durable. The result's created is false if the idempotency_key made the task before. An error is
-// a status with the code and field that SubmitTask would have given; the package comment says which codes mean that the outcome is unknown. The spec
-// must not be changed until Submit has returned. It may have at most 4 MiB less 1 KiB; if the coordinator takes larger ones, submit them with SubmitTask.
+// Submit creates one task and returns when the task is durable. The result's created is false if an earlier call with the same
+// idempotency_key has created the task. The error is a status with the code and field that SubmitTask would have given; the package comment
+// says which codes mean that the outcome is unknown. Do not change the spec until Submit has returned. The spec may have at most 4 MiB less
+// 1 KiB; if the coordinator accepts larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
 	raw, err := encode(spec)
 	if err != nil {
@@ -91,7 +93,8 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	}
 }
 
-// contextError returns the error of a Submit whose ctx has ended. If there is no stream it says why: a call that is only sent again has no error of its own.
+// contextError returns the error of a Submit whose ctx has ended. If there is no stream, the error says why, because a call that is only
+// retried has no error of its own.
 func (c *Client) contextError(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,21 +109,21 @@ func (c *Client) contextError(ctx context.Context) error {
 	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.streamErr).Message())
 }
 
-// setStreamErr notes why there is no stream; nil: there is one again.
+// setStreamErr stores why there is no stream; nil means that there is one.
 func (c *Client) setStreamErr(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streamErr = err
 }
 
-// setOpening notes whether a stream is being opened.
+// setOpening stores whether a stream is being opened.
 func (c *Client) setOpening(is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opening = is
 }
 
-// finalReply is what became of a call when the client was closed.
+// finalReply returns the reply of a call when the client was closed.
 func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 	select {
 	case r := <-c.reply:
@@ -130,10 +133,10 @@ func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 	}
 }
 
-// encode writes a spec, and refuses one that would take the others of its frame with it.
+// encode encodes a spec. It refuses a spec with which the coordinator could not read the whole frame.
 func encode(spec *lessorv1.TaskSpec) ([]byte, error) {
 	raw, err := proto.Marshal(spec)
-	if err != nil { // a string that is no UTF-8
+	if err != nil { // a string is not valid UTF-8
 		return nil, status.Errorf(codes.InvalidArgument, "task: %v", err)
 	}
 	if len(raw) > maxMessage {
@@ -144,7 +147,7 @@ func encode(spec *lessorv1.TaskSpec) ([]byte, error) {
 
 var errClosed = status.Error(codes.Canceled, "the producer is closed")
 
-// Close ends the client. Calls of Submit that are under way return UNAVAILABLE or CANCELLED.
+// Close ends the client. Calls of Submit that are in progress return UNAVAILABLE or CANCELLED.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -169,28 +172,29 @@ func (c *Client) enqueue(all ...*call) bool {
 	return true
 }
 
-// makeRoomLocked lets n more calls wait. Those whose callers have gone leave their places first: while no stream opens nobody else takes them out.
+// makeRoomLocked makes room for n more waiting calls. It first removes the calls whose callers have gone, because nothing else removes them
+// while no stream can be opened.
 func (c *Client) makeRoomLocked(n int) {
 	if len(c.waiting)+n <= cap(c.waiting) {
 		return
 	}
 	c.waiting = slices.DeleteFunc(c.waiting, func(one *call) bool { return one.ctx.Err() != nil })
-	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // as many as there are, so that this is not done at every call
+	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // doubles the capacity, so that this loop does not run at every call
 }
 
-// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns false if that would be
-// once too often, or too late for the call.
+// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns
+// false if the call has no retries left, or if its deadline is before the end of the wait.
 func (c *Client) retryLater(one *call, err error) bool {
 	wait, ok := quotaretry.Wait(err, one.retries)
 	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 		return false
 	}
 	one.retries++
-	time.AfterFunc(wait, func() { c.enqueue(one) }) // a client that is closed by then has answered it
+	time.AfterFunc(wait, func() { c.enqueue(one) }) // if the client is closed by then, the call has its reply already
 	return true
 }
 
-// requeue is put for calls whose frame got no answer; they go first.
+// requeue puts calls whose frame got no answer at the front of the queue.
 func (c *Client) requeue(all []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +210,7 @@ func (c *Client) wakeSender() {
 	}
 }
 
-// take removes the calls of the next frame, at most n; 0 is all that wait. Those whose callers have gone are dropped.
+// take removes the calls for the next frame from the queue, at most n; 0 removes all. Calls whose callers have gone are dropped.
 func (c *Client) take(n int) (frame []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

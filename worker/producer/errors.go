@@ -11,7 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// outcomeUnknown is an error for calls that were under way when err came: nobody knows whether their tasks were made. Codes that say so already stay.
+// outcomeUnknown returns the error for calls that were in progress when err came: it is unknown whether their tasks were created. Codes
+// that already mean this stay as they are.
 func outcomeUnknown(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
@@ -28,7 +29,7 @@ func replyOf(r *lessorv1.SubmitResult) reply {
 	return reply{err: statusOf(r.GetError())}
 }
 
-// statusOf is the status that SubmitTask would have answered, with the same details.
+// statusOf returns the status that SubmitTask would have returned, with the same details.
 func statusOf(e *lessorv1.SubmitError) error {
 	st := status.New(codes.Code(e.GetStatus()), e.GetMessage())
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{

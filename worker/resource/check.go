@@ -7,7 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
-// What the coordinator takes of an artifact: a resource that has more could be registered, but the task that names it in its result would fail.
+// maxMetadata is the coordinator's limit for an artifact. A resource with more entries could be registered, but the task that names it in
+// its result would fail.
 const maxMetadata = 64 // entries
 
 func (res *Resource) check() error {

@@ -1,8 +1,8 @@
-// Package resource keeps what lives in a worker from one task to the next: a browser session, a loaded model.
+// Package resource keeps things that live in a worker from one task to the next, such as a browser session or a loaded model.
 //
-// One task makes a resource, registers it, and names it in an artifact of its result; later tasks that refer to it
-// (TaskSpec.resource_refs) are granted to this worker alone, and lease it. What is leased is not closed. What is not
-// leased is closed when its time to live is over; each lease, and each Touch, begins that time anew.
+// One task creates a resource, registers it, and names it in an artifact of its result. Later tasks that refer to it
+// (TaskSpec.resource_refs) are granted only to this worker, and lease the resource. A leased resource is not closed. A resource without a
+// lease is closed when its time to live is over; each lease, and each Touch, starts that time again.
 //
 //	browsers := resource.New(resource.Config{})
 //	defer browsers.Close()
@@ -26,6 +26,6 @@
 //		return click(held[0].Value().(*Browser))
 //	})
 //
-// The registry lives in memory and ends with the process. The worker's Config.Name has to be its own then: a worker that is
-// started anew under the same name has none of what its predecessor promised, and such tasks come to ErrNotFound.
+// The registry lives in memory and ends with the process. So the worker's Config.Name must be unique to the process: if a new process has
+// the same name, tasks that need resources of the old process are granted to it, and LeaseAll returns ErrNotFound.
 package resource

@@ -7,19 +7,19 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// entry is a resource and who uses it. It is guarded by Registry.mu.
+// entry is a resource and its leases. It is guarded by Registry.mu.
 type entry struct {
 	Resource
-	// registered: it is in the registry. It is closed by whoever finds it neither present nor leased first.
+	// registered: the entry is in the registry. Whoever first finds it neither registered nor leased closes it.
 	registered bool
 	leases     int
-	// expiresAt is when the time to live ends, if nobody has it leased then; zero: never.
+	// expiresAt is when the time to live ends, unless the resource is leased then; zero: never.
 	expiresAt time.Time
-	// cancelTimer stops the timer that removes it; nil while there is none.
+	// cancelTimer stops the timer that removes the entry; nil if there is none.
 	cancelTimer func() bool
 }
 
-// expired reports whether the time to live has ended (equality included, as of all leases).
+// expired reports whether the time to live has ended. At expiresAt it has ended, as with all leases.
 func (e *entry) expired(now time.Time) bool {
 	return e.leases == 0 && !e.expiresAt.IsZero() && !now.Before(e.expiresAt)
 }
@@ -39,12 +39,12 @@ func (e *entry) close() error {
 	return e.Close()
 }
 
-// artifact describes the resource. Its end may move on later, never back, so that the promise in it is kept.
+// artifact describes the resource. Its end may become later but never earlier, so the description stays true.
 func (e *entry) artifact() worker.Artifact {
 	return worker.Artifact{ResourceID: e.ID, Type: e.Type, ExpiresAt: e.expiresAt, Metadata: maps.Clone(e.Metadata)}
 }
 
-// restartTTLLocked begins the time to live anew. While e is leased it does not run out.
+// restartTTLLocked starts the time to live again. While e is leased, it does not end.
 func (r *Registry) restartTTLLocked(e *entry) {
 	e.stopTimer()
 	if e.TTL <= 0 {
@@ -56,7 +56,7 @@ func (r *Registry) restartTTLLocked(e *entry) {
 	}
 }
 
-// expire is what the timer does. A lease or a Touch that came at the same moment has moved the end.
+// expire runs when the timer fires. If a lease or a Touch came at the same moment, the end has already moved.
 func (r *Registry) expire(e *entry) {
 	r.mu.Lock()
 	idle := e.registered && e.expired(r.cfg.Now()) && r.removeLocked(e)
@@ -66,7 +66,7 @@ func (r *Registry) expire(e *entry) {
 	}
 }
 
-// closeAndReport closes e where nobody waits for the outcome.
+// closeAndReport closes e when no caller waits for the result, and passes an error to Config.OnError.
 func (r *Registry) closeAndReport(e *entry) {
 	if err := e.close(); err != nil {
 		r.cfg.OnError(e.ID, err)

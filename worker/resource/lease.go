@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Lease keeps a resource from being closed until it is released.
+// Lease keeps a resource from being closed until the lease is released.
 type Lease struct {
 	r        *Registry
 	e        *entry
 	released atomic.Bool
 }
 
-// Lease takes a resource for use. Any number of leases may be held at once. The error is ErrNotFound.
+// Lease leases a resource. Any number of leases may exist at once. The error is ErrNotFound.
 func (r *Registry) Lease(id string) (*Lease, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,13 +26,13 @@ func (r *Registry) Lease(id string) (*Lease, error) {
 	return &Lease{r: r, e: e}, nil
 }
 
-// Value is the resource itself.
+// Value returns the value of the resource.
 func (l *Lease) Value() any { return l.e.Value }
 
-// ID is the resource's identity.
+// ID returns the id of the resource.
 func (l *Lease) ID() string { return l.e.ID }
 
-// Release gives the resource back; its time to live begins anew. Releasing again does nothing.
+// Release ends the lease, and starts the resource's time to live again. A second call does nothing.
 func (l *Lease) Release() {
 	if !l.released.CompareAndSwap(false, true) {
 		return
@@ -50,10 +50,10 @@ func (l *Lease) Release() {
 	}
 }
 
-// Leases are held together.
+// Leases are leases that are released together.
 type Leases []*Lease
 
-// LeaseAll leases what a task refers to, in its order: all or none. The error is ErrNotFound.
+// LeaseAll leases the resources that a task refers to, in the same order: all or none. The error is ErrNotFound.
 func (r *Registry) LeaseAll(refs []worker.ResourceRef) (Leases, error) {
 	var held Leases
 	for _, ref := range refs {
@@ -67,7 +67,7 @@ func (r *Registry) LeaseAll(refs []worker.ResourceRef) (Leases, error) {
 	return held, nil
 }
 
-// Release gives all of them back.
+// Release ends all of the leases.
 func (ls Leases) Release() {
 	for _, l := range ls {
 		l.Release()

@@ -12,7 +12,7 @@ import (
 
 // Errors of a registry.
 var (
-	// ErrNotFound: there is no such resource here, or no longer.
+	// ErrNotFound: this worker does not have the resource, or no longer has it.
 	ErrNotFound = errors.New("no such resource in this worker")
 	// ErrExists: the id is taken.
 	ErrExists = errors.New("the resource is registered already")
@@ -20,27 +20,28 @@ var (
 	ErrClosed = errors.New("the registry is closed")
 )
 
-// Config holds what has a good default. The zero Config is usable.
+// Config holds the settings of a registry that have a default. The zero Config is usable.
 type Config struct {
 	// Now and AfterFunc are the clock. AfterFunc returns a function that stops the timer. Default: the functions of package time.
 	Now       func() time.Time
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
-	// OnError gets the errors of Resource.Close when no caller waits for it. It must not call the registry. Default: they are ignored.
+	// OnError is called with the error of Resource.Close if no caller waits for it. It must not call the registry. Default: such errors are
+	// ignored.
 	OnError func(id string, err error)
 }
 
 // Resource is something that lives in this worker.
 type Resource struct {
-	// ID is its identity in this worker. Required; at most 256 bytes, without control characters.
+	// ID identifies the resource in this worker. Required; at most 256 bytes, without control characters.
 	ID string
-	// Type is what it is, for example "browser"; at most 256 bytes.
+	// Type is the kind of resource, for example "browser"; at most 256 bytes.
 	Type string
-	// Value is the thing itself.
+	// Value is the object itself.
 	Value any
-	// TTL is how long it is kept while nobody has it leased. 0: for ever.
+	// TTL is how long the resource is kept while nobody leases it. 0: for ever.
 	TTL time.Duration
-	// Close ends it; it is called once, when the resource has left the registry and its last lease was released. Nil: there
-	// is nothing to do.
+	// Close closes the resource. It is called once, when the resource has left the registry and its last lease was released. Nil: there is
+	// nothing to close.
 	Close func() error
 	// Metadata is free text for artifacts; at most 64 entries, keys and values of at most 256 bytes.
 	Metadata map[string]string
@@ -73,13 +74,13 @@ func New(cfg Config) *Registry {
 	return r
 }
 
-// Register takes a resource in, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed, and one that says which
-// field of res is wrong; then the resource stays the caller's to close.
+// Register adds a resource, and describes it for Task.AddArtifact. Errors: ErrExists, ErrClosed, and one that says which field of res is
+// wrong; after an error the caller must close the resource.
 func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 	if err := res.check(); err != nil {
 		return worker.Artifact{}, err
 	}
-	res.Metadata = maps.Clone(res.Metadata) // the caller may change its own
+	res.Metadata = maps.Clone(res.Metadata) // the caller may change its own map
 	if old := r.removeExpired(res.ID); old != nil {
 		r.closeAndReport(old)
 	}
@@ -97,7 +98,7 @@ func (r *Registry) Register(res Resource) (worker.Artifact, error) {
 	return e.artifact(), nil
 }
 
-// removeExpired takes a resource out whose time is over and whose timer is late; nil where there is none.
+// removeExpired removes a resource whose time to live is over although its timer has not fired yet; nil if there is none.
 func (r *Registry) removeExpired(id string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,11 +106,11 @@ func (r *Registry) removeExpired(id string) *entry {
 	if e == nil || !e.expired(r.cfg.Now()) {
 		return nil
 	}
-	r.removeLocked(e) // nobody has it leased, or it would not be over
+	r.removeLocked(e) // it is not leased, or it would not have expired
 	return e
 }
 
-// Touch begins the time to live of a resource anew, and describes it. The error is ErrNotFound.
+// Touch starts the time to live of a resource again, and describes the resource. The error is ErrNotFound.
 func (r *Registry) Touch(id string) (worker.Artifact, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,8 +122,8 @@ func (r *Registry) Touch(id string) (worker.Artifact, error) {
 	return e.artifact(), nil
 }
 
-// Remove takes a resource out: it cannot be leased any more, and is closed now or with its last lease. The errors are
-// ErrNotFound and what Close of the resource returns.
+// Remove removes a resource: it cannot be leased any more, and is closed now or when its last lease is released. The errors are ErrNotFound
+// and the error of the resource's Close.
 func (r *Registry) Remove(id string) error {
 	r.mu.Lock()
 	e, err := r.findLocked(id)
@@ -138,8 +139,8 @@ func (r *Registry) Remove(id string) error {
 	return e.close()
 }
 
-// Close removes all resources, and lets no others in. Those that are leased are closed when they are released. The error
-// joins what Close of the others returned.
+// Close removes all resources, and refuses new ones. Resources that are leased are closed when they are released. The error joins the
+// errors of closing the others.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true
@@ -157,14 +158,14 @@ func (r *Registry) Close() error {
 	return errors.Join(errs...)
 }
 
-// Len is how many resources can be leased.
+// Len returns how many resources can be leased.
 func (r *Registry) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.mu.entries)
 }
 
-// findLocked returns a resource that is there. One whose time is over is not, even if its timer is late.
+// findLocked returns a registered resource. A resource whose time to live is over counts as missing, even if its timer has not fired yet.
 func (r *Registry) findLocked(id string) (*entry, error) {
 	e := r.mu.entries[id]
 	if e == nil || e.expired(r.cfg.Now()) {
@@ -173,7 +174,7 @@ func (r *Registry) findLocked(id string) (*entry, error) {
 	return e, nil
 }
 
-// removeLocked takes e out, and reports whether it is the caller's to close.
+// removeLocked removes e from the registry, and reports whether the caller must close it.
 func (r *Registry) removeLocked(e *entry) (idle bool) {
 	delete(r.mu.entries, e.ID)
 	e.registered = false

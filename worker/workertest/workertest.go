@@ -1,5 +1,5 @@
-// Package workertest helps to test handlers against a real coordinator, which runs in the test's own process and keeps
-// its tasks in memory: real leases, retries and verdicts, and no port.
+// Package workertest helps to test handlers against a real coordinator. The coordinator runs in the test's own process and keeps its tasks
+// in memory: leases, retries and verdicts are real, and no port is needed.
 //
 //	func TestResize(t *testing.T) {
 //		c := workertest.Start(t)
@@ -35,10 +35,10 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// pipeBuffer is how much the in-memory connection holds in each direction, in bytes.
+// pipeBuffer is the size of the buffer of the in-memory connection in each direction, in bytes.
 const pipeBuffer = 1 << 20
 
-// TB is the part of testing.TB that this package needs; other test frameworks have it as well.
+// TB is the part of testing.TB that this package needs; other test frameworks have these methods as well.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -54,18 +54,18 @@ type Coordinator struct {
 	conn  *grpc.ClientConn
 	tasks lessorv1.TaskServiceClient
 	log   *slog.Logger
-	// waiting is the context of those who wait for a task; lost ends it, with the error of a worker that they may wait for.
-	waiting    context.Context //nolint:containedctx // it is the test's own, with one more cause to end
+	// waiting is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
+	waiting    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
 	endWaiting context.CancelCauseFunc
 
 	store *memstore.Store
-	// listener is where conn finds the present server.
+	// listener is the listener of the present server, to which conn connects.
 	listener atomic.Pointer[bufconn.Listener]
 	stop     context.CancelFunc
 	served   chan error
 }
 
-// Start starts a coordinator with an empty store. The test fails where that is not possible.
+// Start starts a coordinator with an empty store. If that fails, it ends the test with Fatalf.
 func Start(tb TB) *Coordinator {
 	tb.Helper()
 	c := &Coordinator{
@@ -75,7 +75,7 @@ func Start(tb TB) *Coordinator {
 	}
 	c.waiting, c.endWaiting = context.WithCancelCause(tb.Context())
 	conn, err := worker.Dial("passthrough:///workertest",
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // right after Restart as well
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return c.listener.Load().DialContext(ctx)
@@ -98,7 +98,7 @@ func (c *Coordinator) serve() {
 	c.tb.Helper()
 	server, err := coordinator.New(c.store, coordinator.Config{
 		Logger:   c.log,
-		Sessions: session.Config{Health: session.NeverFull}, // a test is not about its machine
+		Sessions: session.Config{Health: session.NeverFull}, // the memory and disk of the test's machine must not matter
 	})
 	if err != nil {
 		c.tb.Fatalf("workertest: start the coordinator: %v", err)
@@ -119,8 +119,8 @@ func (c *Coordinator) shutdown() {
 	}
 }
 
-// Restart stops the coordinator and starts it again with what it had made durable. Leases live on (A9), and workers
-// connect again by themselves.
+// Restart stops the coordinator and starts it again with everything that was durable. Leases stay live (A9), and workers reconnect by
+// themselves.
 func (c *Coordinator) Restart() {
 	c.tb.Helper()
 	c.shutdown()
@@ -131,7 +131,7 @@ func (c *Coordinator) Restart() {
 // Conn returns a connection to the coordinator, for any of its services. It is closed when the test ends.
 func (c *Coordinator) Conn() *grpc.ClientConn { return c.conn }
 
-// Worker makes a worker of the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test.
+// Worker makes a worker for the queue. Give it handlers, then pass it to Run. Without cfg.Logger it logs to the output of the test.
 func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	c.tb.Helper()
 	if cfg.Logger == nil {
@@ -144,9 +144,9 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 	return w
 }
 
-// Run runs w in the background. stop drains w, and fails the test if w left something behind; the end of the test does the same. It
-// is no failure if somebody else has drained w before. If w ends by itself with another error, for example because it has no handler,
-// every call that waits for a task fails.
+// Run runs w in the background. stop drains w, and fails the test if w had to give something up; the end of the test does the same. It is
+// no failure if somebody else has drained w before. If w ends by itself with another error, for example because it has no handler, every
+// call that waits for a task fails.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
@@ -173,13 +173,13 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	return stop
 }
 
-// isFailure reports whether a worker did not end in order.
+// isFailure reports whether the result of Worker.Run is an error other than an ordered drain that left nothing behind.
 func isFailure(err error) bool {
 	drained := errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered)
 	return err != nil && !drained
 }
 
-// Submit submits a task and returns its id. The test fails where the spec is refused.
+// Submit submits a task and returns its id. The test fails if the coordinator refuses the spec.
 func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 	c.tb.Helper()
 	res, err := c.tasks.SubmitTask(c.tb.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
@@ -199,8 +199,8 @@ func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 	return c.Task(taskID)
 }
 
-// WaitState waits until the task has come to the state, which it may have left since; the test fails where the task ends
-// without it.
+// WaitState waits until the task has reached the state; it may have left the state since. The test fails if the task ends without reaching
+// it.
 func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	c.tb.Helper()
 	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool { return event.GetTaskState() == state })
@@ -209,8 +209,8 @@ func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	}
 }
 
-// watch looks at the task's events until one is enough. A Restart meanwhile begins it anew. The error is io.EOF where the
-// task ends before.
+// watch reads the events of the task until enough returns true for one. After a Restart it begins again. The error is io.EOF if the task
+// ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
 	ctx, cancel := context.WithCancel(c.waiting)
 	defer cancel()
@@ -237,7 +237,7 @@ func (c *Coordinator) Do(spec *lessorv1.TaskSpec) *lessorv1.Task {
 	return c.Wait(c.Submit(spec))
 }
 
-// Task returns the task as it is now, its history included.
+// Task returns the task as it is now, including its history.
 func (c *Coordinator) Task(taskID string) *lessorv1.Task {
 	c.tb.Helper()
 	res, err := c.tasks.GetTask(c.tb.Context(), &lessorv1.GetTaskRequest{TaskId: taskID})
@@ -247,7 +247,7 @@ func (c *Coordinator) Task(taskID string) *lessorv1.Task {
 	return res.GetTask()
 }
 
-// Cancel asks for the task's end.
+// Cancel asks the coordinator to cancel the task.
 func (c *Coordinator) Cancel(taskID, reason string) {
 	c.tb.Helper()
 	if _, err := c.tasks.CancelTask(c.tb.Context(), &lessorv1.CancelTaskRequest{TaskId: taskID, Reason: reason}); err != nil {

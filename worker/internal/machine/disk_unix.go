@@ -4,7 +4,7 @@ package machine
 
 import "syscall"
 
-// diskPct is how full the disk is for an ordinary user, for whom a part is kept back.
+// diskPct returns how full the disk is for an ordinary user, in percent. The part of the disk that is reserved for root does not count.
 func diskPct(at string) (pct float64, ok bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(at, &st); err != nil {

@@ -1,5 +1,5 @@
-// Package machine measures how full the machine is that the process runs on, as the process is limited by it: of memory and
-// CPU the fullest counts of the machine itself and the cgroups (version 2) that the process is in, of the disk what
-// an ordinary user may write. What the operating system does not tell is left out: beyond Linux that is all but
-// the disk.
+// Package machine measures how full the machine is on which the process runs, within the limits of the process. For memory and CPU, the
+// value is the highest of the machine itself and the cgroups (version 2) that the process is in. For the disk, only the space that an
+// ordinary user may write counts. A gauge that the operating system does not provide is left out: outside Linux, only the disk can be
+// measured.
 package machine

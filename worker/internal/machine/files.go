@@ -9,7 +9,7 @@ import (
 
 const cgroupRoot = "sys/fs/cgroup"
 
-// cgroups are the directories of the group of this process and of all around it, innermost first.
+// cgroups returns the directories of the cgroup of this process and of all cgroups around it, innermost first.
 func (m *Meter) cgroups() (dirs []string) {
 	for line := range strings.Lines(m.text("proc/self/cgroup")) {
 		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
@@ -19,12 +19,12 @@ func (m *Meter) cgroups() (dirs []string) {
 		for own = path.Clean("/" + own); own != "/"; own = path.Dir(own) {
 			dirs = append(dirs, path.Join(cgroupRoot, own))
 		}
-		return append(dirs, cgroupRoot) // in a container the root is its own group
+		return append(dirs, cgroupRoot) // in a container, the root directory is the container's own cgroup
 	}
 	return nil
 }
 
-// text is what a file holds; empty where there is none.
+// text returns the content of a file; empty if it cannot be read.
 func (m *Meter) text(name string) string {
 	data, err := fs.ReadFile(m.root, name)
 	if err != nil {
@@ -33,10 +33,10 @@ func (m *Meter) text(name string) string {
 	return string(data)
 }
 
-// number reads a file of one number; false where there is none, or "max".
+// number reads a file that contains one number; false if there is no such file or it contains "max".
 func (m *Meter) number(name string) (float64, bool) { return parse(strings.TrimSpace(m.text(name))) }
 
-// table reads a file of lines of a name and a number.
+// table reads a file whose lines contain a name and a number.
 func (m *Meter) table(name string) map[string]float64 {
 	table := make(map[string]float64)
 	for line := range strings.Lines(m.text(name)) {

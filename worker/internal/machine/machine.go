@@ -13,19 +13,19 @@ const (
 	CPUPct  = "cpu_pct"
 )
 
-// Meter measures. The CPU is measured from one call to the next. It is for one goroutine.
+// Meter measures the gauges. CPU usage is measured from one call of Measure to the next. Only one goroutine may use a Meter.
 type Meter struct {
 	root fs.FS
 	disk string
 	cpu  map[string]cpuReading
 }
 
-// New makes a meter; disk is any path on the disk to measure.
+// New makes a Meter; disk is any path on the disk to measure.
 func New(disk string) *Meter { return newMeter(os.DirFS("/"), disk) }
 
 func newMeter(root fs.FS, disk string) *Meter { return &Meter{root: root, disk: disk} }
 
-// Measure returns the gauges that can be had.
+// Measure returns the gauges that are available.
 func (m *Meter) Measure(now time.Time) map[string]float64 {
 	gauges := make(map[string]float64, 3)
 	groups := m.cgroups()
@@ -37,7 +37,7 @@ func (m *Meter) Measure(now time.Time) map[string]float64 {
 	return gauges
 }
 
-// setHighest keeps the highest of the values, within 0 to 100.
+// setHighest sets the gauge to the highest of the values, limited to 0 to 100; it sets nothing if there are none.
 func setHighest(gauges map[string]float64, name string, values []float64) {
 	for _, v := range values {
 		gauges[name] = min(max(v, gauges[name], 0), 100)

@@ -2,7 +2,7 @@ package machine
 
 import "path"
 
-// memory is how full the machine and each of the groups are.
+// memory returns how full the memory of the machine and of each of the groups is, in percent.
 func (m *Meter) memory(groups []string) (pcts []float64) {
 	if info := m.table("proc/meminfo"); info["MemTotal:"] > 0 {
 		if available, told := info["MemAvailable:"]; told {
@@ -13,7 +13,7 @@ func (m *Meter) memory(groups []string) (pcts []float64) {
 		limit, limited := m.number(path.Join(group, "memory.max"))
 		used, told := m.number(path.Join(group, "memory.current"))
 		if limited && told && limit > 0 {
-			// What was read from files and not used since is given up first when memory gets short.
+			// Inactive file cache does not count: the kernel frees it first when memory gets short.
 			cache := m.table(path.Join(group, "memory.stat"))["inactive_file"]
 			pcts = append(pcts, percent(max(used-cache, 0), limit))
 		}

@@ -1,4 +1,4 @@
-// Package text knows what the coordinator takes of identifiers and free text. Its errors name the field; the caller says of what it is.
+// Package text checks identifiers and free text as the coordinator does. Its errors name the field that the caller gives.
 package text
 
 import (
@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Max is how many bytes an identifier or a free text of a name, a label or metadata may have.
+// Max is the largest size of an identifier, or of free text in a name, a label or metadata, in bytes.
 const Max = 256
 
-// CheckID checks an identifier, which may be empty.
+// CheckID checks an identifier; an empty one is valid.
 func CheckID(field, id string) error {
 	if err := Check(field, id); err != nil {
 		return err
@@ -21,7 +21,7 @@ func CheckID(field, id string) error {
 	return nil
 }
 
-// Check checks free text.
+// Check checks the size and the encoding of free text.
 func Check(field, text string) error {
 	switch {
 	case len(text) > Max:
@@ -32,5 +32,5 @@ func Check(field, text string) error {
 	return nil
 }
 
-// IsControl reports whether a character is one that no identifier may have.
+// IsControl reports whether r is a control character that identifiers must not contain.
 func IsControl(r rune) bool { return r < ' ' || r == 0x7f }
