@@ -14,6 +14,7 @@ type pendingFile struct {
 	*os.File
 	name  string
 	force bool // may replace a file that has the name
+	link  func(oldname, newname string) error
 }
 
 // newPendingFile begins a file. It refuses a name that exists already before anything is done, unless force is set. Even then it replaces only a file: with
@@ -32,7 +33,7 @@ func newPendingFile(name string, force bool) (*pendingFile, error) {
 	if err != nil {
 		return nil, writeError(name, err)
 	}
-	return &pendingFile{File: temp, name: name, force: force}, nil
+	return &pendingFile{File: temp, name: name, force: force, link: os.Link}, nil
 }
 
 func existsError(name string) error {
@@ -67,12 +68,21 @@ func (u *pendingFile) keep() error {
 	return nil
 }
 
-// rename gives the file its name, durably. Unlike a rename, a link fails if somebody made a file of that name meanwhile.
+// rename gives the file its name, durably. Unlike a rename, a link fails if somebody made a file of that name meanwhile. Some file systems have no links,
+// such as those of network disks.
 func (u *pendingFile) rename() (err error) {
-	if u.force {
+	linked := false
+	if !u.force {
+		if err = u.link(u.Name(), u.name); errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		linked = err == nil
+		if _, there := os.Lstat(u.name); !linked && there == nil {
+			return fs.ErrExist
+		}
+	}
+	if !linked {
 		err = os.Rename(u.Name(), u.name)
-	} else {
-		err = os.Link(u.Name(), u.name)
 	}
 	return errors.Join(err, durable.SyncDir(filepath.Dir(u.name)))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Keep makes the contents of f durable, closes f and renames it to path, which must be in the same directory. After a crash, path has
@@ -31,11 +32,15 @@ func WriteFile(path string, data []byte) error {
 	return Keep(f, path)
 }
 
-// SyncDir makes the names of the files in dir durable.
+// SyncDir makes the names of the files in dir durable. It does nothing if the file system cannot do that, such as one of a network disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
 }

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,5 +37,18 @@ func TestKeepNamesNothingThatWasNotWritten(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "file")); !os.IsNotExist(err) {
 		t.Errorf("the file was renamed although the sync failed (stat: %v)", err)
+	}
+}
+
+// /proc stands for file systems that cannot sync a directory.
+func TestSyncDirWhereThereIsNone(t *testing.T) {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("the system has no /proc")
+	}
+	if err := SyncDir("/proc"); err != nil {
+		t.Errorf("SyncDir = %v, want no error", err)
+	}
+	if err := SyncDir("/proc/none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("SyncDir of a directory that does not exist = %v, want fs.ErrNotExist", err)
 	}
 }

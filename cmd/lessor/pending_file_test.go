@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A file gets its name also if the file system has no links. It does not replace a file that was made meanwhile, unless that is allowed.
+func TestPendingFileWithoutLinks(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		force, taken bool
+		want         string
+	}{
+		{"free", false, false, "new"},
+		{"taken meanwhile", false, true, "old"},
+		{"taken, may be replaced", true, true, "new"},
+	} {
+		dir := t.TempDir()
+		name := filepath.Join(dir, "file")
+		u, err := newPendingFile(name, c.force)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.link = func(string, string) error { return syscall.EPERM }
+		if c.taken {
+			if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := u.Write([]byte("new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.keep(); (err != nil) != (c.want == "old") {
+			t.Errorf("%s: keep = %v", c.name, err)
+		}
+		if err := u.discard(); err != nil {
+			t.Errorf("%s: discard = %v", c.name, err)
+		}
+		got, err := os.ReadFile(name)
+		files, err2 := os.ReadDir(dir)
+		if errors.Join(err, err2) != nil || string(got) != c.want || len(files) != 1 {
+			t.Errorf("%s: the file has %q (%v), want %q; files %v", c.name, got, errors.Join(err, err2), c.want, files)
+		}
+	}
+}
