@@ -152,6 +152,7 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},
 		"no value":              {"addr:\n", `lessor.yaml:1: key "addr": has no value`},
 		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" appears twice`},
+		"twice in a table":      {"worker:\n  run:\n    label:\n      a: b\n      a: c\n", `lessor.yaml:4: key "worker.run.label": "a" appears twice, in lines 4 and 5`},
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
 		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
 		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},

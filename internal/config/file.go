@@ -215,6 +215,9 @@ func decode(node *yaml.Node, of items) (any, error) {
 		}
 		return out, nil
 	case node.Kind == yaml.MappingNode:
+		if err := checkTwice(node); err != nil {
+			return nil, err
+		}
 		var table map[string]string
 		if err := node.Decode(&table); err != nil {
 			return nil, errors.New("must be a table of plain values")
@@ -226,6 +229,19 @@ func decode(node *yaml.Node, of items) (any, error) {
 		return out, nil
 	}
 	return nil, errors.New("has no value")
+}
+
+// checkTwice refuses a table that has a key twice.
+func checkTwice(table *yaml.Node) error {
+	lines := make(map[string]int)
+	for i := 0; i < len(table.Content); i += 2 {
+		key := table.Content[i]
+		if line, twice := lines[key.Value]; twice {
+			return fmt.Errorf("%q appears twice, in lines %d and %d", key.Value, line, key.Line)
+		}
+		lines[key.Value] = key.Line
+	}
+	return nil
 }
 
 // checkForm refuses a list or a table for a flag that takes neither. Some mappers would take it as text, or name Go types in their errors.
