@@ -18,43 +18,43 @@ import (
 
 // Store is an open store; Open makes one.
 type Store struct {
-	db       *bbolt.DB
-	path     string
-	pageSize int
-	maxBytes int64
-	failed   atomic.Pointer[store.CommitError]
-	recheck  *recheck // the check in the background; nil if the store was checked before it was opened
-	notes    *os.File // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
-	close    func() error
+	db         *bbolt.DB
+	path       string
+	pageSize   int
+	maxBytes   int64
+	failed     atomic.Pointer[store.CommitError]
+	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
+	noteFile   *os.File         // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
+	close      func() error
 
-	writing  sync.Mutex    // a commit holds it from its beginning until it is written
-	plan     plan          // of the commit that holds writing
-	flushing sync.Mutex    // a commit holds it from before it is written until its outcome is known; locked after writing
-	unlisted bool          // the last commit left out the list of free pages; guarded by flushing
-	durable  atomic.Uint64 // number of the last durable commit
-	settled  sync.Cond     // signals that durable has grown or that failed was set
+	writing         sync.Mutex    // a commit holds it from its beginning until it is written
+	plan            plan          // of the commit that holds writing
+	flushing        sync.Mutex    // a commit holds it from before it is written until its outcome is known; locked after writing
+	freelistOmitted bool          // the last commit left out the list of free pages; guarded by flushing
+	durable         atomic.Uint64 // number of the last durable commit
+	outcomeKnown    sync.Cond     // signals that durable has grown or that failed was set
 }
 
 var _ store.Store = (*Store)(nil)
 
-// newStore returns the Store of an open database. Close of the Store calls disown while it still holds the lock, so that disown cannot remove the owner
-// file of the next process.
-func newStore(db *bbolt.DB, opts Options, disown func()) *Store {
+// newStore returns the Store of an open database. Close of the Store calls removeOwner while it still holds the lock, so that removeOwner cannot remove the
+// owner file of the next process.
+func newStore(db *bbolt.DB, opts Options, removeOwner func()) *Store {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
-	s.settled.L = new(sync.Mutex)
+	s.outcomeKnown.L = new(sync.Mutex)
 	_ = db.View(func(tx *bbolt.Tx) error { // the commits that the file has already were made durable when it was opened
 		s.durable.Store(uint64(tx.ID()))
 		return nil
 	})
 	s.close = sync.OnceValue(func() error {
-		if s.recheck != nil {
-			s.recheck.end()
+		if s.background != nil {
+			s.background.stopAndWait()
 		}
-		s.listFree()
+		s.writeFreelist()
 		defer s.pause()() // db.Close waits for the transaction of a commit, but not for the flush after it
-		s.keepNote()
+		s.syncNote()
 		if !s.Gone() { // if the file was moved away, the owner file may be that of another process
-			disown()
+			removeOwner()
 		}
 		return db.Close()
 	})
@@ -73,7 +73,7 @@ func (s *Store) pause() (over func()) {
 
 // fail makes every further call return the error of the first call of fail. It removes the mark, so that the next Open checks the store before it serves.
 func (s *Store) fail(err error) error {
-	s.ended(func() {
+	s.setOutcome(func() {
 		s.failed.CompareAndSwap(nil, &store.CommitError{Err: err})
 		unmark(s.path) // before a caller gets the error, because that caller may end the process
 	})
@@ -98,12 +98,12 @@ func (s *Store) View(fn func(store.Reader) error) error {
 		return err
 	}
 	number := tx.ID()
-	err = look(tx, fn)
+	err = view(tx, fn)
 	return cmp.Or(s.await(number), err)
 }
 
-// look calls fn with a reader of the transaction. It ends the transaction, also if fn panics.
-func look(tx *bbolt.Tx, fn func(store.Reader) error) error {
+// view calls fn with a reader of the transaction. It ends the transaction, also if fn panics.
+func view(tx *bbolt.Tx, fn func(store.Reader) error) error {
 	defer func() { _ = tx.Rollback() }() // the transaction only read, so there is nothing to undo
 	return fn(&reader{tx: tx})
 }
@@ -143,20 +143,21 @@ func (s *Store) Stats() store.Stats {
 		FreeBytes: int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize),
 		MaxBytes:  s.maxBytes,
 	}
-	used := s.used()
-	if info, err := s.file(); err == nil {
+	used := s.usedBytes()
+	if info, err := s.fileInfo(); err == nil {
 		stats.FileBytes = info.Size()
 		stats.FreeBytes += max(0, stats.FileBytes-used)
 	}
 	return stats
 }
 
-// file describes the open file, even if its path has another file by now. A store without notes has no such handle, so file describes what is at the path.
-func (s *Store) file() (os.FileInfo, error) {
-	if s.notes == nil {
+// fileInfo describes the open file, even if its path has another file by now. A store without notes has no such handle, so fileInfo describes what is at the
+// path.
+func (s *Store) fileInfo() (os.FileInfo, error) {
+	if s.noteFile == nil {
 		return os.Stat(s.path)
 	}
-	return s.notes.Stat()
+	return s.noteFile.Stat()
 }
 
 // Gone reports whether the open file is no longer at the path at which it was opened, because the file or its directory was moved or removed. Commits
@@ -166,12 +167,12 @@ func (s *Store) Gone() bool {
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist) // any other error is a fault of the disk, which commits will report
 	}
-	opened, err := s.file()
+	opened, err := s.fileInfo()
 	return err == nil && !os.SameFile(opened, named)
 }
 
-// used is the offset in bytes at which the last page ends that was ever written. The file is longer, because it grows in steps of 16 MiB.
-func (s *Store) used() (size int64) {
+// usedBytes is the offset in bytes at which the last page ends that was ever written. The file is longer, because it grows in steps of 16 MiB.
+func (s *Store) usedBytes() (size int64) {
 	tx, err := s.beginRead()
 	if err != nil {
 		return math.MaxInt64 // in a closed store no byte is known to be free

@@ -66,29 +66,29 @@ func damaged(path string, problem error) error {
 
 // checkData checks the content of a file as checkFile does. It returns a tornError in place of a *store.TornError, and other problems without the path.
 func checkData(data []byte) error {
-	return reading(func() error {
+	return catchFaults(func() error {
 		c, err := newChecker(data)
 		if err != nil {
 			return err
 		}
-		problem := reading(c.check) // after a loss of power, a sector that was being written may be unreadable
-		if problem == nil && c.kept != nil && c.broken == 0 {
+		problem := catchFaults(c.check) // after a loss of power, a sector that was being written may be unreadable
+		if problem == nil && c.stored != nil && c.broken == 0 {
 			return nil
 		}
-		before, newer := c.before()
-		if newer = cmp.Or(c.newer(), newer); newer != nil {
+		before, newer := c.checkPrevious()
+		if newer = cmp.Or(c.newerFormat(), newer); newer != nil {
 			return newer
 		}
-		if before != nil && (problem != nil || c.kept == nil || c.broken > before.broken) {
-			return tornError{cmp.Or(problem, errHalf)}
+		if before != nil && (problem != nil || c.stored == nil || c.broken > before.broken) {
+			return tornError{cmp.Or(problem, errIncomplete)}
 		}
 		return problem // nil if the store has no sums, or if only values are broken and a torn commit does not explain it: reading such a value fails
 	})
 }
 
-// reading calls check, which reads a mapped file, and returns its error. If the disk cannot read a page, the memory access faults; reading returns that fault
-// as an error.
-func reading(check func() error) (problem error) {
+// catchFaults calls check, which reads a mapped file, and returns its error. If the disk cannot read a page, the memory access faults; catchFaults returns that
+// fault as an error.
+func catchFaults(check func() error) (problem error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -295,7 +295,7 @@ func (c *checker) leaf(page []byte, keys span) error {
 			c.add(key, value)
 			continue
 		}
-		c.enter(string(key))
+		c.enterBucket(string(key))
 		if err := c.bucket(value); err != nil {
 			return fmt.Errorf("bucket %q: %w", key, err)
 		}

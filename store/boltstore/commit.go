@@ -13,13 +13,13 @@ import (
 // commit is a read-write transaction of bbolt and its flush. The next commit begins before this flush, but changes only memory until the flush has ended.
 // So the file never has more than one commit that a loss of power can undo. commit does not use bbolt's Batch, which runs functions again after an error.
 type commit struct {
-	store    *Store
-	tx       *bbolt.Tx
-	writers  *writers
-	number   uint64
-	changes  int
-	unlisted *bool // whether the commit leaves out the list of free pages; nil means that it does so if manyFree says so
-	err      error
+	store        *Store
+	tx           *bbolt.Tx
+	writers      *writers
+	number       uint64
+	changes      int
+	omitFreelist *bool // whether the commit leaves out the list of free pages; nil means that it does so if freelistTooLong says so
+	err          error
 }
 
 // Commit implements store.Store.
@@ -108,10 +108,10 @@ func (c *commit) write() error {
 		_ = c.tx.Rollback() // err is the cause; an error of Rollback would add nothing
 		return err
 	}
-	if s.unlisted = s.manyFree(c.changes); c.unlisted != nil {
-		s.unlisted = *c.unlisted
+	if s.freelistOmitted = s.freelistTooLong(c.changes); c.omitFreelist != nil {
+		s.freelistOmitted = *c.omitFreelist
 	}
-	s.db.NoFreelistSync = s.unlisted
+	s.db.NoFreelistSync = s.freelistOmitted
 	return c.tx.Commit()
 }
 
@@ -124,9 +124,9 @@ func (c *commit) Sync() error {
 			return s.fail(err)
 		}
 	}
-	s.ended(func() { s.durable.Store(c.number) })
-	if s.notes != nil {
-		s.note()
+	s.setOutcome(func() { s.durable.Store(c.number) })
+	if s.noteFile != nil {
+		s.writeNote()
 		s.db.NoSync = true
 	}
 	return nil

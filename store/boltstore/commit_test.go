@@ -61,8 +61,8 @@ func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 // A10: if the flush of a commit fails, the commit that has begun meanwhile fails with the same error, and so does Begin. Close does not hang.
 func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
 	s := mustOpen(t, filled(t))
-	if s.recheck != nil {
-		s.recheck.done.Wait() // it reads the file that is closed below
+	if s.background != nil {
+		s.background.done.Wait() // it reads the file that is closed below
 	}
 	commitSome(t, s, 1, 1) // bbolt itself flushes the first commit after Open, in Write; from the second on, Sync does
 	first := written(t, s, "first")

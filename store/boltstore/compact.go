@@ -32,14 +32,14 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	}
 	dir = filepath.Dir(path)
 	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
+	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
 	if err != nil {
 		return 0, 0, err
 	}
-	o.tell(opts.Logger)
-	s := newStore(db, opts, func() { disown(dir) })
+	o.logTakenBack(opts.Logger)
+	s := newStore(db, opts, func() { removeOwner(dir) })
 	defer func() { err = errors.Join(err, s.Close()) }() // the lock is held until the copy has replaced the store
-	if err := errors.Join(own(dir), removeTemps(dir)); err != nil {
+	if err := errors.Join(writeOwner(dir), removeTemps(dir)); err != nil {
 		return 0, 0, err
 	}
 	if _, err := store.Current().Check(s); err != nil {
@@ -49,14 +49,14 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 		return 0, 0, err
 	}
 	before = s.Stats().FileBytes
-	after, err = s.replace(check)
+	after, err = s.replaceWithCopy(check)
 	return before, after, err
 }
 
-// replace makes a copy of the store, checks the copy and replaces the store with it.
-func (s *Store) replace(check func(*Store) error) (size int64, err error) {
+// replaceWithCopy makes a copy of the store, checks the copy and replaces the store with it.
+func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error) {
 	dir := filepath.Dir(s.path)
-	temp, err := os.CreateTemp(dir, compactNames)
+	temp, err := os.CreateTemp(dir, compactPattern)
 	if err != nil {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func (s *Store) replace(check func(*Store) error) (size int64, err error) {
 
 // handOver gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
 func (s *Store) handOver(to *os.File) error {
-	info, err := s.file()
+	info, err := s.fileInfo()
 	if err != nil {
 		return err
 	}
@@ -98,13 +98,13 @@ func (s *Store) copyTo(path string) error {
 	}
 	err = bbolt.Compact(to, s.db, compactTx)
 	if err == nil {
-		err = to.Update(signSums)
+		err = to.Update(renumberSums)
 	}
 	return errors.Join(err, to.Sync(), to.Close())
 }
 
-// signSums writes the copied sums again with the number of this transaction, which is the newest. It adds no sums to a store without them.
-func signSums(tx *bbolt.Tx) error {
+// renumberSums writes the copied sums again with the number of this transaction, which is the newest. It adds no sums to a store without them.
+func renumberSums(tx *bbolt.Tx) error {
 	if tx.Bucket([]byte(sumsBucket)) == nil {
 		return nil
 	}

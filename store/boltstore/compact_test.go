@@ -79,12 +79,12 @@ func TestCompactThatFails(t *testing.T) {
 	if names := namesIn(t, dir); names != checkedNames || !bytes.Equal(was, read(t, dir)) {
 		t.Errorf("files: %s, want %s as it was", names, checkedNames)
 	}
-	left := filepath.Join(dir, strings.Replace(compactNames, "*", "123", 1))
+	left := filepath.Join(dir, strings.Replace(compactPattern, "*", "123", 1))
 	if err := os.WriteFile(left, was[:9000], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s := mustOpen(t, dir); s.recheck != nil {
-		s.recheck.done.Wait()
+	if s := mustOpen(t, dir); s.background != nil {
+		s.background.done.Wait()
 	}
 	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)

@@ -27,7 +27,7 @@ func createIfMissing(path string, migrations store.Migrations) error {
 	}
 	defer func() { _ = os.Remove(temp) }() // if it stays, the next Open removes it
 	// Another process may have made the store first, and may serve already. Link fails in this case, but Rename would replace that store.
-	if err := os.Link(temp, path); err != nil && !exists(path) {
+	if err := os.Link(temp, path); err != nil && !fileExists(path) {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
@@ -35,7 +35,7 @@ func createIfMissing(path string, migrations store.Migrations) error {
 
 // createTemp makes a complete and synced store under a temporary name in the directory of path, and returns that name.
 func createTemp(path string, migrations store.Migrations) (name string, err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), tempNames)
+	file, err := os.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +62,7 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 }
 
 // exists reports whether path names a file of any type.
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
@@ -72,7 +72,7 @@ func exists(path string) bool {
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		return syncAbove(parent)
+		return syncParent(parent)
 	}
 	if parent != dir {
 		if err := makeDir(parent); err != nil {
@@ -82,12 +82,12 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncAbove(parent)
+	return syncParent(parent)
 }
 
-// syncAbove is syncDir for a directory that may belong to somebody else. If this process may not read the directory, or its file system does not support a
+// syncParent is syncDir for a directory that may belong to somebody else. If this process may not read the directory, or its file system does not support a
 // sync or is read-only, only its owner can do more, so that is no error.
-func syncAbove(dir string) error {
+func syncParent(dir string) error {
 	err := syncDir(dir)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) {
 		return nil
@@ -106,7 +106,7 @@ func syncDir(dir string) error {
 
 // removeTemps removes the files that remain if createIfMissing or Compact is interrupted.
 func removeTemps(dir string) error {
-	for _, pattern := range []string{tempNames, compactNames} {
+	for _, pattern := range []string{tempPattern, compactPattern} {
 		names, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return err

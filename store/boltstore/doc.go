@@ -11,7 +11,7 @@
 //	lock.go owner.go                 the lock on the file, and which process holds it
 //	opening.go mark*.go              decides whether a store is checked before it serves, or in the background
 //	check.go meta.go tally.go        the check of all pages, of the meta pages, and of all records against their sums
-//	recheck.go forget*.go            the check in the background; reading from the disk instead of the page cache
+//	background.go forget*.go         the check in the background; reading from the disk instead of the page cache
 //	takeback.go                      takes back a last commit that a loss of power cut off
 //
 //	restore.go compact.go            makes a store from a backup; rewrites a store without its free pages

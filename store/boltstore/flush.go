@@ -13,19 +13,19 @@ import "os"
 // The first commit after Open still has two flushes, for two reasons. In a copy that Snapshot wrote, that commit may overwrite the newest meta page. After a
 // commit was taken back, the next commit has the same number, and the number is what tells the sums of old pages from those of new ones.
 
-// flushOnce makes each commit take one flush, from the second commit on. The store must have the newest format. file gets the notes.
-func (s *Store) flushOnce(file *os.File) { s.notes = file }
+// enableSingleFlush makes each commit take one flush, from the second commit on. The store must have the newest format. file gets the notes.
+func (s *Store) enableSingleFlush(file *os.File) { s.noteFile = file }
 
-// note writes into the file that the last commit is durable. The note reaches the disk with the next flush, or when the kernel writes it back. Without the
+// writeNote writes into the file that the last commit is durable. The note reaches the disk with the next flush, or when the kernel writes it back. Without the
 // note, the next Open takes a damaged page of that commit for one that never reached the disk. The caller holds s.flushing, or is alone with the store.
-func (s *Store) note() {
+func (s *Store) writeNote() {
 	number := s.durable.Load()
-	_, _ = s.notes.WriteAt(note(number), noteAt(number, s.pageSize)) // if the disk has a fault, the next flush reports it
+	_, _ = s.noteFile.WriteAt(encodeNote(number), noteAt(number, s.pageSize)) // if the disk has a fault, the next flush reports it
 }
 
-// keepNote makes the note of the last commit durable.
-func (s *Store) keepNote() {
-	if s.notes != nil && s.failed.Load() == nil {
+// syncNote makes the note of the last commit durable.
+func (s *Store) syncNote() {
+	if s.noteFile != nil && s.failed.Load() == nil {
 		_ = s.db.Sync() // without the note, only the diagnosis of a damaged page can be wrong
 	}
 }
@@ -33,7 +33,7 @@ func (s *Store) keepNote() {
 // A note is in the meta page that the next commit will overwrite, behind the fields of bbolt.
 const noteHead = "durable:"
 
-func note(number uint64) []byte { return order.AppendUint64([]byte(noteHead), number) }
+func encodeNote(number uint64) []byte { return order.AppendUint64([]byte(noteHead), number) }
 
 // noteAt is the offset of a commit's note in the file. Commits write the meta pages in turn; those with even numbers write page 0.
 func noteAt(number uint64, pageSize int) int64 {
@@ -48,21 +48,21 @@ func (s *Store) await(number int) error {
 	if uint64(number) <= s.durable.Load() {
 		return nil
 	}
-	s.settled.L.Lock()
-	defer s.settled.L.Unlock()
+	s.outcomeKnown.L.Lock()
+	defer s.outcomeKnown.L.Unlock()
 	for uint64(number) > s.durable.Load() {
 		if failed := s.failed.Load(); failed != nil {
 			return failed
 		}
-		s.settled.Wait()
+		s.outcomeKnown.Wait()
 	}
 	return nil
 }
 
-// ended calls how, which sets the outcome of a commit, and wakes all goroutines that wait for that outcome.
-func (s *Store) ended(how func()) {
-	s.settled.L.Lock()
-	how()
-	s.settled.L.Unlock()
-	s.settled.Broadcast()
+// setOutcome calls set, which sets the outcome of a commit, and wakes all goroutines that wait for that outcome.
+func (s *Store) setOutcome(set func()) {
+	s.outcomeKnown.L.Lock()
+	set()
+	s.outcomeKnown.L.Unlock()
+	s.outcomeKnown.Broadcast()
 }

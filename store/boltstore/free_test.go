@@ -18,7 +18,7 @@ func used(t *testing.T, s *Store) []byte {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	content := make([]byte, s.used())
+	content := make([]byte, s.usedBytes())
 	if _, err := file.ReadAt(content, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +110,19 @@ func TestListWithPagesThatWereRead(t *testing.T) {
 	for value := range byte(4) {
 		change(s, value)
 	}
-	if s.unlisted || s.db.Stats().PendingPageN == 0 {
-		t.Fatalf("the last commit left the list out: %v; %d pages are kept for the read; want a list and some pages", s.unlisted, s.db.Stats().PendingPageN)
+	if s.freelistOmitted || s.db.Stats().PendingPageN == 0 {
+		t.Fatalf("the last commit left the list out: %v; %d pages are kept for the read; want a list and some pages", s.freelistOmitted, s.db.Stats().PendingPageN)
 	}
 	dir := dirWith(t, used(t, s))
 	killed := mustOpen(t, dir)
-	size := killed.used()
+	size := killed.usedBytes()
 	for value := range byte(4) {
 		change(killed, value)
 	}
 	if err := checkData(used(t, killed)); err != nil {
 		t.Error(err)
 	}
-	if now := killed.used(); now > size {
+	if now := killed.usedBytes(); now > size {
 		t.Errorf("the file grew from %d to %d bytes, although enough pages were free", size, now)
 	}
 }
@@ -158,7 +158,7 @@ func TestCloseBesideCommits(t *testing.T) {
 func TestListThatFailsTakesTheMark(t *testing.T) {
 	dir := marking(t)
 	s := mustOpen(t, dir)
-	s.recheck.done.Wait()
+	s.background.done.Wait()
 	var b store.Batch
 	err := commitListing(s, &b, false)
 	if err := errors.Join(err, lockedFile(s).Close()); err != nil {
@@ -178,7 +178,7 @@ func commitListing(s *Store, b *store.Batch, listed bool) error {
 	if err != nil {
 		return err
 	}
-	c.unlisted = new(!listed)
+	c.omitFreelist = new(!listed)
 	c.Apply(b)
 	if err := c.Write(); err != nil {
 		return err

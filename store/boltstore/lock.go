@@ -65,7 +65,7 @@ func lock(file *os.File, how int, timeout time.Duration) error {
 		case !errors.Is(err, syscall.EWOULDBLOCK):
 			return err
 		case !time.Now().Before(deadline):
-			return inUse(filepath.Dir(file.Name()))
+			return inUseError(filepath.Dir(file.Name()))
 		}
 	}
 }

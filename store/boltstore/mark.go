@@ -17,13 +17,13 @@ type mark struct {
 	Born   int64  `json:"born"` // time of creation, in ns since 1970
 }
 
-// marked reports whether file has a good mark.
-func marked(file *os.File) bool {
+// hasGoodMark reports whether file has a good mark.
+func hasGoodMark(file *os.File) bool {
 	want, ok := markFor(file)
 	if !ok {
 		return false
 	}
-	text, err := os.ReadFile(markOf(file.Name()))
+	text, err := os.ReadFile(markPath(file.Name()))
 	var have mark
 	return err == nil && json.Unmarshal(text, &have) == nil && have == want
 }
@@ -36,12 +36,12 @@ func setMark(file *os.File) {
 	}
 	if text, err := json.Marshal(m); err == nil {
 		unmark(file.Name()) // it may be of another user, such as root, who made a token
-		_ = os.WriteFile(markOf(file.Name()), append(text, '\n'), 0o600)
+		_ = os.WriteFile(markPath(file.Name()), append(text, '\n'), 0o600)
 	}
 }
 
 // unmark removes the mark of the store at path, so that the next Open checks the store before it serves.
-func unmark(path string) { _ = os.Remove(markOf(path)) }
+func unmark(path string) { _ = os.Remove(markPath(path)) }
 
-// markOf returns the path of the mark of the store at path.
-func markOf(path string) string { return filepath.Join(filepath.Dir(path), markName) }
+// markPath returns the path of the mark of the store at path.
+func markPath(path string) string { return filepath.Join(filepath.Dir(path), markName) }

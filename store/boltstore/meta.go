@@ -125,11 +125,11 @@ func (m meta) checkOther(file []byte) error {
 // the fixed fields of sound, which is the valid meta page, and transaction numbers near that of m. If one flipped bit explains the difference from a valid
 // page, it is damage by the disk, because a crash does not flip a single bit.
 func (m meta) torn(fields, sound []byte) bool {
-	return bytes.Equal(fields[:fixedSize], sound[:fixedSize]) && m.near(fields[txAt:sumAt]) && !m.rotten(fields)
+	return bytes.Equal(fields[:fixedSize], sound[:fixedSize]) && m.isNear(fields[txAt:sumAt]) && !m.isOneBitOff(fields)
 }
 
-// near reports whether each byte of number is the same byte of a transaction number that differs from that of m by at most reach.
-func (m meta) near(number []byte) bool {
+// isNear reports whether each byte of number is the same byte of a transaction number that differs from that of m by at most reach.
+func (m meta) isNear(number []byte) bool {
 	const reach = 2 // the meta pages are written in turn; in a copy that Snapshot wrote, one may be two commits older, see checkOther
 	for i, n := range number {
 		found := false
@@ -143,9 +143,9 @@ func (m meta) near(number []byte) bool {
 	return true
 }
 
-// rotten reports whether flipping one bit of fields makes them a valid meta page that is newer than m. With the root of m, as in a copy that Snapshot wrote,
-// such a page does not count: then m has the same records.
-func (m meta) rotten(fields []byte) bool {
+// isOneBitOff reports whether flipping one bit of fields makes them a valid meta page that is newer than m. With the root of m, as in a copy that Snapshot
+// wrote, such a page does not count: then m has the same records.
+func (m meta) isOneBitOff(fields []byte) bool {
 	flipped := bytes.Clone(fields)
 	for bit := range 8 * metaSize {
 		flipped[bit/8] ^= 1 << (bit % 8)

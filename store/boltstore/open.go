@@ -17,12 +17,12 @@ import (
 
 // Names of files in the directory of a store.
 const (
-	fileName      = "lessor.db"
-	tempNames     = fileName + ".new-*"     // temporary files of createIfMissing
-	compactNames  = fileName + ".compact-*" // temporary files of Compact
-	restoringName = fileName + ".restoring" // a store that Restore has not finished
-	ownerName     = "lessor.owner"          // see owner
-	markName      = fileName + ".checked"   // see mark
+	fileName       = "lessor.db"
+	tempPattern    = fileName + ".new-*"     // temporary files of createIfMissing
+	compactPattern = fileName + ".compact-*" // temporary files of Compact
+	restoringName  = fileName + ".restoring" // a store that Restore has not finished
+	ownerName      = "lessor.owner"          // see owner
+	markName       = fileName + ".checked"   // see mark
 )
 
 // Options configure how a store is opened. The zero Options suit most callers.
@@ -80,19 +80,19 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	var o opening
 	db, err := openBolt(path, opts, boltOptions(opts), o.check)
 	if err != nil {
-		return nil, errors.Join(err, o.drop())
+		return nil, errors.Join(err, o.release())
 	}
-	o.tell(opts.Logger)
-	s := newStore(db, opts, func() { disown(dir) })
-	err = o.pin(db)
+	o.logTakenBack(opts.Logger)
+	s := newStore(db, opts, func() { removeOwner(dir) })
+	err = o.pinPages(db)
 	if err == nil {
-		err = s.settle(dir, migrations, &o, opts.Logger)
+		err = s.takeOwnership(dir, migrations, &o, opts.Logger)
 	}
 	if err != nil {
-		return nil, errors.Join(err, o.refuse(s, err), s.Close())
+		return nil, errors.Join(err, o.abort(s, err), s.Close())
 	}
-	s.flushOnce(o.file)
-	o.serve(s)
+	s.enableSingleFlush(o.file)
+	o.finish(s)
 	return s, nil
 }
 
@@ -127,9 +127,9 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// settle does the part of Open that needs the lock on an open store: it writes the owner file, removes temporary files and upgrades the store.
-func (s *Store) settle(dir string, migrations store.Migrations, o *opening, log *slog.Logger) error {
-	if err := own(dir); err != nil {
+// takeOwnership does the part of Open that needs the lock on an open store: it writes the owner file, removes temporary files and upgrades the store.
+func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *opening, log *slog.Logger) error {
+	if err := writeOwner(dir); err != nil {
 		return err
 	}
 	if err := removeTemps(dir); err != nil {
@@ -162,6 +162,6 @@ func boltOptions(opts Options) *bbolt.Options {
 		InitialMmapSize: int(opts.MapBytes),
 		MaxSize:         int(opts.MaxBytes),
 		FreelistType:    bbolt.FreelistMapType,
-		NoFreelistSync:  true, // each commit of a Store sets it anew: see manyFree
+		NoFreelistSync:  true, // each commit of a Store sets it anew: see freelistTooLong
 	}
 }

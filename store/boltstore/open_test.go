@@ -78,7 +78,7 @@ func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 // store.
 func TestFirstBootAfterACrash(t *testing.T) {
 	dir := t.TempDir()
-	torn := filepath.Join(dir, strings.Replace(tempNames, "*", "123", 1))
+	torn := filepath.Join(dir, strings.Replace(tempPattern, "*", "123", 1))
 	if err := os.WriteFile(torn, make([]byte, 5000), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 
 // opening is the check of a store that is being opened. The check runs before the store serves, or in the background while it serves.
 type opening struct {
-	file     *os.File
-	later    *recheck // the check in the background; nil if the store was checked at once
-	tookBack bool
+	file       *os.File
+	background *backgroundCheck // the check in the background; nil if the store was checked at once
+	tookBack   bool
 }
 
 // check prepares a check in the background if the store has all of the following, and otherwise checks the store at once:
@@ -26,23 +26,23 @@ type opening struct {
 // Without a mark, the next start checks first and reports the damage, instead of panicking in the same way.
 func (o *opening) check(file *os.File) error {
 	o.file = file
-	if !marked(file) {
-		return o.checkFirst(file)
+	if !hasGoodMark(file) {
+		return o.checkAtOnce(file)
 	}
 	unmark(file.Name())
 	if err := file.Sync(); err != nil { // the file may have commits of a killed process, which callers will read, so they must be durable
 		return err
 	}
-	later, err := newRecheck(file)
-	if err == nil && (later.free == noFreePage || !later.noted()) {
-		return errors.Join(later.release(), o.checkFirst(file))
+	background, err := newBackgroundCheck(file)
+	if err == nil && (background.free == noFreePage || !background.hasNote()) {
+		return errors.Join(background.release(), o.checkAtOnce(file))
 	}
-	o.later = later
+	o.background = background
 	return err
 }
 
-// checkFirst checks a store at once. If a loss of power may have cut off the newest commit, checkFirst takes it back.
-func (o *opening) checkFirst(file *os.File) error {
+// checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit, checkAtOnce takes it back.
+func (o *opening) checkAtOnce(file *os.File) error {
 	o.file = file
 	err := checkFile(file)
 	if !errors.As(err, new(*store.TornError)) {
@@ -53,56 +53,56 @@ func (o *opening) checkFirst(file *os.File) error {
 	return err
 }
 
-// tell logs that a commit was taken back, if one was.
-func (o *opening) tell(log *slog.Logger) {
+// logTakenBack logs that a commit was taken back, if one was.
+func (o *opening) logTakenBack(log *slog.Logger) {
 	if o.tookBack {
 		log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
 			"store", o.file.Name())
 	}
 }
 
-// pin keeps the pages that the check in the background will read from being overwritten.
-func (o *opening) pin(db *bbolt.DB) (err error) {
-	if o.later != nil {
-		o.later.tx, err = db.Begin(false)
+// pinPages keeps the pages that the check in the background will read from being overwritten.
+func (o *opening) pinPages(db *bbolt.DB) (err error) {
+	if o.background != nil {
+		o.background.tx, err = db.Begin(false)
 	}
 	return err
 }
 
 // checkNow runs the check in the background, if there is one, to its end.
 func (o *opening) checkNow() error {
-	if o.later == nil {
+	if o.background == nil {
 		return nil
 	}
-	err := damaged(o.file.Name(), reading(o.later.check))
-	return errors.Join(err, o.drop())
+	err := damaged(o.file.Name(), catchFaults(o.background.check))
+	return errors.Join(err, o.release())
 }
 
-// serve marks a store that was checked at once. Otherwise it starts the check in the background.
-func (o *opening) serve(s *Store) {
+// finish marks a store that was checked at once. Otherwise it starts the check in the background.
+func (o *opening) finish(s *Store) {
 	sound := func() { s.mark(o.file) }
-	if o.later == nil {
-		s.note()
+	if o.background == nil {
+		s.writeNote()
 		sound()
 		return
 	}
-	s.recheck = o.later
-	s.recheck.run(sound, s.fail)
+	s.background = o.background
+	s.background.run(sound, s.fail)
 }
 
-// refuse ends an opening that failed. It restores the mark that check removed, unless the error why is damage in the store.
-func (o *opening) refuse(s *Store, why error) error {
-	if o.later != nil && !errors.As(why, new(*store.DamagedError)) && !errors.As(why, new(*store.CorruptError)) {
+// abort ends an opening that failed. It restores the mark that check removed, unless the error why is damage in the store.
+func (o *opening) abort(s *Store, why error) error {
+	if o.background != nil && !errors.As(why, new(*store.DamagedError)) && !errors.As(why, new(*store.CorruptError)) {
 		s.mark(o.file)
 	}
-	return o.drop()
+	return o.release()
 }
 
-// drop releases the check in the background, if there is one.
-func (o *opening) drop() (err error) {
-	if o.later != nil {
-		err = o.later.release()
-		o.later = nil
+// release releases the check in the background, if there is one.
+func (o *opening) release() (err error) {
+	if o.background != nil {
+		err = o.background.release()
+		o.background = nil
 	}
 	return err
 }

@@ -24,9 +24,9 @@ func damageLeaf(t *testing.T, dir string) {
 	overwrite(t, dir, content)
 }
 
-func hasMark(dir string) bool { return exists(filepath.Join(dir, markName)) }
+func hasMark(dir string) bool { return fileExists(filepath.Join(dir, markName)) }
 
-// While a store is checked beside the service, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the
+// While a store is checked in the background, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the
 // store first. The mark is set when the check has ended, or when the store is closed before.
 func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	dir := marking(t)
@@ -35,13 +35,13 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var o opening
-	if err := o.check(file); err != nil || o.later == nil {
-		t.Fatalf("check = %v, and it is put off: %v; want no error and true", err, o.later != nil)
+	if err := o.check(file); err != nil || o.background == nil {
+		t.Fatalf("check = %v, and it runs in the background: %v; want no error and true", err, o.background != nil)
 	}
 	if hasMark(dir) {
 		t.Error("there is a mark before the check")
 	}
-	if err := errors.Join(o.drop(), file.Close()); err != nil { // what the system does when a process dies
+	if err := errors.Join(o.release(), file.Close()); err != nil { // what the system does when a process dies
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -49,25 +49,25 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 		later bool
 	}{{"after a start that died", false}, {"after one that was closed at once", true}, {"and again", true}} {
 		s := mustOpen(t, dir)
-		if (s.recheck != nil) != c.later {
-			t.Errorf("%s: the check runs beside the service: %v, want %v", c.name, s.recheck != nil, c.later)
+		if (s.background != nil) != c.later {
+			t.Errorf("%s: the check runs in the background: %v, want %v", c.name, s.background != nil, c.later)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := mustOpen(t, dir)
-	s.recheck.done.Wait()
+	s.background.done.Wait()
 	if !hasMark(dir) {
 		t.Error("there is no mark after the check")
 	}
 }
 
-// A store of which a commit has failed has no mark, whether the check beside the service ends before the failure or after it.
+// A store of which a commit has failed has no mark, whether the check in the background ends before the failure or after it.
 func TestFailedStoreIsNotMarked(t *testing.T) {
 	dir := marking(t)
 	s := mustOpen(t, dir)
-	s.recheck.done.Wait()
+	s.background.done.Wait()
 	_ = s.fail(io.ErrUnexpectedEOF)
 	if hasMark(dir) {
 		t.Error("there is a mark after the check and then a failure")
@@ -78,7 +78,7 @@ func TestFailedStoreIsNotMarked(t *testing.T) {
 	}
 }
 
-// bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if everything else is checked beside the service.
+// bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if everything else is checked in the background.
 func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	dir := marking(t)
 	content := read(t, dir)
@@ -110,8 +110,8 @@ func TestUpgradeChecksFirst(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s.recheck != nil || !hasMark(dir) {
-		t.Errorf("after the upgrade it is checked again: %v, and it has a mark: %v; want false and true", s.recheck != nil, hasMark(dir))
+	if s.background != nil || !hasMark(dir) {
+		t.Errorf("after the upgrade it is checked again: %v, and it has a mark: %v; want false and true", s.background != nil, hasMark(dir))
 	}
 }
 
@@ -162,7 +162,7 @@ func TestRefusedWhileMarked(t *testing.T) {
 	}
 }
 
-// A commit for which bbolt must map the file anew waits for reads under way, and so for the check beside the service. It must succeed when the check
+// A commit for which bbolt must map the file anew waits for reads under way, and so for the check in the background. It must succeed when the check
 // ends. Close, which ends the check early, must not hang.
 func TestRemapBesideTheCheck(t *testing.T) {
 	for _, wait := range []bool{true, false} {
@@ -196,12 +196,12 @@ func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
 	dir := marking(t)
 	content := read(t, dir)
 	m, _ := newestMeta(content)
-	clear(content[noteAt(m.tx, int(m.pageSize)):][:len(note(m.tx))])
+	clear(content[noteAt(m.tx, int(m.pageSize)):][:len(encodeNote(m.tx))])
 	overwrite(t, dir, content)
 	for _, later := range []bool{false, true} {
 		s := mustOpen(t, dir)
-		if got := s.recheck != nil; got != later {
-			t.Errorf("the check runs beside the service: %v, want %v", got, later)
+		if got := s.background != nil; got != later {
+			t.Errorf("the check runs in the background: %v, want %v", got, later)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

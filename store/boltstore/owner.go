@@ -17,8 +17,8 @@ type owner struct {
 	Since time.Time `json:"since"`
 }
 
-// own writes the owner file of this process. The caller holds the lock.
-func own(dir string) error {
+// writeOwner writes the owner file of this process. The caller holds the lock.
+func writeOwner(dir string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -30,11 +30,11 @@ func own(dir string) error {
 	return os.WriteFile(filepath.Join(dir, ownerName), append(text, '\n'), 0o600)
 }
 
-// disown removes the owner file. If it remains, the next owner replaces it.
-func disown(dir string) { _ = os.Remove(filepath.Join(dir, ownerName)) }
+// removeOwner removes the owner file. If it remains, the next owner replaces it.
+func removeOwner(dir string) { _ = os.Remove(filepath.Join(dir, ownerName)) }
 
-// inUse returns a *store.InUseError with what the owner file says about the holder of the lock.
-func inUse(dir string) error {
+// inUseError returns a *store.InUseError with what the owner file says about the holder of the lock.
+func inUseError(dir string) error {
 	var o owner
 	text, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err != nil || json.Unmarshal(text, &o) != nil {

@@ -27,7 +27,7 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if err := checkEmpty(dir); err != nil {
+	if err := requireEmpty(dir); err != nil {
 		return err
 	}
 	temp := filepath.Join(dir, restoringName)
@@ -56,8 +56,8 @@ func lockDir(dir string) (*os.File, error) {
 	return d, nil
 }
 
-// checkEmpty refuses a directory in which there is anything but an unfinished restore.
-func checkEmpty(dir string) error {
+// requireEmpty refuses a directory in which there is anything but an unfinished restore.
+func requireEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -88,11 +88,11 @@ func copyFile(from, to string) (err error) {
 // prepareStore opens the copy at path, upgrades it, calls prepare, and closes it.
 func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.checkFirst)
+	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
 	if err != nil {
 		return err
 	}
-	o.tell(opts.Logger)
+	o.logTakenBack(opts.Logger)
 	s := newStore(db, opts, func() {})
 	err = s.requireSums()
 	if err == nil {

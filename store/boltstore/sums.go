@@ -30,11 +30,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // hashOf returns the hash of a record. It covers the key and the seal of the value; the seal is a checksum of the rest of the value.
 func hashOf(key, value []byte) uint64 {
 	sum := crc32.Update(0, castagnoli, key)
-	return spread(crc32.Update(sum, castagnoli, value[:min(len(value), store.SealSize)]))
+	return mix(crc32.Update(sum, castagnoli, value[:min(len(value), store.SealSize)]))
 }
 
-// spread maps 32 bits to 64 bits, one to one, so that two sums of such numbers are hardly ever equal by chance. It is the last step of splitmix64.
-func spread(n uint32) uint64 {
+// mix maps 32 bits to 64 bits, one to one, so that two sums of such numbers are hardly ever equal by chance. It is the last step of splitmix64.
+func mix(n uint32) uint64 {
 	h := (uint64(n) + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31

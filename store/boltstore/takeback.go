@@ -12,37 +12,37 @@ import (
 // tornError says what is wrong with a newest commit that a loss of power may have cut off.
 type tornError struct{ error }
 
-var errHalf = errors.New("a part of its last commit is missing")
+var errIncomplete = errors.New("a part of its last commit is missing")
 
-// before checks the commit before the newest. It returns the checker of that commit if the commit is whole and a loss of power may have cut off the newest.
-// Otherwise it returns nil, and an error if a newer version wrote the store. The commit before can be whole because no commit overwrites its pages. A store
-// without sums is never whole in this sense, because only the sums show that no record is missing.
-func (c *checker) before() (whole *checker, newer error) {
-	m, ok := parseMeta(c.data[c.other(c.data)*c.pageSize:])
+// checkPrevious checks the commit before the newest. It returns the checker of that commit if the commit is whole and a loss of power may have cut off the
+// newest. Otherwise it returns nil, and an error if a newer version wrote the store. The commit before can be whole because no commit overwrites its pages. A
+// store without sums is never whole in this sense, because only the sums show that no record is missing.
+func (c *checker) checkPrevious() (whole *checker, newer error) {
+	m, ok := parseMeta(c.data[c.otherPage(c.data)*c.pageSize:])
 	if !ok || m.tx+1 != c.tx || m.pageSize != c.pageSize || m.pages > c.pages {
 		return nil, nil
 	}
-	if c.noted() {
+	if c.hasNote() {
 		return nil, nil
 	}
 	before := &checker{meta: m, data: c.data}
 	problem := before.check()
-	if newer = before.newer(); newer != nil {
+	if newer = before.newerFormat(); newer != nil {
 		return nil, newer
 	}
-	if problem != nil || before.kept == nil || !flushedOnce(before.format) {
+	if problem != nil || before.stored == nil || !hasSingleFlush(before.format) {
 		return nil, nil
 	}
 	return before, nil
 }
 
-// noted reports whether the file has the note that the newest commit is durable.
-func (c *checker) noted() bool {
-	return bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], note(c.tx))
+// hasNote reports whether the file has the note that the newest commit is durable.
+func (c *checker) hasNote() bool {
+	return bytes.HasPrefix(c.data[noteAt(c.tx, int(c.pageSize)):], encodeNote(c.tx))
 }
 
-// flushedOnce reports whether, in a store of that format, one flush makes a commit durable.
-func flushedOnce(format []byte) bool {
+// hasSingleFlush reports whether, in a store of that format, one flush makes a commit durable.
+func hasSingleFlush(format []byte) bool {
 	const since = 5
 	n, err := store.ParseFormat(format)
 	return err == nil && n >= since
@@ -56,7 +56,7 @@ func takeBack(file *os.File) error {
 		return err
 	}
 	m, _ := newestMeta(data)
-	other := m.other(data)
+	other := m.otherPage(data)
 	page := bytes.Clone(data[other*m.pageSize:][:m.pageSize])
 	if err := syscall.Munmap(data); err != nil {
 		return err
@@ -66,15 +66,15 @@ func takeBack(file *os.File) error {
 	fields := page[headerSize:][:metaSize]
 	order.PutUint64(fields[txAt:], m.tx-2)
 	order.PutUint64(fields[sumAt:], metaSum(fields))
-	copy(page[noteOffset(int(m.pageSize)):], note(m.tx-1))
+	copy(page[noteOffset(int(m.pageSize)):], encodeNote(m.tx-1))
 	if _, err := file.WriteAt(page, int64(newest*m.pageSize)); err != nil {
 		return err
 	}
 	return file.Sync()
 }
 
-// other is the page number, 0 or 1, of the meta page that is not in force.
-func (m meta) other(file []byte) uint64 {
+// otherPage is the page number, 0 or 1, of the meta page that is not in force.
+func (m meta) otherPage(file []byte) uint64 {
 	if first, ok := parseMeta(file); ok && first.tx == m.tx {
 		return 1
 	}

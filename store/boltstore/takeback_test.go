@@ -207,7 +207,7 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 		if c.whole(t, content) {
 			continue
 		}
-		copy(content[noteAt(c.number, int(c.pageSize)):], note(c.number))
+		copy(content[noteAt(c.number, int(c.pageSize)):], encodeNote(c.number))
 		s, err := Open(dirWith(t, content), Options{})
 		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) { // a CorruptError if the page with the format is missing
 			refused++
@@ -219,12 +219,12 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 		err = s.View(func(r store.Reader) error {
 			for key := range byte(5) { // the value of the commit, and those in the same leaf
 				if value := r.Get(store.Output, []byte{key}); value != nil && !store.Sealed(store.Output, []byte{key}, value) {
-					return errHalf
+					return errIncomplete
 				}
 			}
 			return nil
 		})
-		if !errors.Is(err, errHalf) {
+		if !errors.Is(err, errIncomplete) {
 			t.Errorf("page %d is missing: neither Open nor a seal notices", w.at/int64(c.pageSize))
 		}
 		_ = s.Close()
@@ -242,7 +242,7 @@ func TestNotes(t *testing.T) {
 		commitSome(t, s, i, 1)
 		content := read(t, dir)
 		m, _ := newestMeta(content)
-		if !bytes.HasPrefix(content[noteAt(m.tx, s.pageSize):], note(m.tx)) {
+		if !bytes.HasPrefix(content[noteAt(m.tx, s.pageSize):], encodeNote(m.tx)) {
 			t.Errorf("commit %d has no note that it is durable", m.tx)
 		}
 		if err := checkData(content); err != nil {
@@ -267,7 +267,7 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	for range 1000 {
 		runtime.Gosched() // gives a View that does not wait the time to return
 	}
-	s.ended(func() {
+	s.setOutcome(func() {
 		durable.Store(true)
 		s.durable.Store(newest)
 	})
@@ -281,7 +281,7 @@ func TestViewOfWhatFailed(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	commitSome(t, s, 1, 1)
 	s.durable.Store(s.durable.Load() - 1)
-	err := s.View(func(store.Reader) error { return s.fail(errHalf) })
+	err := s.View(func(store.Reader) error { return s.fail(errIncomplete) })
 	if commit := new(store.CommitError); !errors.As(err, &commit) {
 		t.Errorf("View = %v, want a CommitError", err)
 	}
@@ -427,7 +427,7 @@ func halfTakenBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
 	}
 	half := bytes.Clone(content)
 	m, _ := newestMeta(content)
-	at := (1 - m.other(content)) * m.pageSize
+	at := (1 - m.otherPage(content)) * m.pageSize
 	tear(half, write{at: int64(at), data: read(t, dir)[at:][:m.pageSize]}, 2, rnd)
 	return half
 }

@@ -9,24 +9,24 @@ import (
 
 // tally computes the sums of the records that the checker reads, and keeps the sums that the file itself contains.
 type tally struct {
-	sums sums   // computed
-	kept []byte // as the last commit wrote them; nil if the store has no sums
+	sums   sums   // computed
+	stored []byte // as the last commit wrote them; nil if the store has no sums
 	// broken counts the values that do not match their seals. The sums do not show them: they cover only the seal of a value, and the rest may be on another
 	// page or sector. Reading such a value returns an error. The check only needs to know whether the newest commit broke it, see checkData.
 	broken int
 	format []byte // the record that contains the format of the store
 
-	in   *uint64        // sum of the bucket under check; nil if the bucket is not a keyspace
-	ks   store.Keyspace // of the bucket under check
-	here bool           // the bucket under check holds the sums
+	sum    *uint64        // sum of the bucket under check; nil if the bucket is not a keyspace
+	ks     store.Keyspace // of the bucket under check
+	inSums bool           // the bucket under check holds the sums
 }
 
-// enter begins a bucket.
-func (t *tally) enter(bucket string) {
-	t.in, t.here = nil, bucket == sumsBucket
+// enterBucket begins a bucket.
+func (t *tally) enterBucket(bucket string) {
+	t.sum, t.inSums = nil, bucket == sumsBucket
 	for ks := range t.sums {
 		if store.Keyspace(ks).String() == bucket {
-			t.in, t.ks = &t.sums[ks], store.Keyspace(ks)
+			t.sum, t.ks = &t.sums[ks], store.Keyspace(ks)
 		}
 	}
 }
@@ -34,22 +34,22 @@ func (t *tally) enter(bucket string) {
 // add adds a record of the bucket under check.
 func (t *tally) add(key, value []byte) {
 	switch {
-	case t.in != nil:
-		*t.in += hashOf(key, value)
+	case t.sum != nil:
+		*t.sum += hashOf(key, value)
 		if t.ks == store.Meta && string(key) == store.MetaFormat {
 			t.format = value
 		}
 		if len(value) > 0 && !store.Sealed(t.ks, key, value) {
 			t.broken++
 		}
-	case t.here && string(key) == sumsKey:
-		t.kept = value
+	case t.inSums && string(key) == sumsKey:
+		t.stored = value
 	}
 }
 
-// newer returns a *store.NewerFormatError if the walk has read a format that this program does not know. It takes precedence over other problems: what seems
-// wrong may be right in that format.
-func (t *tally) newer() error {
+// newerFormat returns a *store.NewerFormatError if the walk has read a format that this program does not know. It takes precedence over other problems: what
+// seems wrong may be right in that format.
+func (t *tally) newerFormat() error {
 	have, err := store.ParseFormat(t.format)
 	if known := store.Current().Format(); err == nil && have > known {
 		return &store.NewerFormatError{Have: have, Want: known}
@@ -61,10 +61,10 @@ func (t *tally) newer() error {
 // the newest. In a copy that Snapshot wrote they may be those of transaction tx+1, because its older meta page has the root of the newest one. In other files
 // this cannot be, because no transaction overwrites pages of the one before.
 func (t *tally) compare(tx uint64) error {
-	if t.kept == nil {
+	if t.stored == nil {
 		return nil
 	}
-	want, wrote, ok := decodeSums(t.kept)
+	want, wrote, ok := decodeSums(t.stored)
 	switch {
 	case !ok:
 		return errSums

@@ -11,9 +11,9 @@ import (
 // writers holds the writers of one commit, one for each bucket that it changes. All batches of the commit use the same writers: a second writer of a bucket
 // would call Cursor.Last, which never returns if the bucket has several pages and this transaction has deleted all keys.
 type writers struct {
-	tx   *bbolt.Tx
-	sums *sums
-	of   [store.NumKeyspaces]*writer
+	tx         *bbolt.Tx
+	sums       *sums
+	byKeyspace [store.NumKeyspaces]*writer
 }
 
 func newWriters(tx *bbolt.Tx) (*writers, error) {
@@ -22,14 +22,14 @@ func newWriters(tx *bbolt.Tx) (*writers, error) {
 }
 
 func (w *writers) open(ks store.Keyspace) (*writer, error) {
-	if w.of[ks] == nil {
+	if w.byKeyspace[ks] == nil {
 		bucket, err := openBucket(w.tx, ks)
 		if err != nil {
 			return nil, err
 		}
-		w.of[ks] = newWriter(bucket, &w.sums[ks])
+		w.byKeyspace[ks] = newWriter(bucket, &w.sums[ks])
 	}
-	return w.of[ks], nil
+	return w.byKeyspace[ks], nil
 }
 
 // finish writes the sums as they are after all changes.

@@ -15,7 +15,7 @@ import (
 func marking(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filled(t)
-	if !exists(filepath.Join(dir, markName)) {
+	if !fileExists(filepath.Join(dir, markName)) {
 		t.Skip("the file system, or the machine, does not tell enough for marks")
 	}
 	return dir
@@ -35,7 +35,7 @@ func overwrite(t *testing.T, dir string, content []byte) {
 }
 
 // Open checks a store before it returns, unless a mark says that this very file was found sound since the machine was started. Then the check runs
-// beside the service. In all cases of the table the file is sound: a copy of it can be opened.
+// in the background. In all cases of the table the file is sound: a copy of it can be opened.
 func TestMarks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -73,8 +73,8 @@ func TestMarks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := marking(t)
 			c.change(t, dir)
-			if s := mustOpen(t, dir); (s.recheck != nil) != c.later {
-				t.Errorf("the check runs beside the service: %v, want %v", s.recheck != nil, c.later)
+			if s := mustOpen(t, dir); (s.background != nil) != c.later {
+				t.Errorf("the check runs in the background: %v, want %v", s.background != nil, c.later)
 			}
 			if s, err := OpenReadOnly(dirWith(t, read(t, dir)), Options{}); err != nil {
 				t.Error(err)
@@ -95,8 +95,8 @@ func TestMarkOfAnotherUser(t *testing.T) {
 	}
 	for _, later := range []bool{false, true} {
 		s := mustOpen(t, dir)
-		if (s.recheck != nil) != later {
-			t.Errorf("the check runs beside the service: %v, want %v", s.recheck != nil, later)
+		if (s.background != nil) != later {
+			t.Errorf("the check runs in the background: %v, want %v", s.background != nil, later)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -104,15 +104,15 @@ func TestMarkOfAnotherUser(t *testing.T) {
 	}
 }
 
-// If the check beside the service finds damage, all further calls fail with it, and the next Open refuses the store.
+// If the check in the background finds damage, all further calls fail with it, and the next Open refuses the store.
 func TestDamageThatIsFoundLater(t *testing.T) {
 	dir := marking(t)
 	damageLeaf(t, dir)
 	s, err := Open(dir, Options{})
 	if err != nil {
-		t.Fatalf("Open = %v, want no error, because the check runs beside the service", err)
+		t.Fatalf("Open = %v, want no error, because the check runs in the background", err)
 	}
-	s.recheck.done.Wait()
+	s.background.done.Wait()
 	var b store.Batch
 	b.Put(store.Task, []byte("k"), []byte("v"))
 	for name, err := range map[string]error{"Commit": s.Commit(t.Context(), &b), "View": s.View(func(store.Reader) error { return nil })} {
@@ -143,18 +143,18 @@ func TestFailedCommitTakesTheMark(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s := mustOpen(t, dir); s.recheck != nil {
+	if s := mustOpen(t, dir); s.background != nil {
 		t.Error("Open after a failed commit did not check the store first")
 	}
 }
 
-// The check beside the service reads the store as it was when it was opened, whatever is committed meanwhile, and finds it sound. Close ends the
+// The check in the background reads the store as it was when it was opened, whatever is committed meanwhile, and finds it sound. Close ends the
 // check.
 func TestRecheckBesideCommits(t *testing.T) {
 	dir := marking(t)
 	for round := range 6 {
 		s := mustOpen(t, dir)
-		if s.recheck == nil {
+		if s.background == nil {
 			t.Fatal("the store was checked before Open returned: an earlier round left no mark")
 		}
 		for n := range 20 {
@@ -168,7 +168,7 @@ func TestRecheckBesideCommits(t *testing.T) {
 			}
 		}
 		if round%2 == 0 {
-			s.recheck.done.Wait()
+			s.background.done.Wait()
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

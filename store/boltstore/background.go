@@ -10,8 +10,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// recheck is the check of a store in the background, while the store serves. It reads the pages of the commit that was the newest when the store was opened.
-type recheck struct {
+// backgroundCheck is the check of a store in the background, while the store serves. It reads the pages of the commit that was the newest when the store was
+// opened.
+type backgroundCheck struct {
 	path string
 	*checker
 	tx   *bbolt.Tx // keeps those pages from being overwritten
@@ -21,14 +22,14 @@ type recheck struct {
 
 var errStopped = errors.New("the store was closed")
 
-// newRecheck checks the meta pages and the list of free pages of a file. Nobody may write to the file yet.
-func newRecheck(file *os.File) (*recheck, error) {
+// newBackgroundCheck checks the meta pages and the list of free pages of a file. Nobody may write to the file yet.
+func newBackgroundCheck(file *os.File) (*backgroundCheck, error) {
 	data, err := mapFile(file)
 	if err != nil {
 		return nil, err
 	}
-	r := &recheck{path: file.Name(), stop: make(chan struct{})}
-	err = reading(func() (err error) {
+	r := &backgroundCheck{path: file.Name(), stop: make(chan struct{})}
+	err = catchFaults(func() (err error) {
 		if r.checker, err = newChecker(data); err != nil {
 			return err
 		}
@@ -42,7 +43,7 @@ func newRecheck(file *os.File) (*recheck, error) {
 }
 
 // release ends the transaction that keeps the pages, and unmaps the file.
-func (r *recheck) release() (err error) {
+func (r *backgroundCheck) release() (err error) {
 	if r.tx != nil {
 		err = r.tx.Rollback()
 	}
@@ -51,11 +52,11 @@ func (r *recheck) release() (err error) {
 
 // run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
 // also if the store was closed early: the mark may return, since the process did not die of damage.
-func (r *recheck) run(sound func(), failed func(error) error) {
-	r.pace = r.breathe()
+func (r *backgroundCheck) run(sound func(), failed func(error) error) {
+	r.pace = r.throttle()
 	r.done.Go(func() {
 		defer func() { _ = r.release() }() // the check only read, so an error does no harm
-		if err := reading(r.check); err != nil && !errors.Is(err, errStopped) {
+		if err := catchFaults(r.check); err != nil && !errors.Is(err, errStopped) {
 			_ = failed(damaged(r.path, err)) // further calls return it
 			return
 		}
@@ -63,8 +64,8 @@ func (r *recheck) run(sound func(), failed func(error) error) {
 	})
 }
 
-// breathe returns a function that pauses after every 256 pages, so that the check uses at most about half of one processor. Its error is errStopped.
-func (r *recheck) breathe() func() error {
+// throttle returns a function that pauses after every 256 pages, so that the check uses at most about half of one processor. Its error is errStopped.
+func (r *backgroundCheck) throttle() func() error {
 	const (
 		pages = 256 // 1 MiB, which takes about a millisecond to check
 		rest  = time.Millisecond
@@ -83,8 +84,8 @@ func (r *recheck) breathe() func() error {
 	}
 }
 
-// end stops the check and waits until it has ended.
-func (r *recheck) end() {
+// stopAndWait stops the check and waits until it has ended.
+func (r *backgroundCheck) stopAndWait() {
 	close(r.stop)
 	r.done.Wait()
 }
