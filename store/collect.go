@@ -4,19 +4,19 @@ import "context"
 
 // Collect returns a Tx for a store that can only commit whole batches: it joins all batches of the Tx into one, and passes that to commit in Sync.
 func Collect(ctx context.Context, commit func(context.Context, *Batch) error) Tx {
-	return &collected{commit: func(b *Batch) error { return commit(ctx, b) }}
+	return &collectedTx{commit: func(b *Batch) error { return commit(ctx, b) }}
 }
 
-type collected struct {
+type collectedTx struct {
 	commit func(*Batch) error
 	all    []*Batch
 }
 
-func (c *collected) Apply(b *Batch) { c.all = append(c.all, b) }
+func (c *collectedTx) Apply(b *Batch) { c.all = append(c.all, b) }
 
-func (c *collected) Write() error { return nil }
+func (c *collectedTx) Write() error { return nil }
 
-func (c *collected) Sync() error {
+func (c *collectedTx) Sync() error {
 	if len(c.all) == 1 {
 		return c.commit(c.all[0])
 	}
@@ -27,4 +27,4 @@ func (c *collected) Sync() error {
 	return c.commit(&sum)
 }
 
-func (c *collected) Rollback() { c.all = nil }
+func (c *collectedTx) Rollback() { c.all = nil }

@@ -23,15 +23,15 @@ type Migrations []Migration
 func Current() Migrations {
 	return Migrations{
 		{Name: "lines are known by their tasks", Apply: dropLines},
-		{Name: "tasks have requirements, trace metadata and last words", Apply: nothing},
-		{Name: "credentials and audit", Apply: nothing},
-		{Name: "a spec tells how its task was at first", Apply: nothing}, // an older spec has a record of the task beside it
-		{Name: "a queue tells how far its rate limit is used up", Apply: nothing},
+		{Name: "tasks have requirements, trace metadata and last words", Apply: noChange},
+		{Name: "credentials and audit", Apply: noChange},
+		{Name: "a spec tells how its task was at first", Apply: noChange}, // an older spec has a record of the task beside it
+		{Name: "a queue tells how far its rate limit is used up", Apply: noChange},
 	}
 }
 
-// nothing changes nothing. It is for a format whose new keyspaces and fields are empty in older stores, and whose older records are still read as they are.
-func nothing(Reader, *Batch) error { return nil }
+// noChange changes nothing. It is for a format whose new keyspaces and fields are empty in older stores, and whose older records are still read as they are.
+func noChange(Reader, *Batch) error { return nil }
 
 // dropLines empties Line. Everything else that is new in format 2 is empty in a store of format 1.
 func dropLines(r Reader, b *Batch) error {

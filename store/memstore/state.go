@@ -20,7 +20,7 @@ func (s *state) with(b *store.Batch) *state {
 	for i := range b.Len() {
 		op := b.At(i)
 		if !copied[op.Keyspace] {
-			next.keyspaces[op.Keyspace] = fork(s.keyspaces[op.Keyspace])
+			next.keyspaces[op.Keyspace] = copyOnWrite(s.keyspaces[op.Keyspace])
 			copied[op.Keyspace] = true
 		}
 		if op.Delete {
@@ -32,7 +32,7 @@ func (s *state) with(b *store.Batch) *state {
 	return &next
 }
 
-func fork(keys *btree.Map[string, []byte]) *btree.Map[string, []byte] {
+func copyOnWrite(keys *btree.Map[string, []byte]) *btree.Map[string, []byte] {
 	if keys == nil {
 		return new(btree.Map[string, []byte])
 	}

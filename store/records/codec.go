@@ -17,18 +17,18 @@ type codec struct {
 	broken  bool // an error has occurred while reading
 	version byte // of the record
 	in, out []byte
-	names   [4]string // see name
+	names   [4]string // see sharedStr
 }
 
-// second reports whether the record has the fields that version 2 added. Older records are read as they are, and get the new fields when their task changes
+// sinceV2 reports whether the record has the fields that version 2 added. Older records are read as they are, and get the new fields when their task changes
 // next.
-func (c *codec) second() bool { return c.version >= 2 }
+func (c *codec) sinceV2() bool { return c.version >= 2 }
 
-// third is second for version 3.
-func (c *codec) third() bool { return c.version >= 3 }
+// sinceV3 is sinceV2 for version 3.
+func (c *codec) sinceV3() bool { return c.version >= 3 }
 
-// sixth is second for version 6.
-func (c *codec) sixth() bool { return c.version >= 6 }
+// sinceV6 is sinceV2 for version 6.
+func (c *codec) sinceV6() bool { return c.version >= 6 }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 
@@ -112,8 +112,9 @@ func (c *codec) str(v *string) {
 	c.out = append(c.out, *v...)
 }
 
-// name is str for a field that is equal in most records that are read in sequence. Equal values share the memory of one string. Each such field has its slot.
-func (c *codec) name(slot int, v *string) {
+// sharedStr is str for a field that is equal in most records that are read in sequence. Equal values share the memory of one string. Each such field has its
+// slot.
+func (c *codec) sharedStr(slot int, v *string) {
 	n := uint64(len(*v))
 	num(c, &n)
 	if !c.reading {

@@ -83,23 +83,23 @@ func putIndex(b *store.Batch, before, after *lease.Task) {
 // LineID returns the number that stands for a line in keys: the first 8 bytes of a SHA-256 over queue, type, fairness key and class. The algorithm must never
 // change. The fixed length keeps the keys short, and no line is a prefix of another one.
 func LineID(l lease.Line) uint64 {
-	n := namedLines.Get().(*namedLine)
+	n := lineIDCaches.Get().(*lineIDCache)
 	if n.line != l {
 		n.line, n.id = l, hashLine(l)
 	}
 	id := n.id
-	namedLines.Put(n)
+	lineIDCaches.Put(n)
 	return id
 }
 
-// namedLine caches the result of the last LineID: tasks that are written in sequence mostly belong to the same line, and the hash takes longer than
+// lineIDCache caches the result of the last LineID: tasks that are written in sequence mostly belong to the same line, and the hash takes longer than
 // everything else in an entry.
-type namedLine struct {
+type lineIDCache struct {
 	line lease.Line
 	id   uint64
 }
 
-var namedLines = sync.Pool{New: func() any { return &namedLine{id: hashLine(lease.Line{})} }}
+var lineIDCaches = sync.Pool{New: func() any { return &lineIDCache{id: hashLine(lease.Line{})} }}
 
 func hashLine(l lease.Line) uint64 {
 	var space [512]byte
@@ -128,7 +128,7 @@ func KeyID(key string) uint64 {
 
 // WaitingLines calls fn with every line in which a task waits. It reads one key and one spec of each line, however long the line is.
 func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) error {
-	return leaders(r, store.Ready, func(key []byte) (lease.TaskID, []byte, error) {
+	return firstOfEachGroup(r, store.Ready, func(key []byte) (lease.TaskID, []byte, error) {
 		k, err := store.ParseReadyKey(key)
 		return k.Task(), store.AppendLinePrefix(nil, k.Space, k.Line), err
 	}, func(t lease.TaskID, s *lease.Spec) error {
@@ -138,7 +138,7 @@ func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) err
 
 // ParkedLines calls fn with every concurrency key under which a task is parked, once for each line of such tasks.
 func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line) error) error {
-	return leaders(r, store.Parked, func(key []byte) (lease.TaskID, []byte, error) {
+	return firstOfEachGroup(r, store.Parked, func(key []byte) (lease.TaskID, []byte, error) {
 		k, err := store.ParseParkedKey(key)
 		return k.Task(), store.AppendParkedPrefix(nil, k.Space, k.Key, k.Line), err
 	}, func(t lease.TaskID, s *lease.Spec) error {
@@ -148,8 +148,8 @@ func ParkedLines(r store.Reader, fn func(space uint32, key string, l lease.Line)
 
 func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 
-// leaders calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
-func leaders(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
+// firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
+func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
 	for from := []byte{}; from != nil; {
 		var first []byte
 		err := r.Scan(ks, from, nil, func(key, _ []byte) bool {

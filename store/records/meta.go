@@ -58,7 +58,7 @@ type Space struct {
 func spaceFields(c *codec, s *Space) {
 	num(c, &s.Number)
 	num(c, &s.NextSeq)
-	if c.sixth() {
+	if c.sinceV6() {
 		num(c, &s.LostFrom)
 		num(c, &s.LostTo)
 	}
@@ -98,10 +98,10 @@ func queueFields(c *codec, q *Queue) {
 	num(c, &q.Ready)
 	num(c, &q.Scheduled)
 	num(c, &q.Leased)
-	if c.second() {
+	if c.sinceV2() {
 		num(c, &q.Parked)
 	}
-	if c.sixth() {
+	if c.sinceV6() {
 		optional(c, &q.Bucket, bucketFields)
 	}
 }

@@ -10,29 +10,29 @@ import (
 
 // This file has the names, other than ids, by which tasks are found: idempotency keys, and the hosts on which tasks are mounted.
 
-// keyRow is the record of an idempotency key.
-type keyRow struct {
+// idempotencyRow is the record of an idempotency key.
+type idempotencyRow struct {
 	Seq    uint64
 	Digest lease.Digest
 }
 
-func keyFields(c *codec, k *keyRow) {
+func idempotencyFields(c *codec, k *idempotencyRow) {
 	num(c, &k.Seq)
 	c.fixed(k.Digest[:])
 }
 
-func putKey(b *store.Batch, c *lease.Change) {
+func putIdempotencyKey(b *store.Batch, c *lease.Change) {
 	t := c.New
 	if t.Spec.IdempotencyKey == "" {
 		return
 	}
-	row := keyRow{Seq: t.ID.Seq, Digest: c.Key}
-	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, keyFields)
+	row := idempotencyRow{Seq: t.ID.Seq, Digest: c.Key}
+	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, idempotencyFields)
 }
 
 // Key returns the task that was submitted with an idempotency key, and the digest of its spec.
 func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
-	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), keyFields)
+	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), idempotencyFields)
 	if row == nil {
 		return lease.TaskID{}, lease.Digest{}, false, err
 	}
@@ -63,7 +63,7 @@ func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task
 		if err != nil {
 			return false, err
 		}
-		t, err := indexed(r, id, store.Mounted, key, "its task does not exist")
+		t, err := taskOfKey(r, id, store.Mounted, key, "its task does not exist")
 		switch {
 		case err != nil:
 			return false, err

@@ -17,7 +17,7 @@ func Put(b *store.Batch, c *lease.Change) {
 		remove(b, key, c)
 	case c.Old == nil:
 		put(b, store.Spec, key, c.New, withPayload)
-		putKey(b, c)
+		putIdempotencyKey(b, c)
 		if host := MountedKey(c.New); host != nil {
 			b.Put(store.Mounted, host, nil)
 		}
@@ -52,7 +52,7 @@ func putLease(b *store.Batch, key []byte, c *lease.Change) {
 }
 
 func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
-	if c.Result != nil && !omitted(c) {
+	if c.Result != nil && !omitsResult(c) {
 		put(b, store.Output, key, c.Result, resultFields)
 	}
 	if c.Failure != nil {
@@ -73,9 +73,9 @@ func putBlobs(b *store.Batch, key []byte, c *lease.Change) {
 	}
 }
 
-// omitted reports whether the result is empty and the outcome says so. Then the result gets no record. Many handlers return nothing; a record of that would be
-// one of the six changes of a grant and the end of the task.
-func omitted(c *lease.Change) bool {
+// omitsResult reports whether the result is empty and the outcome says so. Then the result gets no record. Many handlers return nothing; a record of that would
+// be one of the six changes of a grant and the end of the task.
+func omitsResult(c *lease.Change) bool {
 	return c.Result.Empty() && c.New.Outcome != nil && c.New.Outcome.EmptyComplete()
 }
 

@@ -9,12 +9,12 @@ import (
 func Task(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
-	return task(r, id, key, r.Get(store.Spec, key))
+	return taskOfSpec(r, id, key, r.Get(store.Spec, key))
 }
 
-// task is Task for a caller that has read the spec record already.
-func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error) {
-	t, err := resting(r, id, key, spec, withoutPayload)
+// taskOfSpec is Task for a caller that has read the spec record already.
+func taskOfSpec(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error) {
+	t, err := taskWithoutLease(r, id, key, spec, withoutPayload)
 	if t == nil {
 		return nil, err
 	}
@@ -28,12 +28,12 @@ func task(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task, error
 func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
-	return resting(r, id, key, r.Get(store.Spec, key), withSmallPayload)
+	return taskWithoutLease(r, id, key, r.Get(store.Spec, key), withSmallPayload)
 }
 
-// resting reads a task without its lease; spec is its spec record, or nil if there is none. If the task has a record of its present state, that record replaces
-// the first state, which the spec record contains. resting returns nil if the task does not exist.
-func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
+// taskWithoutLease reads a task without its lease; spec is its spec record, or nil if there is none. If the task has a record of its present state, that record
+// replaces the first state, which the spec record contains. taskWithoutLease returns nil if the task does not exist.
+func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*codec, *lease.Task)) (*lease.Task, error) {
 	changed := r.Get(store.Task, key)
 	switch {
 	case spec == nil && changed == nil:
@@ -46,7 +46,7 @@ func resting(r store.Reader, id lease.TaskID, key, spec []byte, fields func(*cod
 		return nil, err
 	}
 	switch {
-	case changed == nil && tellsState(spec[0]): // spec[0] is the version, see store.Seal
+	case changed == nil && specHasState(spec[0]): // spec[0] is the version, see store.Seal
 		return t, nil
 	case changed == nil:
 		return nil, corrupt(store.Task, key, "a task has no state")
@@ -85,7 +85,7 @@ func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool
 		if err != nil {
 			return false, err
 		}
-		t, err := task(r, id, key, spec)
+		t, err := taskOfSpec(r, id, key, spec)
 		if err != nil {
 			return false, err
 		}
@@ -109,7 +109,7 @@ func Leases(r store.Reader, fn func(*lease.Task) error) error {
 		if err != nil {
 			return false, err
 		}
-		t, err := indexed(r, id, store.Lease, key, "a lease has no task")
+		t, err := taskOfKey(r, id, store.Lease, key, "a lease has no task")
 		if err != nil {
 			return false, err
 		}
@@ -117,8 +117,8 @@ func Leases(r store.Reader, fn func(*lease.Task) error) error {
 	})
 }
 
-// indexed reads a task whose id is part of a key of another keyspace. If the task does not exist, that key is corrupt, and missing is the problem.
-func indexed(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
+// taskOfKey reads a task whose id is part of a key of another keyspace. If the task does not exist, that key is corrupt, and missing is the problem.
+func taskOfKey(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
 	t, err := Task(r, id)
 	if err == nil && t == nil {
 		err = corrupt(ks, key, missing)

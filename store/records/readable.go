@@ -5,42 +5,42 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// form checks whether a record of one keyspace can be read: its key, its seal and all of its fields.
-type form func(key, value []byte) error
+// recordCheck checks whether a record of one keyspace can be read: its key, its seal and all of its fields.
+type recordCheck func(key, value []byte) error
 
-var forms = [store.NumKeyspaces]form{
-	store.Meta:        metaForm,
-	store.Space:       sealed(tenantKey(store.Space), spaceFields),
-	store.SigningKey:  sealed(tenantKey(store.SigningKey), signingKeyFields),
-	store.Token:       sealed(tenantKey(store.Token), tokenFields),
-	store.Audit:       sealed(auditKey, auditFields),
-	store.Queue:       sealed(nameKey(store.Queue), queueFields),
-	store.Settings:    sealed(nameKey(store.Settings), settingsFields),
+var recordChecks = [store.NumKeyspaces]recordCheck{
+	store.Meta:        checkMeta,
+	store.Space:       sealedRecord(tenantKey(store.Space), spaceFields),
+	store.SigningKey:  sealedRecord(tenantKey(store.SigningKey), signingKeyFields),
+	store.Token:       sealedRecord(tenantKey(store.Token), tokenFields),
+	store.Audit:       sealedRecord(auditKey, auditFields),
+	store.Queue:       sealedRecord(nameKey(store.Queue), queueFields),
+	store.Settings:    sealedRecord(nameKey(store.Settings), settingsFields),
 	store.Line:        func([]byte, []byte) error { return nil }, // used by format 1 only; nobody reads it any more
-	store.Spec:        specForm,
-	store.Task:        sealed(taskKey(store.Task), taskFields),
-	store.Lease:       sealed(taskKey(store.Lease), leaseFields),
-	store.Output:      sealed(taskKey(store.Output), resultFields),
-	store.Failure:     sealed(taskKey(store.Failure), failureFields),
-	store.Feedback:    sealed(taskKey(store.Feedback), feedbackFields),
-	store.Checkpoint:  checkpointForm,
-	store.Ledger:      sealed(attemptKey(store.Ledger), committedFields),
-	store.Discarded:   sealed(attemptKey(store.Discarded), resultFields),
-	store.Idempotency: sealed(nameKey(store.Idempotency), keyFields),
-	store.Ready:       bare(store.Ready, func(key []byte) error { _, err := store.ParseReadyKey(key); return err }),
-	store.Parked:      bare(store.Parked, func(key []byte) error { _, err := store.ParseParkedKey(key); return err }),
-	store.Mounted:     bare(store.Mounted, func(key []byte) error { _, _, err := store.ParseMountedKey(key); return err }),
-	store.Timer:       bare(store.Timer, func(key []byte) error { _, err := store.ParseTimerKey(key); return err }),
+	store.Spec:        checkSpec,
+	store.Task:        sealedRecord(taskKey(store.Task), taskFields),
+	store.Lease:       sealedRecord(taskKey(store.Lease), leaseFields),
+	store.Output:      sealedRecord(taskKey(store.Output), resultFields),
+	store.Failure:     sealedRecord(taskKey(store.Failure), failureFields),
+	store.Feedback:    sealedRecord(taskKey(store.Feedback), feedbackFields),
+	store.Checkpoint:  checkCheckpoint,
+	store.Ledger:      sealedRecord(attemptKey(store.Ledger), committedFields),
+	store.Discarded:   sealedRecord(attemptKey(store.Discarded), resultFields),
+	store.Idempotency: sealedRecord(nameKey(store.Idempotency), idempotencyFields),
+	store.Ready:       emptyValue(store.Ready, func(key []byte) error { _, err := store.ParseReadyKey(key); return err }),
+	store.Parked:      emptyValue(store.Parked, func(key []byte) error { _, err := store.ParseParkedKey(key); return err }),
+	store.Mounted:     emptyValue(store.Mounted, func(key []byte) error { _, _, err := store.ParseMountedKey(key); return err }),
+	store.Timer:       emptyValue(store.Timer, func(key []byte) error { _, err := store.ParseTimerKey(key); return err }),
 }
 
 // Readable checks one record by itself. The error is a *store.CorruptError.
-func Readable(ks store.Keyspace, key, value []byte) error { return forms[ks](key, value) }
+func Readable(ks store.Keyspace, key, value []byte) error { return recordChecks[ks](key, value) }
 
-// keyOf checks the form of a key, and returns the keyspace of the key.
-type keyOf func(key []byte) (store.Keyspace, error)
+// keyCheck checks the form of a key, and returns the keyspace of the key.
+type keyCheck func(key []byte) (store.Keyspace, error)
 
-// sealed is the form of a sealed record with these fields.
-func sealed[T any](in keyOf, fields func(*codec, *T)) form {
+// sealedRecord returns the check of a sealed record with these fields.
+func sealedRecord[T any](in keyCheck, fields func(*codec, *T)) recordCheck {
 	return func(key, value []byte) error {
 		ks, err := in(key)
 		if err != nil {
@@ -50,8 +50,8 @@ func sealed[T any](in keyOf, fields func(*codec, *T)) form {
 	}
 }
 
-// bare is the form of an index, whose values are empty.
-func bare(ks store.Keyspace, parse func(key []byte) error) form {
+// emptyValue returns the check of an index entry, whose value is empty.
+func emptyValue(ks store.Keyspace, parse func(key []byte) error) recordCheck {
 	return func(key, value []byte) error {
 		if len(value) > 0 {
 			return corrupt(ks, key, "an index has a value")
@@ -60,19 +60,19 @@ func bare(ks store.Keyspace, parse func(key []byte) error) form {
 	}
 }
 
-func taskKey(ks store.Keyspace) keyOf {
+func taskKey(ks store.Keyspace) keyCheck {
 	return func(key []byte) (store.Keyspace, error) { _, err := store.ParseTaskKey(ks, key); return ks, err }
 }
 
-func attemptKey(ks store.Keyspace) keyOf {
+func attemptKey(ks store.Keyspace) keyCheck {
 	return func(key []byte) (store.Keyspace, error) { _, _, err := store.ParseAttemptKey(ks, key); return ks, err }
 }
 
-func nameKey(ks store.Keyspace) keyOf {
+func nameKey(ks store.Keyspace) keyCheck {
 	return func(key []byte) (store.Keyspace, error) { _, _, err := store.ParseNameKey(ks, key); return ks, err }
 }
 
-func tenantKey(ks store.Keyspace) keyOf {
+func tenantKey(ks store.Keyspace) keyCheck {
 	return func(key []byte) (store.Keyspace, error) { _, _, err := store.ParseTenantKey(ks, key); return ks, err }
 }
 
@@ -81,14 +81,14 @@ func auditKey(key []byte) (store.Keyspace, error) {
 	return store.Audit, err
 }
 
-func specForm(key, value []byte) error {
+func checkSpec(key, value []byte) error {
 	if _, err := store.ParseTaskKey(store.Spec, key); err != nil {
 		return err
 	}
 	return decode(store.Spec, key, value, &lease.Task{Spec: new(lease.Spec)}, withoutPayload)
 }
 
-func checkpointForm(key, value []byte) error {
+func checkCheckpoint(key, value []byte) error {
 	if _, err := store.ParseTaskKey(store.Checkpoint, key); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func checkpointForm(key, value []byte) error {
 	return err
 }
 
-func metaForm(key, value []byte) error {
+func checkMeta(key, value []byte) error {
 	switch string(key) {
 	case store.MetaIdentity:
 		return decode(store.Meta, key, value, new(Identity), identityFields)

@@ -7,13 +7,13 @@ import (
 )
 
 // specFields are what was submitted and by whom, and the first state of the task. The payload follows them; it is the rest of the record. Fields that many
-// tasks share are names.
+// tasks have in common use sharedStr.
 func specFields(c *codec, t *lease.Task) {
 	s := t.Spec
-	c.name(0, &t.Tenant)
-	c.name(1, &t.Workspace)
-	c.name(2, &s.Queue)
-	c.name(3, &s.Type)
+	c.sharedStr(0, &t.Tenant)
+	c.sharedStr(1, &t.Workspace)
+	c.sharedStr(2, &s.Queue)
+	c.sharedStr(3, &s.Type)
 	c.str(&s.RunID)
 	c.str(&s.TaskKey)
 	c.str(&s.AssetID)
@@ -30,24 +30,24 @@ func specFields(c *codec, t *lease.Task) {
 	table(c, &s.Labels, (*codec).str)
 	num(c, &s.Retention)
 	c.str(&s.Traceparent)
-	if c.second() {
+	if c.sinceV2() {
 		c.str(&s.ConcurrencyKey)
 		num(c, &s.ConcurrencyLimit)
 		c.str(&s.FairnessKey)
 	}
-	if c.third() {
+	if c.sinceV3() {
 		optional(c, &s.Requirements, requirementsFields)
 		list(c, &s.ResourceRefs, refFields)
 		optional(c, &s.Affinity, affinityFields)
 		optional(c, &s.Trace, traceFields)
 	}
-	if tellsState(c.version) {
+	if specHasState(c.version) {
 		taskFields(c, t)
 	}
 }
 
-// tellsState reports whether a spec record of that version contains the first state of its task. Beside an older one there is always a record of the state.
-func tellsState(version byte) bool { return version >= 5 }
+// specHasState reports whether a spec record of that version contains the first state of its task. Beside an older one there is always a record of the state.
+func specHasState(version byte) bool { return version >= 5 }
 
 func requirementsFields(c *codec, r *lease.Requirements) {
 	list(c, &r.Runtimes, (*codec).str)
@@ -142,7 +142,7 @@ func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Last.Nonce)
 	num(c, &t.Last.Cause)
 	num(c, &t.Last.At)
-	if c.second() {
+	if c.sinceV2() {
 		c.str(&t.Last.Worker)
 		num(c, &t.Last.GrantedAt)
 		num(c, &t.Last.AckedAt)
@@ -154,7 +154,7 @@ func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Dropped)
 	c.bool(&t.HasCheckpoint)
 	c.bool(&t.HasFailure)
-	if c.second() {
+	if c.sinceV2() {
 		c.bool(&t.Parked)
 		list(c, &t.Discarded, discardedFields)
 	}
@@ -194,7 +194,7 @@ func eventFields(c *codec, e *lease.Event) {
 	num(c, &e.Reason)
 	c.str(&e.Detail)
 	num(c, &e.State)
-	if c.second() {
+	if c.sinceV2() {
 		num(c, &e.Kind)
 	}
 }

@@ -16,30 +16,30 @@ import (
 
 const (
 	fileName = "lessor.reserve"
-	// recheck is how long Full uses the last measured free space before it measures again.
-	recheck = 10 * time.Millisecond
+	// maxAge is how long Full uses the last measured free space before it measures again.
+	maxAge = 10 * time.Millisecond
 )
 
 // Reserve is the reserve of one data directory. Its methods may be called by several goroutines.
 type Reserve struct {
-	path string
-	size int64
-	log  *slog.Logger
-	free func(dir string) (int64, error) // free space of the disk of dir, in bytes
+	path      string
+	size      int64
+	log       *slog.Logger
+	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
 
-	mu      sync.Mutex
-	held    bool // the file exists
-	full    bool
-	checked time.Time // of the last measurement
+	mu         sync.Mutex
+	reserved   bool // the file exists and has its full size
+	full       bool
+	measuredAt time.Time // of the last measurement
 }
 
 // Open opens the reserve of a data directory, which must exist. The caller holds the lock of the directory. If the disk has no space for the reserve, that is
 // no error: Full then reports true.
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, free: diskFree}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, freeBytes: diskFree}
 	if info, err := os.Stat(r.path); err == nil {
-		r.held = info.Size() == size
-		if !r.held && info.Size() > 0 { // of another size: the space counts as free until the file is made again
+		r.reserved = info.Size() == size
+		if !r.reserved && info.Size() > 0 { // of another size: the space counts as free until the file is made again
 			if err := Release(dir); err != nil {
 				log.Error("cannot release the disk reserve", "error", err)
 			}
@@ -61,7 +61,7 @@ func Release(dir string) error {
 func (r *Reserve) Full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.checked) >= recheck {
+	if time.Since(r.measuredAt) >= maxAge {
 		r.checkLocked()
 	}
 	return r.full
@@ -75,30 +75,30 @@ func (r *Reserve) Check() {
 }
 
 func (r *Reserve) checkLocked() {
-	r.checked = time.Now()
-	free, err := r.free(filepath.Dir(r.path))
+	r.measuredAt = time.Now()
+	free, err := r.freeBytes(filepath.Dir(r.path))
 	if err != nil { // the next commit reports the fault of the disk
 		return
 	}
 	switch {
-	case r.held && free < r.size/4:
-		r.giveUpLocked(free)
-	case !r.held && free >= 2*r.size && r.makeLocked():
+	case r.reserved && free < r.size/4:
+		r.releaseLocked(free)
+	case !r.reserved && free >= 2*r.size && r.makeLocked():
 		free -= r.size
 	}
 	enough := r.size
 	if r.full {
 		enough += r.size / 4 // otherwise full would change again and again
 	}
-	r.tellLocked(!r.held || free < enough, free)
+	r.setFullLocked(!r.reserved || free < enough, free)
 }
 
-func (r *Reserve) giveUpLocked(free int64) {
+func (r *Reserve) releaseLocked(free int64) {
 	if err := Release(filepath.Dir(r.path)); err != nil {
 		r.log.Error("cannot release the disk reserve", "error", err)
 		return
 	}
-	r.held = false
+	r.reserved = false
 	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries", "free_bytes", free, "reserve_bytes", r.size)
 }
 
@@ -112,11 +112,11 @@ func (r *Reserve) makeLocked() (done bool) {
 		r.log.Error("cannot create the disk reserve", "error", err)
 		return false
 	}
-	r.held = true
+	r.reserved = true
 	return true
 }
 
-func (r *Reserve) tellLocked(full bool, free int64) {
+func (r *Reserve) setFullLocked(full bool, free int64) {
 	if full != r.full {
 		if full {
 			r.log.Warn("the disk is nearly full: new tasks are refused until there is room", "free_bytes", free, "reserve_bytes", r.size)

@@ -25,7 +25,7 @@ func open(t *testing.T, space int64) *disk {
 	d := &disk{space: space}
 	dir := t.TempDir()
 	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil))}
-	d.free = func(string) (int64, error) {
+	d.freeBytes = func(string) (int64, error) {
 		if info, err := os.Stat(d.path); err == nil {
 			return d.space - info.Size(), nil
 		}
@@ -39,7 +39,7 @@ func open(t *testing.T, space int64) *disk {
 func (d *disk) want(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
-	time.Sleep(recheck)
+	time.Sleep(maxAge)
 	if got := d.Full(); got != full {
 		t.Errorf("with %d bytes of space: Full = %v, want %v", space, got, full)
 	}
@@ -95,8 +95,8 @@ func TestOpenWithAnotherSize(t *testing.T) {
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		if r := Open(dir, size, slog.New(slog.DiscardHandler)); r.Full() || !r.held {
-			t.Errorf("full is %v and held is %v, want false and true", r.full, r.held)
+		if r := Open(dir, size, slog.New(slog.DiscardHandler)); r.Full() || !r.reserved {
+			t.Errorf("full is %v and reserved is %v, want false and true", r.full, r.reserved)
 		}
 	}
 	for range 2 {

@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// count adds a task to its queue.
-func (v *verifier) count(t *lease.Task) {
+// recount adds a task to its queue.
+func (v *verifier) recount(t *lease.Task) {
 	key := string(store.AppendNameKey(nil, t.ID.Space, t.Spec.Queue))
 	q := v.queues[key]
 	if q == nil {
@@ -27,8 +27,8 @@ func (v *verifier) count(t *lease.Task) {
 	}
 }
 
-// counts compares the counters of each queue with the recount.
-func (v *verifier) counts() error {
+// checkCounters compares the counters of each queue with the recount.
+func (v *verifier) checkCounters() error {
 	err := records.Queues(v.r, func(q records.Queue) error {
 		key := string(store.AppendNameKey(nil, q.Space, q.Name))
 		is := records.Queue{}
@@ -36,7 +36,7 @@ func (v *verifier) counts() error {
 			is = *recounted
 		}
 		delete(v.queues, key)
-		v.unless(v.spaces[q.Space] != nil, store.Queue, []byte(key), "its workspace does not exist")
+		v.require(v.spaces[q.Space] != nil, store.Queue, []byte(key), "its workspace does not exist")
 		v.compare(key, "READY", q.Ready, is.Ready)
 		v.compare(key, "SCHEDULED", q.Scheduled, is.Scheduled)
 		v.compare(key, "leased", q.Leased, is.Leased)
@@ -44,14 +44,14 @@ func (v *verifier) counts() error {
 		return nil
 	})
 	if err != nil {
-		return passed(err)
+		return ignoreCorrupt(err)
 	}
 	for key, q := range v.queues {
-		v.found(store.Queue, []byte(key), "tasks are in queue %q, which does not exist", q.Name)
+		v.addFinding(store.Queue, []byte(key), "tasks are in queue %q, which does not exist", q.Name)
 	}
 	return nil
 }
 
 func (v *verifier) compare(key, what string, says, is uint64) {
-	v.unless(says == is, store.Queue, []byte(key), "it counts %d %s tasks, but has %d", says, what, is)
+	v.require(says == is, store.Queue, []byte(key), "it counts %d %s tasks, but has %d", says, what, is)
 }

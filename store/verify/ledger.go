@@ -6,60 +6,60 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// account sums up the committed reports of one task in the ledger.
-type account struct {
+// taskLedger sums up the committed reports of one task in the ledger.
+type taskLedger struct {
 	id       lease.TaskID
 	key      []byte // of the last report; nil if there is none
 	last     uint32 // attempt of the last report
 	outcomes uint32 // number of reports that ended a round
 }
 
-// ledgers checks the committed reports, task by task. The keys of the reports of one task are adjacent.
-func (v *verifier) ledgers() error {
-	var open account
+// checkLedgers checks the committed reports, task by task. The keys of the reports of one task are adjacent.
+func (v *verifier) checkLedgers() error {
+	var current taskLedger
 	err := v.each(store.Ledger, func(key []byte) error {
 		id, attempt, err := store.ParseAttemptKey(store.Ledger, key)
 		if err != nil {
 			return nil
 		}
-		if id != open.id {
-			if err := v.balance(open); err != nil {
+		if id != current.id {
+			if err := v.checkLedger(current); err != nil {
 				return err
 			}
-			open = account{id: id}
+			current = taskLedger{id: id}
 		}
 		report, err := records.Committed(v.r, id, attempt)
 		if err != nil {
-			return passed(err)
+			return ignoreCorrupt(err)
 		}
-		v.unless(report.Attempt == attempt, store.Ledger, key, "it is of attempt %d", report.Attempt)
-		open.key, open.last = append([]byte{}, key...), attempt
+		v.require(report.Attempt == attempt, store.Ledger, key, "it is of attempt %d", report.Attempt)
+		current.key, current.last = append([]byte{}, key...), attempt
 		if report.State.Final() {
-			open.outcomes++
+			current.outcomes++
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return v.balance(open)
+	return v.checkLedger(current)
 }
 
-// balance compares the ledger of a task with the task. Each round has at most one report that ended it, and the task is in a later round (A5).
-func (v *verifier) balance(a account) error {
-	if a.key == nil {
+// checkLedger compares the ledger of a task with the task. Each round has at most one report that ended it, and the task is in a later round (A5).
+func (v *verifier) checkLedger(l taskLedger) error {
+	if l.key == nil {
 		return nil
 	}
-	t, err := v.task(a.id)
+	t, err := v.task(l.id)
 	switch {
 	case err != nil:
-		return passed(err)
+		return ignoreCorrupt(err)
 	case t == nil:
-		_, kept := v.deleted[a.id]
-		v.unless(kept, store.Ledger, a.key, "its task does not exist, and no timer will end the ledger (A10)")
+		_, kept := v.deleted[l.id]
+		v.require(kept, store.Ledger, l.key, "its task does not exist, and no timer will end the ledger (A10)")
 		return nil
 	}
-	v.unless(a.last <= t.Attempts, store.Ledger, a.key, "it is of attempt %d, but the task had %d (A2)", a.last, t.Attempts)
-	v.unless(a.outcomes < t.Round, store.Ledger, a.key, "%d reports ended rounds, but the task is in round %d (A5)", a.outcomes, t.Round)
+	v.require(l.last <= t.Attempts, store.Ledger, l.key, "it is of attempt %d, but the task had %d (A2)", l.last, t.Attempts)
+	v.require(l.outcomes < t.Round, store.Ledger, l.key, "%d reports ended rounds, but the task is in round %d (A5)", l.outcomes, t.Round)
 	return nil
 }

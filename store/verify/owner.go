@@ -8,11 +8,11 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// owned checks that the task of each record that belongs to a task exists.
-func (v *verifier) owned() error {
+// checkOwners checks that the task of each record that belongs to a task exists.
+func (v *verifier) checkOwners() error {
 	for _, ks := range []store.Keyspace{store.Task, store.Lease, store.Output, store.Failure, store.Feedback, store.Checkpoint} {
 		err := v.eachTask(ks, func(_ lease.TaskID, key []byte) error {
-			v.unless(v.has(store.Spec, key), ks, key, "its task does not exist")
+			v.require(v.has(store.Spec, key), ks, key, "its task does not exist")
 			return nil
 		})
 		if err != nil {
@@ -26,16 +26,16 @@ func (v *verifier) owned() error {
 		}
 		t, err := v.task(id)
 		keeps := t != nil && slices.ContainsFunc(t.Discarded, func(d lease.Discarded) bool { return d.Attempt == attempt })
-		v.unless(keeps || err != nil, store.Discarded, key, "no task keeps this result (V15)")
-		return passed(err)
+		v.require(keeps || err != nil, store.Discarded, key, "no task keeps this result (V15)")
+		return ignoreCorrupt(err)
 	})
 }
 
 // task reads the task of an id that a record contains; nil if there is no such task.
 func (v *verifier) task(id lease.TaskID) (*lease.Task, error) { return records.Task(v.r, id) }
 
-// indexes checks that the task of each index entry exists, and that the present version of the task has this entry.
-func (v *verifier) indexes() error {
+// checkIndexes checks that the task of each index entry exists, and that the present version of the task has this entry.
+func (v *verifier) checkIndexes() error {
 	v.deleted = map[lease.TaskID]struct{}{}
 	for ks, parse := range map[store.Keyspace]func(key []byte) (lease.TaskID, error){
 		store.Ready:  func(key []byte) (lease.TaskID, error) { k, err := store.ParseReadyKey(key); return k.Task(), err },
@@ -47,51 +47,51 @@ func (v *verifier) indexes() error {
 			if err != nil {
 				return nil
 			}
-			return v.entry(ks, key, id)
+			return v.checkEntry(ks, key, id)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return v.each(store.Mounted, v.mounted)
+	return v.each(store.Mounted, v.checkMounted)
 }
 
-func (v *verifier) entry(ks store.Keyspace, key []byte, id lease.TaskID) error {
+func (v *verifier) checkEntry(ks store.Keyspace, key []byte, id lease.TaskID) error {
 	t, err := v.task(id)
 	switch {
 	case err != nil:
-		return passed(err)
-	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.was(id): // the timer that removes its ledger (A10)
+		return ignoreCorrupt(err)
+	case t == nil && ks == store.Timer && key[0] == byte(store.ServingClock) && v.mayHaveExisted(id): // the timer that removes its ledger (A10)
 		v.deleted[id] = struct{}{}
 		return nil
 	case t == nil:
-		v.found(ks, key, "task %v does not exist", id)
+		v.addFinding(ks, key, "task %v does not exist", id)
 		return nil
 	}
 	index := records.Index(t)
 	has := slices.ContainsFunc(index, func(e records.Entry) bool { return e.Keyspace == ks && string(e.Key()) == string(key) })
-	v.unless(has, ks, key, "task %v is %v and has no such entry", id, t.State())
+	v.require(has, ks, key, "task %v is %v and has no such entry", id, t.State())
 	return nil
 }
 
-// was reports whether a task with that id can have existed.
-func (v *verifier) was(id lease.TaskID) bool {
+// mayHaveExisted reports whether a task with that id can have existed.
+func (v *verifier) mayHaveExisted(id lease.TaskID) bool {
 	s := v.spaces[id.Space]
 	return s != nil && id.Seq < s.NextSeq
 }
 
-func (v *verifier) mounted(key []byte) error {
+func (v *verifier) checkMounted(key []byte) error {
 	_, id, err := store.ParseMountedKey(key)
 	if err != nil {
 		return nil
 	}
 	t, err := v.task(id)
-	v.unless(err != nil || t != nil && string(records.MountedKey(t)) == string(key), store.Mounted, key, "task %v is not mounted there", id)
-	return passed(err)
+	v.require(err != nil || t != nil && string(records.MountedKey(t)) == string(key), store.Mounted, key, "task %v is not mounted there", id)
+	return ignoreCorrupt(err)
 }
 
-// keys checks that the task of each idempotency key exists and has this key (T1).
-func (v *verifier) keys() error {
+// checkIdempotencyKeys checks that the task of each idempotency key exists and has this key (T1).
+func (v *verifier) checkIdempotencyKeys() error {
 	return v.each(store.Idempotency, func(key []byte) error {
 		space, name, err := store.ParseNameKey(store.Idempotency, key)
 		if err != nil {
@@ -99,10 +99,10 @@ func (v *verifier) keys() error {
 		}
 		id, _, _, err := records.Key(v.r, space, name)
 		if err != nil {
-			return passed(err)
+			return ignoreCorrupt(err)
 		}
 		t, err := v.task(id)
-		v.unless(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has another key (T1)", name, id)
-		return passed(err)
+		v.require(err != nil || t != nil && t.Spec.IdempotencyKey == name, store.Idempotency, key, "key %q leads to task %v, which has another key (T1)", name, id)
+		return ignoreCorrupt(err)
 	})
 }

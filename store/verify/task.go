@@ -8,113 +8,113 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// tasks checks each task and the records that belong to it.
-func (v *verifier) tasks() error {
+// checkTasks checks each task and the records that belong to it.
+func (v *verifier) checkTasks() error {
 	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
 		t, err := records.Task(v.r, id)
 		switch corrupt := (*store.CorruptError)(nil); {
 		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Task && !v.has(store.Task, key):
-			v.found(store.Spec, key, "the state of its task is missing")
+			v.addFinding(store.Spec, key, "the state of its task is missing")
 			return nil
 		case err != nil:
-			return passed(err)
+			return ignoreCorrupt(err)
 		}
-		v.state(t, key)
-		v.place(t, key)
-		v.lease(t, key)
-		v.outcome(t, key)
-		v.history(t, key)
-		v.blobs(t, key)
-		v.entries(t, key)
-		v.count(t)
+		v.checkState(t, key)
+		v.checkWorkspace(t, key)
+		v.checkLease(t, key)
+		v.checkOutcome(t, key)
+		v.checkHistory(t, key)
+		v.checkBlobs(t, key)
+		v.checkEntries(t, key)
+		v.recount(t)
 		return nil
 	})
 }
 
-func (v *verifier) state(t *lease.Task, key []byte) {
-	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
+func (v *verifier) checkState(t *lease.Task, key []byte) {
+	require := func(ok bool, format string, args ...any) { v.require(ok, store.Task, key, format, args...) }
 	final := t.Rest.Final()
-	is(final || t.Rest == lease.Ready || t.Rest == lease.Scheduled, "it rests in state %v", t.Rest)
-	is(final == (t.FinishedAt != 0), "it is %v and finished at %d", t.State(), t.FinishedAt)
-	is(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, but its state without it is %v", t.Rest)
-	is(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, but it is %v with concurrency key %q",
+	require(final || t.Rest == lease.Ready || t.Rest == lease.Scheduled, "it rests in state %v", t.Rest)
+	require(final == (t.FinishedAt != 0), "it is %v and finished at %d", t.State(), t.FinishedAt)
+	require(t.Lease == nil || t.Rest == lease.Ready, "it has a live lease, but its state without it is %v", t.Rest)
+	require(!t.Parked || t.Rest == lease.Ready && t.Lease == nil && t.Spec.ConcurrencyKey != "", "it is parked, but it is %v with concurrency key %q",
 		t.State(), t.Spec.ConcurrencyKey)
-	is(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED without a time")
-	is(t.Round > 0, "it is in round 0")
+	require(t.Rest != lease.Scheduled || t.RunAt != 0 || t.RetryAt != 0, "it is SCHEDULED without a time")
+	require(t.Round > 0, "it is in round 0")
 }
 
-// place checks the workspace of the task, which is the one that the id of the task names.
-func (v *verifier) place(t *lease.Task, key []byte) {
+// checkWorkspace checks the workspace of the task, which is the one that the id of the task names.
+func (v *verifier) checkWorkspace(t *lease.Task, key []byte) {
 	s := v.spaces[t.ID.Space]
 	if s == nil {
-		v.found(store.Task, key, "its workspace does not exist")
+		v.addFinding(store.Task, key, "its workspace does not exist")
 		return
 	}
-	v.unless(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
+	v.require(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
 		t.Tenant, t.Workspace, s.Tenant, s.Workspace)
 	// If a sequence number were used again, an old lease could act on a new task (A2).
-	v.unless(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
+	v.require(t.ID.Seq < s.NextSeq && t.Place < s.NextSeq, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace),
 		"the next number is %d, but a task has number %d and place %d (A2)", s.NextSeq, t.ID.Seq, t.Place)
 }
 
-// lease checks the live lease and the last one (A1, A2). There is at most one live lease, because its key is the id of the task.
-func (v *verifier) lease(t *lease.Task, key []byte) {
-	v.unless(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
+// checkLease checks the live lease and the last one (A1, A2). There is at most one live lease, because its key is the id of the task.
+func (v *verifier) checkLease(t *lease.Task, key []byte) {
+	v.require(t.Last.Attempt == t.Attempts, store.Task, key, "%d attempts have ended, and the last one of them is %d (A2)", t.Attempts, t.Last.Attempt)
 	l := t.Lease
 	if l == nil {
 		return
 	}
 	v.sum.Leases++
-	v.unless(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)", l.Attempt, t.Attempts)
-	v.unless(l.Epoch > 0 && l.Epoch <= v.sum.Epoch, store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
-	v.unless(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
+	v.require(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)", l.Attempt, t.Attempts)
+	v.require(l.Epoch > 0 && l.Epoch <= v.sum.Epoch, store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
+	v.require(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
 }
 
-// outcome checks the report that ended the round (A5).
-func (v *verifier) outcome(t *lease.Task, key []byte) {
-	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
-	is(t.Rest != lease.Completed || t.Outcome != nil, "it is COMPLETED without an outcome (A5)")
+// checkOutcome checks the report that ended the round (A5).
+func (v *verifier) checkOutcome(t *lease.Task, key []byte) {
+	require := func(ok bool, format string, args ...any) { v.require(ok, store.Task, key, format, args...) }
+	require(t.Rest != lease.Completed || t.Outcome != nil, "it is COMPLETED without an outcome (A5)")
 	if o := t.Outcome; o != nil {
-		is(o.State == t.Rest && t.Lease == nil, "its outcome says %v, and it is %v (A5)", o.State, t.State())
-		is(o.Attempt > 0 && o.Attempt <= t.Attempts, "its outcome is of attempt %d of %d (A5)", o.Attempt, t.Attempts)
+		require(o.State == t.Rest && t.Lease == nil, "its outcome says %v, and it is %v (A5)", o.State, t.State())
+		require(o.Attempt > 0 && o.Attempt <= t.Attempts, "its outcome is of attempt %d of %d (A5)", o.Attempt, t.Attempts)
 	}
-	v.output(t, key)
+	v.checkOutput(t, key)
 }
 
-// output checks that the result exists if the task is completed. An empty result need not have a record.
-func (v *verifier) output(t *lease.Task, key []byte) {
+// checkOutput checks that the result exists if the task is completed. An empty result need not have a record.
+func (v *verifier) checkOutput(t *lease.Task, key []byte) {
 	completed, has := t.Rest == lease.Completed, v.has(store.Output, key)
-	bare := t.Outcome != nil && t.Outcome.EmptyComplete()
-	v.unless(completed == has || completed && bare, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
+	empty := t.Outcome != nil && t.Outcome.EmptyComplete()
+	v.require(completed == has || completed && empty, store.Output, key, "the task is %v; there is an output: %t", t.State(), has)
 }
 
-// history checks the order of the events, and that each round has at most one outcome (A2, A5, T10).
-func (v *verifier) history(t *lease.Task, key []byte) {
-	is := func(ok bool, format string, args ...any) { v.unless(ok, store.Task, key, format, args...) }
-	is(len(t.History) <= lease.MaxHistory, "it keeps %d events (T10)", len(t.History))
+// checkHistory checks the order of the events, and that each round has at most one outcome (A2, A5, T10).
+func (v *verifier) checkHistory(t *lease.Task, key []byte) {
+	require := func(ok bool, format string, args ...any) { v.require(ok, store.Task, key, format, args...) }
+	require(len(t.History) <= lease.MaxHistory, "it keeps %d events (T10)", len(t.History))
 	var seq uint64
 	var granted uint32
 	outcomes := 0
 	for _, e := range t.Events() {
-		is(e.Seq >= seq, "event %d follows event %d (T10)", e.Seq, seq)
+		require(e.Seq >= seq, "event %d follows event %d (T10)", e.Seq, seq)
 		seq = e.Seq
-		is(e.Attempt <= t.Attempt(), "event %d is of attempt %d of %d (A2)", e.Seq, e.Attempt, t.Attempt())
+		require(e.Attempt <= t.Attempt(), "event %d is of attempt %d of %d (A2)", e.Seq, e.Attempt, t.Attempt())
 		switch {
 		case e.Type == lease.EventGranted:
-			is(e.Attempt > granted, "attempt %d was granted after attempt %d (A2)", e.Attempt, granted)
+			require(e.Attempt > granted, "attempt %d was granted after attempt %d (A2)", e.Attempt, granted)
 			granted = e.Attempt
 		case e.Type == lease.EventRetried:
 			outcomes = 0
-		case ends(e):
+		case endsRound(e):
 			outcomes++
-			is(outcomes == 1, "event %d is the second outcome of a round (A5)", e.Seq)
+			require(outcomes == 1, "event %d is the second outcome of a round (A5)", e.Seq)
 		}
 	}
 }
 
-// ends reports whether an event is the outcome of a round.
-func ends(e lease.Event) bool {
+// endsRound reports whether an event is the outcome of a round.
+func endsRound(e lease.Event) bool {
 	switch e.Type {
 	case lease.EventCompleted, lease.EventAdopted:
 		return true
@@ -124,30 +124,30 @@ func ends(e lease.Event) bool {
 	return false
 }
 
-// blobs checks that the checkpoint, the failure and the discarded results exist exactly if the task says so.
-func (v *verifier) blobs(t *lease.Task, key []byte) {
-	v.unless(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
+// checkBlobs checks that the checkpoint, the failure and the discarded results exist exactly if the task says so.
+func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
+	v.require(t.HasCheckpoint == v.has(store.Checkpoint, key), store.Checkpoint, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasCheckpoint, v.has(store.Checkpoint, key))
-	v.unless(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
+	v.require(t.HasFailure == v.has(store.Failure, key), store.Failure, key, "the task says that it has one: %t; one is stored: %t",
 		t.HasFailure, v.has(store.Failure, key))
 	for i := range t.Discarded {
 		kept := store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt)
-		v.unless(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, but it does not exist (V15)")
+		v.require(v.has(store.Discarded, kept), store.Discarded, kept, "the task keeps this result, but it does not exist (V15)")
 	}
 }
 
-// entries checks that the task is in all indexes in which it has to be.
-func (v *verifier) entries(t *lease.Task, key []byte) {
+// checkEntries checks that the task is in all indexes in which it has to be.
+func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 	index := records.Index(t)
 	for i := range index {
 		e := &index[i]
-		v.unless(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
+		v.require(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
 	}
 	if host := records.MountedKey(t); host != nil {
-		v.unless(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
+		v.require(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
 	}
 	if name := t.Spec.IdempotencyKey; name != "" {
 		id, _, found, err := records.Key(v.r, t.ID.Space, name)
-		v.unless(err != nil || found && id == t.ID, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
+		v.require(err != nil || found && id == t.ID, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
 	}
 }

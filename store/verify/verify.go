@@ -42,8 +42,10 @@ type Summary struct {
 // rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
 	v := &verifier{r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}}
-	for _, look := range []func() error{v.read, v.meta, v.loadSpaces, v.tasks, v.owned, v.indexes, v.keys, v.ledgers, v.counts} {
-		if err := look(); err != nil {
+	for _, check := range []func() error{
+		v.checkRecords, v.checkIdentity, v.loadSpaces, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkIdempotencyKeys, v.checkLedgers, v.checkCounters,
+	} {
+		if err := check(); err != nil {
 			return v.sum, err
 		}
 	}
@@ -60,32 +62,32 @@ type verifier struct {
 	deleted map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
 }
 
-func (v *verifier) found(ks store.Keyspace, key []byte, format string, args ...any) {
+func (v *verifier) addFinding(ks store.Keyspace, key []byte, format string, args ...any) {
 	v.report(Finding{Keyspace: ks, Key: bytes.Clone(key), Problem: fmt.Sprintf(format, args...)})
 }
 
-// unless reports a problem if ok is false.
-func (v *verifier) unless(ok bool, ks store.Keyspace, key []byte, format string, args ...any) {
+// require reports a problem if ok is false.
+func (v *verifier) require(ok bool, ks store.Keyspace, key []byte, format string, args ...any) {
 	if !ok {
-		v.found(ks, key, format, args...)
+		v.addFinding(ks, key, format, args...)
 	}
 }
 
-// passed returns the error of reading a record, or nil if the error is a *store.CorruptError: v.read has already reported corrupt records.
-func passed(err error) error {
+// ignoreCorrupt returns the error of reading a record, or nil if the error is a *store.CorruptError: v.checkRecords has already reported corrupt records.
+func ignoreCorrupt(err error) error {
 	if corrupt := (*store.CorruptError)(nil); errors.As(err, &corrupt) {
 		return nil
 	}
 	return err
 }
 
-// read checks each record by itself.
-func (v *verifier) read() error {
+// checkRecords checks each record by itself.
+func (v *verifier) checkRecords() error {
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		err := v.r.Scan(ks, nil, nil, func(key, value []byte) bool {
 			v.sum.Records++
 			if corrupt := (*store.CorruptError)(nil); errors.As(records.Readable(ks, key, value), &corrupt) {
-				v.found(ks, key, "%s", corrupt.Problem)
+				v.addFinding(ks, key, "%s", corrupt.Problem)
 			}
 			return true
 		})
@@ -96,32 +98,32 @@ func (v *verifier) read() error {
 	return nil
 }
 
-// meta checks the identity, which every store has that a coordinator ever served.
-func (v *verifier) meta() error {
+// checkIdentity checks the identity, which every store has that a coordinator ever served.
+func (v *verifier) checkIdentity() error {
 	identity, named, err := records.ReadIdentity(v.r)
 	if err != nil {
-		return passed(err)
+		return ignoreCorrupt(err)
 	}
 	v.sum.Epoch = identity.Epoch
 	served := false
 	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
-	v.unless(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
-	v.unless(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
+	v.require(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
+	v.require(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
 	return err
 }
 
 // loadSpaces reads all workspaces and checks that their numbers differ.
 func (v *verifier) loadSpaces() error {
-	return passed(records.Spaces(v.r, func(s records.Space) error {
+	return ignoreCorrupt(records.Spaces(v.r, func(s records.Space) error {
 		key := store.AppendTenantKey(nil, s.Tenant, s.Workspace)
 		other := v.spaces[s.Number]
-		v.unless(other == nil, store.Space, key, "its number %d also belongs to another workspace", s.Number)
+		v.require(other == nil, store.Space, key, "its number %d also belongs to another workspace", s.Number)
 		v.spaces[s.Number] = &s
 		return nil
 	}))
 }
 
-// eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.read has reported.
+// eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.checkRecords has reported.
 func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {
 	var failed error
 	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
