@@ -327,6 +327,29 @@ func TestAckEndsResends(t *testing.T) {
 	})
 }
 
+// W6: a frame that was sent again and again, and then acknowledged, does not hold up the resends of the next one, although it would have waited for long
+// by then.
+func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
+	t.Attr("rules", "W6")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		tk := r.work(t, "w", 2)
+		tk.raw.Store(true)
+		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 2}))
+		r.submitAll(t, 1)
+		first := tk.next()
+		for range 4 { // within the time for an acknowledgement
+			wantText(t, "the frame", tk.next().GetId(), first.GetId())
+		}
+		tk.ack(first)
+		r.submitAll(t, 1)
+		second, before := tk.next(), time.Now()
+		wantText(t, "the frame sent again", tk.next().GetId(), second.GetId())
+		if waited := time.Since(before); waited > resendBase*5/4 {
+			t.Errorf("it was sent again after %v, want %v and some jitter", waited, resendBase)
+		}
+	})
+}
+
 // W6: acknowledgements of frames that were never sent do nothing.
 func TestStrangeAcks(t *testing.T) {
 	t.Attr("rules", "W6")

@@ -27,6 +27,7 @@ type resends struct {
 	// reliable is set once the worker has shown that it acknowledges. To one that types its frames by hand a repeat would be noise.
 	reliable bool
 	timer    *time.Timer // nil: it does not run
+	long     bool        // the timer was set for a frame that was sent again before
 }
 
 // sent notes that a frame which asks for an acknowledgement goes out.
@@ -51,7 +52,15 @@ func (r *resends) arm(o *outbox) {
 		return
 	}
 	if f := o.sent.waits(); f != nil {
+		r.long = f.tries > 0
 		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), o.resend)
+	}
+}
+
+// acknowledged sets the timer anew if it is set for later than the next frame needs, because the frame before had to be sent again and again.
+func (r *resends) acknowledged(o *outbox) {
+	if r.long && r.timer != nil && r.timer.Stop() {
+		r.arm(o)
 	}
 }
 
@@ -62,8 +71,8 @@ func (r *resends) stop() {
 	}
 }
 
-// resend is what the timer does. The frame that it was set for may have been acknowledged since, then it is set for the next one: that costs
-// less than to set it with each acknowledgement.
+// resend is what the timer does. The frame that it was set for may have been acknowledged since, then it is set for the next one: as long as no frame
+// has to be sent again, that costs less than to set it with each acknowledgement.
 func (o *outbox) resend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,6 +104,7 @@ func (o *outbox) acknowledged(id string) acks {
 	}
 	o.sent.acknowledged(seq)
 	o.resends.rely(o)
+	o.resends.acknowledged(o)
 	return o.unacked.take(seq)
 }
 
