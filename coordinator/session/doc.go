@@ -44,5 +44,6 @@
 //	registry.go counters.go  all sessions, for operators; what they count
 //	operator.go              what operators do to them
 //
-// Whole sessions over gRPC are tested in package coordinator, where the harness is.
+// Whole sessions over gRPC are tested in package coordinator, where the harness is. Random histories of sessions are tested here
+// (docs/testing.md).
 package session

@@ -1,0 +1,113 @@
+package session
+
+import (
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// inspect compares what the sessions keep in memory with what must be in it, and with its bounds (W11). Nothing is under way but slow commits.
+func (w *world) inspect() {
+	all, stuck := w.streams.resumes, w.book.stuck()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	bytes := 0
+	for e := all.kept.Front(); e != nil; e = e.Next() {
+		d := e.Value.(*resumeState)
+		bytes += d.bytes
+		if d.kept != e || d.stream != nil || all.byID[d.id] != d || all.newest[lease.InstanceOf(d.id)] != d {
+			w.Errorf("session %s is kept, and should not be", d.id)
+		}
+	}
+	if bytes != all.bytes || bytes > maxKeptBytes {
+		w.Errorf("sessions of %d bytes are kept, and %d are counted", bytes, all.bytes)
+	}
+	for id, d := range all.byID {
+		if d.stream == nil && d.kept == nil {
+			w.Errorf("session %s has no stream, and nothing ends it", id)
+		}
+		w.inspectOutbox(d, stuck[id])
+	}
+	for instance, d := range all.newest {
+		if all.byID[d.id] != d {
+			w.Errorf("the newest session of %s is not known", instance)
+		}
+	}
+	w.inspectStreams()
+}
+
+// inspectOutbox checks what waits to be sent, and what was sent. still: a line of the session stands still.
+func (w *world) inspectOutbox(d *resumeState, still bool) {
+	o := d.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	bytes := 0
+	for n, f := range o.sent.frames {
+		bytes += f.bytes
+		if want := o.sent.last - uint64(len(o.sent.frames)-n-1); f.seq != want {
+			w.Errorf("session %s: a frame with seq %d is retained in the place of %d", d.id, f.seq, want)
+		}
+		if f.seq <= o.sent.acked {
+			w.Errorf("session %s: frame %d is retained, and acknowledged are those up to %d", d.id, f.seq, o.sent.acked)
+		}
+	}
+	if bytes != o.sent.bytes || bytes > maxRetainedBytes && len(o.sent.frames) > 1 || len(o.sent.frames) > maxRetained {
+		w.Errorf("session %s: %d frames of %d bytes are retained, and %d bytes are counted", d.id, len(o.sent.frames), bytes, o.sent.bytes)
+	}
+	leases := 0
+	for _, f := range o.unacked.frames {
+		leases += len(f.leases)
+	}
+	if leases != o.unacked.leases || leases > maxUnacked {
+		w.Errorf("session %s: %d leases are not acknowledged, and %d are counted", d.id, leases, o.unacked.leases)
+	}
+	room := 0
+	for _, a := range o.waiting.answers {
+		room += a.bytes
+	}
+	ss := o.stream
+	if ss != d.stream {
+		w.Errorf("session %s has one stream, and its outbox another", d.id)
+	}
+	switch {
+	case o.room < room, !w.slow && !still && o.room != room:
+		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, room, o.room)
+	case ss != nil && !still && !o.held && (!o.waiting.empty() || len(o.again) > 0):
+		w.Errorf("session %s: something waits to be sent, and nobody sends it", d.id)
+	}
+	if o.room > maxHeld {
+		w.Errorf("session %s: %d bytes of answers wait", d.id, o.room)
+	}
+}
+
+// inspectStreams checks that exactly the streams that are served are listed and counted.
+func (w *world) inspectStreams() {
+	w.mu.Lock()
+	served := len(w.lines)
+	w.mu.Unlock()
+	w.open.mu.Lock()
+	defer w.open.mu.Unlock()
+	for ss := range w.open.all {
+		if l := ss.stream.(*line); !l.open() && !l.down.standsStill() && !w.slow {
+			w.Errorf("%s has ended, and its session %s is listed", l.name, ss.id)
+		}
+	}
+	for _, u := range w.quotas.Usage(quota.Caller{Tenant: home.Tenant}) {
+		if u.Limit == quota.Sessions && u.Of == "tenant" && u.Used != served {
+			w.Errorf("%d streams are served, and %d are counted", served, u.Used)
+		}
+	}
+}
+
+// empty checks that nothing is left of sessions whose workers have left for good.
+func (w *world) empty() {
+	all := w.streams.resumes
+	w.open.remember("", nil) // forgets what has had its time
+	for what, n := range map[string]int{
+		"known sessions": len(all.byID), "newest sessions": len(all.newest), "kept sessions": all.kept.Len(), "bytes of kept sessions": all.bytes,
+		"open sessions": w.open.Len(), "remembered drains": len(w.open.drains),
+	} {
+		if n != 0 {
+			w.Errorf("%d %s are left of workers that are gone", n, what)
+		}
+	}
+}
