@@ -18,24 +18,10 @@ import (
 type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
-	census  census
-	revoker revoker
 	open    *session.Registry
 	asks    bool        // callers need credentials
 	backup  atomic.Bool // a backup is under way
 	started lease.Wall
-}
-
-// census counts live leases and tasks.
-type census interface {
-	// LiveLeases returns how many live leases a tenant has.
-	LiveLeases(ctx context.Context, tenant string) (int, error)
-	// Unended returns how many tasks of a tenant have not ended.
-	Unended(ctx context.Context, tenant string) (uint64, error)
-	// LeasesBySession returns how many leases each session holds.
-	LeasesBySession(context.Context) (map[string]int, error)
-	// LeasesOf returns the tasks that one session holds, oldest first.
-	LeasesOf(ctx context.Context, session string) ([]lease.TaskID, error)
 }
 
 // ListWorkers lists the open sessions of the tenant by worker and session.
@@ -49,7 +35,7 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	held, err := s.census.LeasesBySession(ctx)
+	held, err := s.engine.LeasesBySession(ctx)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -78,11 +64,11 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
 	who := gate.Identify(ctx)
 	tenant := who.Tenant
-	live, err := s.census.LiveLeases(ctx, tenant)
+	live, err := s.engine.LiveLeases(ctx, tenant)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	unended, err := s.census.Unended(ctx, tenant)
+	unended, err := s.engine.Unended(ctx, tenant)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // edge is what the services share. Their handlers read a request, send one command to the engine, wait, and write the answer.
 type edge struct {
-	engine   engine.Calls
+	engine   *engine.Engine
 	store    store.Store
 	cfg      Config
 	assigner *convert.Assigner

@@ -119,7 +119,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
-	admin := &adminService{edge: e, asks: !c.gate.Open(), census: c.engine, revoker: c.engine, open: open, started: c.engine.Now().Wall}
+	admin := &adminService{edge: e, asks: !c.gate.Open(), open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, true, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)

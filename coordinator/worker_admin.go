@@ -30,7 +30,7 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	}
 	res := &lessorv1.GetWorkerResponse{}
 	for _, ss := range found {
-		held, err := s.census.LeasesOf(ctx, ss.ID())
+		held, err := s.engine.LeasesOf(ctx, ss.ID())
 		if err != nil {
 			return nil, refusal.Status(err)
 		}
@@ -102,7 +102,7 @@ func (s *adminService) kick(ctx context.Context, ss *session.Session, reason str
 		if reason != "" {
 			why += ": " + reason
 		}
-		if err := s.revoker.Revoke(ctx, gate.Identify(ctx).Tenant, ss.ID(), why); err != nil {
+		if err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, ss.ID(), why); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 
 // countLeases sets how many leases each of the workers holds. The error is a status.
 func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
-	held, err := s.census.LeasesBySession(ctx)
+	held, err := s.engine.LeasesBySession(ctx)
 	if err != nil {
 		return refusal.Status(err)
 	}
@@ -141,10 +141,4 @@ func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Work
 		w.Leases = uint32(held[w.GetSessionId()])
 	}
 	return nil
-}
-
-// revoker ends leases on behalf of an operator.
-type revoker interface {
-	// Revoke makes a session unknown to the engine and ends its leases.
-	Revoke(ctx context.Context, tenant, session, detail string) error
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -84,58 +83,6 @@ type Member struct {
 	Notify func([]Notice)
 	// Displaced says that a newer stream of the same instance has taken over.
 	Displaced func()
-}
-
-// Calls lists what the engine offers to the edge. A call that changes something returns after the change is durable.
-type Calls interface {
-	// Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
-	// of the refused spec; or it is ErrFull or ErrDiskFull.
-	Submit(ctx context.Context, space Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error)
-	// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
-	// in order, or with an error, which means that nobody knows what was made. after must not block. If SubmitEach itself returns an error,
-	// nothing was made and after is not called.
-	SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error
-	// Judge judges reports of one tenant and returns the answers in the same order.
-	Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error)
-	// Lease grants waiting tasks. If there are none it waits for the first, for at most r.Wait. If ctx ends before the hand-over, what was
-	// granted is requeued at once (W5).
-	Lease(ctx context.Context, r LeaseRequest) ([]Granted, error)
-	// Cancel, Retry and Delete change one task; Cancel and Retry return its new version. Errors: lease.ErrNotFound, *lease.StateError, and
-	// of Retry also *lease.FieldError and ErrFull.
-	Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error)
-	Retry(ctx context.Context, c lease.Retry) (*lease.Task, error)
-	Delete(ctx context.Context, c lease.Delete) error
-	// Adopt makes a discarded result the outcome of its task (V15). Errors: lease.ErrNotFound, *lease.StateError.
-	Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error)
-	// Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is durable before the next begins. One
-	// call makes a bounded number of steps. If ctx ends, the steps that were made stay.
-	Sweep(ctx context.Context, s Sweep) (Swept, error)
-
-	// Now reads both clocks.
-	Now() lease.Now
-	// Epoch of the store.
-	Epoch() uint32
-	// SpaceNumber finds the number of a space in the store; ok is false before its first task.
-	SpaceNumber(space Space) (number uint32, ok bool)
-	// Sequences tells which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
-	Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error)
-	// Queues lists at most limit queues of a space, in the order of their names, beginning behind the name after.
-	Queues(ctx context.Context, space Space, after string, limit int) ([]QueueInfo, error)
-	// Queue shows one queue; found is false if there is none of that name.
-	Queue(ctx context.Context, space Space, name string) (info QueueInfo, found bool, err error)
-	// UpdateQueue calls change with a copy of the settings of a queue, and puts the changed copy in force. It makes the queue if there is
-	// none. change may set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
-	UpdateQueue(ctx context.Context, space Space, name string, change func(*lease.Settings)) (QueueInfo, error)
-	// Explain tells why a task is where it is. The error is lease.ErrNotFound if the tenant has no such task.
-	Explain(ctx context.Context, tenant string, id lease.TaskID) (lease.Explanation, error)
-	// Watch subscribes to what happens from now on to a task (Task set) or a run (Run set). A slow reader blocks nobody: when its channel is
-	// full, all news that wait in it are dropped, and the next one tells how many. Close the subscription when done.
-	Watch(w Watching) *Subscription
-	// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: a goroutine of the engine calls done
-	// when watchers can read the news, or never will. done must not block.
-	Feed(tenant string, f Feed, done func())
-	// LiveFeedback returns what the attempt of a live lease has said of itself so far; nil if it has said nothing.
-	LiveFeedback(id lease.TaskID) *lease.Feedback
 }
 
 // Submission is one task to be made.

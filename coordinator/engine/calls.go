@@ -11,9 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-var _ Calls = (*Engine)(nil)
-
-// Submit makes tasks; see Calls.
+// Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
+// of the refused spec; or it is ErrFull or ErrDiskFull.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	out, err := ask(ctx, e, name.Tenant, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
@@ -37,7 +36,9 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 	return e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 }
 
-// SubmitEach makes tasks that are independent of each other; see Calls.
+// SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
+// in order, or with an error, which means that nobody knows what was made. after must not block. If SubmitEach itself returns an error,
+// nothing was made and after is not called.
 func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error {
 	results := make([]SubmitResult, len(all))
 	return e.inbox.put(tenant, op{
@@ -66,7 +67,7 @@ func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
 	}
 }
 
-// Judge judges reports; see Calls.
+// Judge judges reports of one tenant and returns the answers in the same order.
 func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
 	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
@@ -110,23 +111,23 @@ func ofOneTask(reports []*lease.Report) int {
 	return n
 }
 
-// Cancel asks a task to end; see Calls.
+// Cancel asks a task to end and returns its new version. Errors: lease.ErrNotFound, *lease.StateError.
 func (e *Engine) Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
-// Retry opens a new round; see Calls.
+// Retry opens a new round of a task and returns its new version. Errors: lease.ErrNotFound, *lease.StateError, *lease.FieldError, ErrFull.
 func (e *Engine) Retry(ctx context.Context, c lease.Retry) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
-// Delete removes a task; see Calls.
+// Delete removes a task. Errors: lease.ErrNotFound, *lease.StateError.
 func (e *Engine) Delete(ctx context.Context, c lease.Delete) error {
 	_, err := e.command(ctx, c.Tenant, c.Task, c)
 	return err
 }
 
-// Adopt makes a discarded result the outcome of its task; see Calls.
+// Adopt makes a discarded result the outcome of its task (V15). Errors: lease.ErrNotFound, *lease.StateError.
 func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
@@ -146,7 +147,7 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 	})
 }
 
-// Now reads both clocks; see Calls.
+// Now reads both clocks.
 func (e *Engine) Now() lease.Now { return e.clock.now() }
 
 // Key derives a secret key for a purpose from the secret key of the store; see lease.Authority.Derive.
@@ -158,10 +159,10 @@ func (e *Engine) LeaseID(h lease.Holding) string { return e.rules.Authority.Issu
 // Epoch of the store.
 func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 
-// SpaceNumber finds a space; see Calls.
+// SpaceNumber finds the number of a space in the store; ok is false before its first task.
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
-// Sequences tells which sequences of a space events may have; see Calls.
+// Sequences tells which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
 func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
 	return ask(ctx, e, tenant, func() (q Sequences, err error) {
 		s := e.spaces[space]

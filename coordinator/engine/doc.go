@@ -44,7 +44,7 @@
 //
 // # Where things are
 //
-//	api.go events.go                           the calls that the edge can make; the events that observers get
+//	api.go events.go                           what calls take and return; the events that observers get
 //	engine.go                                  start, loop and stop
 //	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and alarms for all else
 //	inbox.go lanes.go                          calls that wait for the loop; tenants take turns

@@ -66,7 +66,8 @@ const (
 	dueAtOnce = maxBatchOps
 )
 
-// Engine is the owner of a partition. Make one with Open, run it with Run.
+// Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. One that changes
+// something returns after the change is durable, unless its comment says that it does not wait.
 type Engine struct {
 	cfg   Config
 	st    store.Store

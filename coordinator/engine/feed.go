@@ -16,7 +16,8 @@ type ResolvedFeed struct {
 	sum     *lease.Feedback // with what the attempt had said before, but for the output
 }
 
-// Feed passes volatile news on; see Calls. It returns at once.
+// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: a goroutine of the engine calls done
+// when watchers can read the news, or never will. done must not block.
 func (e *Engine) Feed(tenant string, f Feed, done func()) {
 	e.FeedAll(tenant, e.ResolveFeeds(tenant, []Feed{f}), func(bool) { done() })
 }
@@ -193,7 +194,7 @@ func (h *hub) forget(id lease.TaskID) {
 	}
 }
 
-// LiveFeedback returns what a live attempt has said of itself so far; see Calls.
+// LiveFeedback returns what the attempt of a live lease has said of itself so far; nil if it has said nothing.
 func (e *Engine) LiveFeedback(id lease.TaskID) *lease.Feedback {
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()

@@ -42,7 +42,8 @@ type Subscription struct {
 	closed bool // guarded by hub.mu
 }
 
-// Watch subscribes; see Calls.
+// Watch subscribes to what happens from now on to a task (Task set) or a run (Run set). A slow reader blocks nobody: when its channel is
+// full, all news that wait in it are dropped, and the next one tells how many. Close the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
 	c := make(chan News, newsBuffer)
 	s := &Subscription{C: c, c: c, hub: e.hub, w: w}

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Queues lists queues; see Calls.
+// Queues lists at most limit queues of a space, in the order of their names, beginning behind the name after.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
 	all, err := ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
 		number, ok := e.dir.lookup(name)
@@ -26,7 +26,7 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 	return all[:min(limit, len(all))], err
 }
 
-// Queue shows one queue; see Calls.
+// Queue shows one queue; found is false if there is none of that name.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		number, ok := e.dir.lookup(name)
@@ -53,7 +53,8 @@ func (q *queue) info() QueueInfo {
 	}
 }
 
-// UpdateQueue sets what governs a queue; see Calls.
+// UpdateQueue calls change with a copy of the settings of a queue, and puts the changed copy in force. It makes the queue if there is
+// none. change may set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (QueueInfo, error) {
 		s := e.spaceOf(name)

@@ -32,7 +32,8 @@ type Swept struct {
 	More         bool
 }
 
-// Sweep runs a bulk command in bounded steps; see Calls.
+// Sweep runs a bulk command on the tasks of a space, oldest first, in bounded steps. Each step is durable before the next begins. One
+// call makes a bounded number of steps. If ctx ends, the steps that were made stay.
 func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	number, ok := e.dir.lookup(s.Space)
 	if !ok {

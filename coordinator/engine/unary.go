@@ -9,7 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Lease grants waiting tasks to a unary caller; see Calls.
+// Lease grants waiting tasks. If there are none it waits for the first, for at most r.Wait. If ctx ends before the hand-over, what was
+// granted is requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
