@@ -292,7 +292,7 @@ func TestHTTPIsAudited(t *testing.T) {
 		}
 		slices.Sort(told)
 		want := []string{
-			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id, "CancelTask by acme-operator: " + records.Done + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
+			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id, "CancelTask by acme-operator: " + records.OutcomeOK + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
 		}
 		if !slices.Equal(told, want) {
 			t.Errorf("the audit has %q, want %q", told, want)

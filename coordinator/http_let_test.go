@@ -91,7 +91,7 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 		}
 		var told []string
 		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
-			if e.GetOutcome() != records.Done {
+			if e.GetOutcome() != records.OutcomeOK {
 				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
 			}
 		}

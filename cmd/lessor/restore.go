@@ -106,7 +106,7 @@ func verifyOrFail(st store.Store) (v verdict, err error) {
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch
 	err = st.View(func(r store.Reader) error {
-		epoch, err = records.Restored(&b, r, lease.WallOf(time.Now()))
+		epoch, err = records.MakeIndependent(&b, r, lease.WallOf(time.Now()))
 		return err
 	})
 	if err == nil && epoch != 0 {

@@ -117,7 +117,7 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 	}
 	defer func() { _ = input.Close() }()
 	dir := c.Data
-	if dir != "" && boltstore.Holds(dir) {
+	if dir != "" && boltstore.Exists(dir) {
 		return nil, fail(exitCannotStart, hintRunDir, "data directory %s belongs to a coordinator", dir)
 	}
 	if dir == "" {

@@ -52,7 +52,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 		if id, found, err = records.ReadIdentity(r); err != nil || e.cfg.Recovery != RestoredStore {
 			return err
 		}
-		id.Epoch, err = records.Restored(&b, r, lease.WallOf(time.Now()))
+		id.Epoch, err = records.MakeIndependent(&b, r, lease.WallOf(time.Now()))
 		return err
 	})
 	switch {
@@ -142,7 +142,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 
 // loadLeases takes the live leases into the working set. Their sessions are gone; they count for the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
-	return records.Leases(r, func(t *lease.Task) error {
+	return records.LeasedTasks(r, func(t *lease.Task) error {
 		e.set.hold(t.ID, t)
 		e.set.live++
 		e.remember(t)

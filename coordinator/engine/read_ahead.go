@@ -159,7 +159,7 @@ func readLine(r store.Reader, space uint32, kind lease.Line, after place, room i
 		if len(found.tasks) >= room {
 			return true, nil
 		}
-		t, err := records.Resting(r, k.Task())
+		t, err := records.TaskWithoutLease(r, k.Task())
 		found.tasks = append(found.tasks, t)
 		return true, err
 	})

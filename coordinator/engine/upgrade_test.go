@@ -316,7 +316,7 @@ func (r *rig) fillGolden() string {
 		})
 	}
 	if err == nil {
-		err = r.Record(records.Audit{Tenant: home.Tenant, Subject: "ann", Action: "CancelTask", Outcome: records.Done})
+		err = r.Record(records.Audit{Tenant: home.Tenant, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK})
 	}
 	if err != nil {
 		r.Fatal(err)

@@ -88,7 +88,7 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	}
 	var t *lease.Task
 	w.read(func(r store.Reader) (err error) {
-		t, err = records.Resting(r, id) // it has no lease: every task with a lease is held
+		t, err = records.TaskWithoutLease(r, id) // it has no lease: every task with a lease is held
 		return err
 	})
 	return t
@@ -131,7 +131,7 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 		return f.value.task, f.value.digest, f.value.task != lease.TaskID{}
 	}
 	w.read(func(r store.Reader) (err error) {
-		id, d, ok, err = records.Key(r, space, key)
+		id, d, ok, err = records.TaskIDByKey(r, space, key)
 		return err
 	})
 	return id, d, ok

@@ -102,7 +102,7 @@ const (
 func newEntry(ctx context.Context, who Identity, method string, req any) records.Audit {
 	a := records.Audit{
 		Tenant: who.Tenant, Subject: who.Subject, Credential: who.Credential, Peer: peerHost(ctx),
-		Action: path.Base(method), Outcome: records.Done,
+		Action: path.Base(method), Outcome: records.OutcomeOK,
 	}
 	if who.Credential != "" {
 		a.Role = who.Role.String()

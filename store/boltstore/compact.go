@@ -61,7 +61,7 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 		return 0, err
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // after a success the file has another name, and Remove fails
-	if err := errors.Join(s.handOver(temp), temp.Close()); err != nil {
+	if err := errors.Join(s.copyOwnerAndMode(temp), temp.Close()); err != nil {
 		return 0, err
 	}
 	if err := s.copyTo(temp.Name()); err != nil {
@@ -74,8 +74,8 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
 }
 
-// handOver gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
-func (s *Store) handOver(to *os.File) error {
+// copyOwnerAndMode gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
+func (s *Store) copyOwnerAndMode(to *os.File) error {
 	info, err := s.fileInfo()
 	if err != nil {
 		return err

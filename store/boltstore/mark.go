@@ -35,7 +35,7 @@ func setMark(file *os.File) {
 		return
 	}
 	if text, err := json.Marshal(m); err == nil {
-		unmark(file.Name()) // it may be of another user, such as root, who made a token
+		unmark(file.Name()) // the old mark may belong to another user, such as root, and then could not be overwritten
 		_ = os.WriteFile(markPath(file.Name()), append(text, '\n'), 0o600)
 	}
 }

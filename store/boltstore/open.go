@@ -96,8 +96,8 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	return s, nil
 }
 
-// Holds reports whether dir is the directory of a store.
-func Holds(dir string) bool {
+// Exists reports whether dir contains a store.
+func Exists(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, fileName))
 	return err == nil
 }

@@ -35,7 +35,7 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	if err == nil {
 		err = prepareStore(temp, opts.withDefaults(), prepare)
 	}
-	if err == nil && Holds(dir) { // an Open that saw the directory empty, too, has made a store meanwhile
+	if err == nil && Exists(dir) { // an Open that saw the directory empty, too, has made a store meanwhile
 		err = &store.NotEmptyError{Dir: dir, Name: fileName}
 	}
 	if err != nil {

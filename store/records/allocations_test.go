@@ -29,7 +29,7 @@ func TestPutDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Resting allocates a task, its spec, its payload and the key, and nothing else: the strings that many tasks share are those of the task that was
+// TaskWithoutLease allocates a task, its spec, its payload and the key, and nothing else: the strings that many tasks share are those of the task that was
 // read before.
 func TestRestingAllocatesLittle(t *testing.T) {
 	st := memstore.New()
@@ -38,9 +38,9 @@ func TestRestingAllocatesLittle(t *testing.T) {
 	})
 	view(t, st, func(r store.Reader) error {
 		const most = 4
-		allocs := testing.AllocsPerRun(100, func() { _, _ = records.Resting(r, id(1)) })
+		allocs := testing.AllocsPerRun(100, func() { _, _ = records.TaskWithoutLease(r, id(1)) })
 		if allocs > most {
-			t.Errorf("Resting made %v allocations for a waiting task, want at most %d", allocs, most)
+			t.Errorf("TaskWithoutLease made %v allocations for a waiting task, want at most %d", allocs, most)
 		}
 		return nil
 	})

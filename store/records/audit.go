@@ -5,8 +5,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Done is the outcome of a call that succeeded. The outcome of a refused call is the code of its error.
-const Done = "OK"
+// OutcomeOK is the outcome of a call that succeeded. The outcome of a refused call is the code of its error.
+const OutcomeOK = "OK"
 
 // Audit is an entry of the audit: who did what, or what was refused to whom (X4). It contains no secret and no payload.
 type Audit struct {
@@ -24,7 +24,7 @@ type Audit struct {
 	Object    string // id or name of what the call acted on
 	Detail    string // the rest of the request in words
 	Corr      string // request_id
-	Outcome   string // Done, or a code
+	Outcome   string // OutcomeOK, or the code of the error
 	Tasks     uint64 // number of tasks that were changed, if the call is a bulk command
 	Times     uint64 // number of equal refusals, if the entry sums them up
 }

@@ -46,7 +46,7 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	},
 	store.Spec: readTask, store.Task: readTask, store.Lease: readTask,
 	store.Idempotency: func(r store.Reader, id lease.TaskID) error {
-		_, _, _, err := records.Key(r, id.Space, "key0")
+		_, _, _, err := records.TaskIDByKey(r, id.Space, "key0")
 		return err
 	},
 	store.Ledger: func(r store.Reader, id lease.TaskID) error {
@@ -78,7 +78,7 @@ func readTask(r store.Reader, id lease.TaskID) error {
 	}
 	_, err2 := records.Payload(r, id)
 	err3 := records.Tasks(r, id.Space, id.Seq-1, func(*lease.Task) bool { return false })
-	err4 := records.Leases(r, func(*lease.Task) error { return nil })
+	err4 := records.LeasedTasks(r, func(*lease.Task) error { return nil })
 	if err == nil {
 		return errors.Join(err2, err3, err4)
 	}

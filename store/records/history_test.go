@@ -178,7 +178,7 @@ func (h *history) check(t *testing.T) {
 			equal(t, err, "discarded", want, got)
 		}
 		for name, want := range h.keys {
-			id, digest, _, err := records.Key(r, space, name)
+			id, digest, _, err := records.TaskIDByKey(r, space, name)
 			equal(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
 		}
 		var got []lease.TaskID
@@ -217,7 +217,7 @@ func (h *history) checkLeases(t *testing.T, r store.Reader) error {
 			want = append(want, id)
 		}
 	}
-	leased, err := collect(r, records.Leases)
+	leased, err := collect(r, records.LeasedTasks)
 	var got []lease.TaskID
 	for _, t := range leased {
 		got = append(got, t.ID)

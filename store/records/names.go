@@ -30,8 +30,8 @@ func putIdempotencyKey(b *store.Batch, c *lease.Change) {
 	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, idempotencyFields)
 }
 
-// Key returns the task that was submitted with an idempotency key, and the digest of its spec.
-func Key(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
+// TaskIDByKey returns the task that was submitted with an idempotency key, and the digest of its spec.
+func TaskIDByKey(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
 	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), idempotencyFields)
 	if row == nil {
 		return lease.TaskID{}, lease.Digest{}, false, err

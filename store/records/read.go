@@ -24,8 +24,9 @@ func taskOfSpec(r store.Reader, id lease.TaskID, key, spec []byte) (*lease.Task,
 	return t, nil
 }
 
-// Resting reads a task as Task does, but reads no lease: the caller knows that the task has none. It also reads the payload if that is small (SmallPayload).
-func Resting(r store.Reader, id lease.TaskID) (*lease.Task, error) {
+// TaskWithoutLease reads a task as Task does, but reads no lease: the caller knows that the task has none. It also reads the payload if that is small
+// (SmallPayload).
+func TaskWithoutLease(r store.Reader, id lease.TaskID) (*lease.Task, error) {
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
 	return taskWithoutLease(r, id, key, r.Get(store.Spec, key), withSmallPayload)
@@ -102,8 +103,8 @@ func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) b
 	})
 }
 
-// Leases calls fn with every task that has a live lease.
-func Leases(r store.Reader, fn func(*lease.Task) error) error {
+// LeasedTasks calls fn with every task that has a live lease.
+func LeasedTasks(r store.Reader, fn func(*lease.Task) error) error {
 	return scan(r, store.Lease, nil, nil, func(key, _ []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Lease, key)
 		if err != nil {

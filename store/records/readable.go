@@ -33,8 +33,8 @@ var recordChecks = [store.NumKeyspaces]recordCheck{
 	store.Timer:       emptyValue(store.Timer, func(key []byte) error { _, err := store.ParseTimerKey(key); return err }),
 }
 
-// Readable checks one record by itself. The error is a *store.CorruptError.
-func Readable(ks store.Keyspace, key, value []byte) error { return recordChecks[ks](key, value) }
+// CheckRecord checks one record by itself. The error is a *store.CorruptError.
+func CheckRecord(ks store.Keyspace, key, value []byte) error { return recordChecks[ks](key, value) }
 
 // keyCheck checks the form of a key, and returns the keyspace of the key.
 type keyCheck func(key []byte) (store.Keyspace, error)

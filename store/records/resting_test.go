@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Resting returns what Task returns, and the payload if it has at most SmallPayload bytes. It does not read a larger payload, but Size has its
+// TaskWithoutLease returns what Task returns, and the payload if it has at most SmallPayload bytes. It does not read a larger payload, but Size has its
 // length.
 func TestRestingHasSmallPayload(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
@@ -29,7 +29,7 @@ func TestRestingHasSmallPayload(t *testing.T) {
 			if size > 0 && size <= records.SmallPayload {
 				want.Spec.Payload = make([]byte, size)
 			}
-			got, err := records.Resting(r, want.ID)
+			got, err := records.TaskWithoutLease(r, want.ID)
 			if err != nil {
 				return err
 			}
@@ -40,9 +40,9 @@ func TestRestingHasSmallPayload(t *testing.T) {
 				t.Errorf("payload of %d bytes: Size is %d, -want +got:\n%s", size, got.Spec.Size, diff)
 			}
 		}
-		none, err := records.Resting(r, id(99))
+		none, err := records.TaskWithoutLease(r, id(99))
 		if none != nil || err != nil {
-			t.Errorf("Resting of a task that is not there = %v, error %v; want nil and none", none, err)
+			t.Errorf("TaskWithoutLease of a task that is not there = %v, error %v; want nil and none", none, err)
 		}
 		return nil
 	})

@@ -204,7 +204,7 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 		if c.Checkpoint, err = records.Checkpoint(r, id); err != nil {
 			return err
 		}
-		made, digest, found, err := records.Key(r, id.Space, like.New.Spec.IdempotencyKey)
+		made, digest, found, err := records.TaskIDByKey(r, id.Space, like.New.Spec.IdempotencyKey)
 		if c.Key = digest; found && made != id {
 			t.Errorf("the idempotency key leads to task %v, want %v", made, id)
 		}
@@ -229,7 +229,7 @@ func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 				t.Errorf("%s = %v, error %v; want nil and none", what, got, err)
 			}
 		}
-		if _, _, found, err := records.Key(r, space, "key"); found || err != nil {
+		if _, _, found, err := records.TaskIDByKey(r, space, "key"); found || err != nil {
 			t.Errorf("Key: found is %v, error %v; want false and none", found, err)
 		}
 		if _, found, err := records.ReadIdentity(r); found || err != nil {
@@ -377,7 +377,7 @@ func TestScansStopAtAnError(t *testing.T) {
 			return records.SigningKeys(r, func(records.SigningKey) error { return fail() })
 		},
 		"Tokens": func(r store.Reader) error { return records.Tokens(r, func(records.Token) error { return fail() }) },
-		"Leases": func(r store.Reader) error { return records.Leases(r, func(*lease.Task) error { return fail() }) },
+		"Leases": func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return fail() }) },
 		"WaitingLines": func(r store.Reader) error {
 			return records.WaitingLines(r, func(uint32, lease.Line) error { return fail() })
 		},

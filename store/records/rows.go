@@ -86,7 +86,7 @@ func policyFields(c *codec, p *lease.RetryPolicy) {
 	list(c, &p.NonRetryable, num[lease.Category])
 }
 
-// SmallPayload is the size in bytes up to which Resting reads a payload together with the task.
+// SmallPayload is the size in bytes up to which TaskWithoutLease reads a payload together with the task.
 const SmallPayload = 1 << 10
 
 // withoutPayload, withSmallPayload and withPayload read or write the specFields and the payload. All of them write the payload. They read no payload, a payload

@@ -249,7 +249,7 @@ func fullWorld(t testing.TB) *world {
 	w.step(lease.Grant{Task: leased, Worker: "w2", Session: "s", Request: "r"})
 	records.PutSigningKey(&w.batch, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret"), CreatedAt: 1})
 	records.PutToken(&w.batch, records.Token{Tenant: "acme", ID: "t", Role: "worker", Subject: "w", Key: "k", IssuedAt: 1, ExpiresAt: 2})
-	records.PutAudit(&w.batch, &records.Audit{Tenant: "acme", At: 1, Serving: 2, Subject: "ann", Action: "CancelTask", Outcome: records.Done, Times: 1})
+	records.PutAudit(&w.batch, &records.Audit{Tenant: "acme", At: 1, Serving: 2, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK, Times: 1})
 	records.PutSettings(&w.batch, space, "mail", &lease.Settings{Paused: true, Rate: lease.Rate{PerSecond: 2.5}, Weights: map[string]float64{"a": 2}})
 	w.step(lease.Grant{Task: late.ID, Worker: "w3"})
 	ticket := lease.Ticket{Epoch: 1, Task: late.ID, Attempt: 1, Nonce: w.tasks[late.ID].Lease.Nonce}

@@ -97,7 +97,7 @@ func (v *verifier) checkIdempotencyKeys() error {
 		if err != nil {
 			return nil
 		}
-		id, _, _, err := records.Key(v.r, space, name)
+		id, _, _, err := records.TaskIDByKey(v.r, space, name)
 		if err != nil {
 			return ignoreCorrupt(err)
 		}

@@ -86,7 +86,7 @@ func (v *verifier) checkRecords() error {
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		err := v.r.Scan(ks, nil, nil, func(key, value []byte) bool {
 			v.sum.Records++
-			if corrupt := (*store.CorruptError)(nil); errors.As(records.Readable(ks, key, value), &corrupt) {
+			if corrupt := (*store.CorruptError)(nil); errors.As(records.CheckRecord(ks, key, value), &corrupt) {
 				v.addFinding(ks, key, "%s", corrupt.Problem)
 			}
 			return true

@@ -120,7 +120,7 @@ func sound(t *testing.T) *memstore.Store {
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
 		records.PutToken(b, records.Token{Tenant: "acme", ID: "t", Key: "k"})
-		records.PutAudit(b, &records.Audit{Tenant: "acme", At: 1, Subject: "ann", Action: "CancelTask", Outcome: records.Done})
+		records.PutAudit(b, &records.Audit{Tenant: "acme", At: 1, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK})
 		store.Current().Stamp(b)
 	})
 }
